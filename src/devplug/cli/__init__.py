@@ -1,0 +1,1 @@
+"""The commands: arguments, logging set-up and exit codes; no decisions."""

@@ -1,0 +1,1 @@
+"""A plugin from a file instead of code."""

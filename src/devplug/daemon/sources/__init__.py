@@ -1,0 +1,1 @@
+"""Where devices come from: one module per kind of host device."""

@@ -1,0 +1,520 @@
+"""The values that both ends of the socket speak of, and the rules they obey. No I/O, no clock, no logging.
+
+What an author or a file makes is validated here, once, with every fault named. What a peer sent is kept as
+it came (`AdvertisedDevice`, `ContainerResponse.as_received`), because the kubelet validates none of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from devplug.errors import PluginError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Self
+
+__all__ = [
+    "DEVICE_ID_LIMIT_BYTES",
+    "HEALTHY",
+    "LIST_LIMIT_BYTES",
+    "UNHEALTHY",
+    "AdvertisedDevice",
+    "Allocation",
+    "ContainerResponse",
+    "Device",
+    "DeviceNode",
+    "Health",
+    "HealthState",
+    "Mount",
+    "PluginOptions",
+    "PreferenceRequest",
+    "RegisterRequest",
+    "ResourceName",
+    "StrPath",
+    "device_id_fault",
+    "list_size_bytes",
+    "resource_name_fault",
+    "stable_id",
+]
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+DEVICE_ID_LIMIT_BYTES: Final = 63
+"""The longest device ID that the API text allows; the kubelet itself enforces nothing."""
+
+LIST_LIMIT_BYTES: Final = 4 * 1024 * 1024 - 64 * 1024
+"""The largest list we send: the kubelet's gRPC client refuses messages over 4 MiB and drops the stream."""
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+"""The two health words of the API (deviceplugin v1beta1 constants); the kubelet compares byte for byte."""
+
+_NUMA_LIMIT = 1023
+_NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"\\]")
+_ENV_NAME = re.compile(r"[!-<>-~]+")
+_CDI_NAME = re.compile(
+    r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+    r"=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?",
+)
+
+
+# ── resource names ────────────────────────────────────────────────────────────────────────────────
+
+
+def resource_name_fault(text: str) -> str | None:
+    """Return what keeps `text` from being an extended resource name, or None.
+
+    The whole rule of `IsExtendedResourceName` (pkg/apis/core/v1/helper/helpers.go), which the kubelet's
+    Register applies: one `/`, no `kubernetes.io/` anywhere, no `requests.` prefix, and `requests.` + name is
+    a qualified name, so the domain has at most 244 characters and the kind at most 63.
+    """
+    domain, slash, kind = text.partition("/")
+    if not slash:
+        return 'needs a domain and a kind, as in "example.com/fpga"'
+    if "/" in kind:
+        return 'has more than one "/"; write one domain and one kind, as in "example.com/fpga"'
+    if "kubernetes.io/" in text:
+        return 'contains "kubernetes.io/", which Kubernetes keeps for itself; use a domain of your own'
+    if text.startswith("requests."):
+        return 'starts with "requests.", which quotas use; drop that prefix'
+    if len(domain) > 244:
+        return f"has a domain of {len(domain)} characters; at most 244 fit"
+    if not _SUBDOMAIN.fullmatch(domain):
+        return f"has the domain {quoted(domain)}; it must be lower-case letters, digits, '-' and '.'"
+    if len(kind) > 63:
+        return f"has a kind of {len(kind)} characters; at most 63 fit"
+    if not _NAME_PART.fullmatch(kind):
+        return (
+            f"has the kind {quoted(kind)}; it must be letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )
+    return None
+
+
+class ResourceName(str):
+    """A validated resource name, `vendor.com/kind`: what pods write under `limits`. Immutable."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Validate `text`; raises `PluginError` naming the rule it breaks."""
+        if fault := resource_name_fault(text):
+            raise PluginError(f"resource name {quoted(text)} {fault}")
+        return super().__new__(cls, text)
+
+    @property
+    def kind(self) -> str:
+        """The part after the slash."""
+        return self.partition("/")[2]
+
+
+# ── devices ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _is_text(value: object) -> bool:
+    """Whether an author who has no type checker gave a string where the signature wants one."""
+    return isinstance(value, str)
+
+
+def device_id_fault(text: str) -> str | None:
+    """Return what keeps `text` from being a device ID, or None.
+
+    At most 63 bytes of printable ASCII, without what breaks lists in environment variables and file names:
+    space, comma, `=`, `/`, `%`, quotes, backslash, a leading `-`.
+    """
+    if not _is_text(text):
+        return "is not a string"
+    if not text:
+        return "is empty"
+    if found := _ID_UNWANTED.search(text):
+        return f"contains {quoted(found.group())}; use devplug.stable_id to make an ID of any text"
+    if text.startswith("-"):
+        return "starts with '-'; use devplug.stable_id to make an ID of any text"
+    if len(text) > DEVICE_ID_LIMIT_BYTES:
+        return (
+            f"is {len(text)} bytes long; at most {DEVICE_ID_LIMIT_BYTES} fit: "
+            "use devplug.stable_id, which cuts it and adds a hash"
+        )
+    return None
+
+
+def stable_id(text: str) -> str:
+    """Return a device ID made of `text`: itself if it is one, else a readable part of it and a hash.
+
+    The same text gives the same ID on every host, for ever; different texts give different ones (40 bits).
+    """
+    tame = re.sub(r"[^A-Za-z0-9._:@+-]", "_", text).lstrip("-")
+    if tame == text and 0 < len(text) <= DEVICE_ID_LIMIT_BYTES:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    return f"{tame[: DEVICE_ID_LIMIT_BYTES - 11]}-{digest}" if tame else f"id-{digest}"
+
+
+class HealthState(enum.Enum):
+    """What is known of a device's health."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"
+    """Nothing could be learned; what the kubelet was told before stays (Healthy if nothing was)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The health of one device, with the reason that people see. Make one with the four class methods."""
+
+    state: HealthState
+    reason: str = ""
+
+    @classmethod
+    def healthy(cls) -> Health:
+        """The device works."""
+        return _HEALTHY
+
+    @classmethod
+    def unhealthy(cls, reason: str) -> Health:
+        """The device must not be given out, because of `reason`."""
+        return cls(HealthState.UNHEALTHY, reason or "no reason given")
+
+    @classmethod
+    def unknown(cls, reason: str) -> Health:
+        """Nothing could be learned this time, because of `reason`."""
+        return cls(HealthState.UNKNOWN, reason or "no reason given")
+
+    @classmethod
+    def from_fault(cls, fault: str | None) -> Health:
+        """Unhealthy with `fault` as its reason; healthy if there is none."""
+        return cls.unhealthy(fault) if fault else _HEALTHY
+
+
+_HEALTHY = Health(HealthState.HEALTHY)
+_NO_ITEMS: Mapping[str, str] = MappingProxyType({})
+
+
+def _path_fault(what: str, path: str) -> Iterator[str]:
+    """Yield what is wrong with an absolute path in normal form."""
+    if not path.startswith("/"):
+        yield f"{what} {quoted(path)} is not absolute"
+    elif not path.isprintable():
+        yield f"{what} {quoted(path)} has control characters"
+    elif path != os.path.normpath(path):
+        yield f"{what} {quoted(path)} is not in normal form; write {quoted(os.path.normpath(path))}"
+
+
+class _Received:
+    """Values that a peer may have sent: they can be made as they came, without our rules."""
+
+    __slots__ = ()
+
+    @classmethod
+    def as_received(cls, **fields: object) -> Self:
+        """Return the value with exactly these fields. The kubelet checks nothing of it, so neither do we."""
+        value = object.__new__(cls)
+        for name, content in fields.items():
+            object.__setattr__(value, name, content)
+        return value
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DeviceNode(_Received):
+    """A file in /dev that a container gets: the API's DeviceSpec.
+
+    `host_path` may be a link (by-id): the runtime resolves it at every container start. `container_path` is
+    the same path if not given. `permissions` are any of `r`, `w` and `m` (mknod).
+    """
+
+    host_path: str
+    container_path: str
+    permissions: str
+
+    def __init__(
+        self,
+        host_path: StrPath,
+        container_path: StrPath | None = None,
+        permissions: str = "rw",
+    ) -> None:
+        """Validate; raises `PluginError` naming every fault."""
+        host = os.fspath(host_path)
+        container = host if container_path is None else os.fspath(container_path)
+        faults = [*_path_fault("host path", host), *_path_fault("container path", container)]
+        if not permissions or set(permissions) - set("rwm") or len(set(permissions)) != len(permissions):
+            faults.append(f"permissions {quoted(permissions)} must be some of r, w and m, each once")
+        if faults:
+            raise PluginError(*(f"device node: {fault}" for fault in faults))
+        object.__setattr__(self, "host_path", host)
+        object.__setattr__(self, "container_path", container)
+        object.__setattr__(self, "permissions", permissions)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Mount(_Received):
+    """A host file or folder mounted into a container. Not for device nodes: those need a DeviceNode."""
+
+    host_path: str
+    container_path: str
+    read_only: bool
+
+    def __init__(
+        self,
+        host_path: StrPath,
+        container_path: StrPath | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """Validate; raises `PluginError` naming every fault."""
+        host = os.fspath(host_path)
+        container = host if container_path is None else os.fspath(container_path)
+        if faults := [*_path_fault("host path", host), *_path_fault("container path", container)]:
+            raise PluginError(*(f"mount: {fault}" for fault in faults))
+        object.__setattr__(self, "host_path", host)
+        object.__setattr__(self, "container_path", container)
+        object.__setattr__(self, "read_only", read_only)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Device:
+    """One thing that a plugin advertises and a container can hold. Frozen; equal by all that it says.
+
+    `numa_nodes` are kernel node numbers; -1 means none, as in sysfs. `device_nodes` are what the default
+    `allocate` gives to the container. `attributes` are for the author and for templates; the kubelet never
+    sees them.
+    """
+
+    id: str
+    health: Health
+    numa_nodes: tuple[int, ...]
+    device_nodes: tuple[DeviceNode, ...]
+    attributes: Mapping[str, str] = field(hash=False)
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 -- the API's own word for it
+        *,
+        health: Health = _HEALTHY,
+        numa_nodes: Iterable[int] = (),
+        device_nodes: Iterable[DeviceNode | StrPath] = (),
+        attributes: Mapping[str, str] = _NO_ITEMS,
+    ) -> None:
+        """Validate; raises `PluginError` naming every fault."""
+        faults: list[str] = []
+        if fault := device_id_fault(id):
+            faults.append(f"device ID {quoted(id)} {fault}")
+        faults += [f"device {quoted(id)}: {fault}" for fault in _text_faults("attribute", attributes)]
+        numa = tuple(sorted(set(numa_nodes) - {-1}))
+        faults += [
+            f"device {quoted(id)}: NUMA node {node} is not a node number (0 to {_NUMA_LIMIT}, or -1 for none)"
+            for node in numa
+            if not 0 <= node <= _NUMA_LIMIT
+        ]
+        if isinstance(device_nodes, str | os.PathLike):
+            device_nodes = [device_nodes]
+        nodes: list[DeviceNode] = []
+        for node in device_nodes:
+            try:
+                nodes.append(node if isinstance(node, DeviceNode) else DeviceNode(node))
+            except PluginError as error:
+                faults += [f"device {quoted(id)}: {fault}" for fault in error.faults]
+        if faults:
+            raise PluginError(*faults)
+        object.__setattr__(self, "id", id)
+        object.__setattr__(self, "health", health)
+        object.__setattr__(self, "numa_nodes", numa)
+        object.__setattr__(self, "device_nodes", tuple(nodes))
+        object.__setattr__(self, "attributes", _frozen(attributes))
+
+    def with_health(self, health: Health) -> Device:
+        """Return this device with another health."""
+        return Device(
+            self.id,
+            health=health,
+            numa_nodes=self.numa_nodes,
+            device_nodes=self.device_nodes,
+            attributes=self.attributes,
+        )
+
+
+def _text_faults(what: str, items: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names and values that are not text; protobuf would refuse them later, without a name."""
+    for name, value in items.items():
+        if not (_is_text(name) and _is_text(value)):
+            yield f"{what} {quoted(name)} is {value!r}; names and values must be strings"
+
+
+def _frozen(items: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(items)) if items else _NO_ITEMS
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ContainerResponse(_Received):
+    """What a plugin gives to one container: the API's ContainerAllocateResponse.
+
+    The kubelet keeps it for as long as the container exists and never asks again at a restart.
+    """
+
+    device_nodes: tuple[DeviceNode, ...]
+    mounts: tuple[Mount, ...]
+    envs: Mapping[str, str] = field(hash=False)
+    annotations: Mapping[str, str] = field(hash=False)
+    cdi_devices: tuple[str, ...]
+
+    def __init__(
+        self,
+        *,
+        device_nodes: Iterable[DeviceNode | StrPath] = (),
+        mounts: Iterable[Mount] = (),
+        envs: Mapping[str, str] = _NO_ITEMS,
+        annotations: Mapping[str, str] = _NO_ITEMS,
+        cdi_devices: Iterable[str] = (),
+    ) -> None:
+        """Validate; raises `PluginError` naming every fault."""
+        nodes = tuple(
+            dict.fromkeys(
+                node if isinstance(node, DeviceNode) else DeviceNode(node) for node in device_nodes
+            ),
+        )
+        mounted = tuple(dict.fromkeys(mounts))
+        cdi = tuple(dict.fromkeys(cdi_devices))
+        faults = [*_text_faults("environment variable", envs), *_text_faults("annotation", annotations)]
+        faults += [
+            f"environment variable name {quoted(name)} must be printable ASCII without '='"
+            for name in map(str, envs)
+            if not _ENV_NAME.fullmatch(name)
+        ]
+        faults += [
+            f"environment variable {quoted(name)} has a NUL byte"
+            for name, value in envs.items()
+            if "\0" in str(value)
+        ]
+        faults += ["an annotation has an empty name"] if "" in annotations else []
+        faults += [
+            f"CDI device name {quoted(name)} must read vendor/class=device"
+            for name in cdi
+            if not _CDI_NAME.fullmatch(name)
+        ]
+        faults += _clashes("device nodes", [(n.container_path, n.host_path) for n in nodes])
+        faults += _clashes("mounts", [(m.container_path, m.host_path) for m in mounted])
+        if faults:
+            raise PluginError(*faults)
+        object.__setattr__(self, "device_nodes", nodes)
+        object.__setattr__(self, "mounts", mounted)
+        object.__setattr__(self, "envs", _frozen(envs))
+        object.__setattr__(self, "annotations", _frozen(annotations))
+        object.__setattr__(self, "cdi_devices", cdi)
+
+    @classmethod
+    def of(
+        cls,
+        devices: Iterable[Device],
+        *,
+        device_nodes: Iterable[DeviceNode | StrPath] = (),
+        mounts: Iterable[Mount] = (),
+        envs: Mapping[str, str] = _NO_ITEMS,
+        annotations: Mapping[str, str] = _NO_ITEMS,
+        cdi_devices: Iterable[str] = (),
+    ) -> ContainerResponse:
+        """Return the devices' own nodes, plus whatever else is given."""
+        return cls(
+            device_nodes=[*(node for device in devices for node in device.device_nodes), *device_nodes],
+            mounts=mounts,
+            envs=envs,
+            annotations=annotations,
+            cdi_devices=cdi_devices,
+        )
+
+
+def _clashes(what: str, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the container paths that two host paths want: a runtime would keep only one of them."""
+    taken: dict[str, str] = {}
+    for container_path, host_path in pairs:
+        first = taken.setdefault(container_path, host_path)
+        if first != host_path:
+            yield f"two {what} want {quoted(container_path)}: {quoted(first)} and {quoted(host_path)}"
+
+
+# ── what crosses the socket ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedDevice:
+    """One device of a ListAndWatch list, as the kubelet receives it: the API's Device, unvalidated.
+
+    `health` counts as healthy only if it is exactly `Healthy`. `numa_nodes` is None without a topology
+    message, which differs from an empty one.
+    """
+
+    id: str
+    health: str
+    numa_nodes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    """Which optional calls the kubelet may make: the API's DevicePluginOptions."""
+
+    pre_start_required: bool = False
+    preferred_allocation_available: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRequest:
+    """What a plugin sends to be known. The kubelet ignores `options` here and asks for them itself."""
+
+    version: str
+    endpoint: str
+    """File name of the plugin's socket, inside the plugin folder."""
+    resource_name: str
+    options: PluginOptions = PluginOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceRequest:
+    """One container's part of GetPreferredAllocation."""
+
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Which devices of one resource one container holds, and the plugin's response: one flat record."""
+
+    pod_uid: str
+    container_name: str
+    resource_name: str
+    device_ids: tuple[str, ...]
+    container_response: ContainerResponse
+
+
+def list_size_bytes(devices: Iterable[Device]) -> int:
+    """Return the size of these devices as a ListAndWatch message with all of them Unhealthy.
+
+    That is the largest it can get, so a list that fits now still fits when everything fails at once.
+    """
+    return sum(_field_size(_device_size_bytes(device)) for device in devices)
+
+
+def _device_size_bytes(device: Device) -> int:
+    size = _field_size(len(device.id)) + _field_size(len(UNHEALTHY))
+    if device.numa_nodes:
+        nodes = sum(_field_size(1 + _varint_size(node) if node else 0) for node in device.numa_nodes)
+        size += _field_size(nodes)
+    return size
+
+
+def _field_size(length: int) -> int:
+    """Size of a length-delimited field with a tag below 16: tag, length, content."""
+    return 1 + _varint_size(length) + length
+
+
+def _varint_size(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)

@@ -1,0 +1,201 @@
+"""Every exception, in branches by who must act.
+
+`ConfigError`: edit the file. `PluginError`: mend the plugin's code. `KubeletError`: look at the node; it may
+pass. `AllocationError`: this one request cannot be met. `RemoteError`: the other end of a socket said no.
+Texts are one line, name the field and the value, and fit into a pod's status.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "AllocationError",
+    "ConfigError",
+    "DeadlineError",
+    "DevplugError",
+    "HasId",
+    "IncidentError",
+    "InvalidRequestError",
+    "KubeletError",
+    "LimitError",
+    "NotOfferedError",
+    "NotReadyError",
+    "PluginError",
+    "PluginFolderLostError",
+    "Problem",
+    "RegistrationError",
+    "RemoteError",
+    "UnhealthyDeviceError",
+    "UnknownDeviceError",
+    "one_line",
+    "quoted",
+]
+
+TEXT_LIMIT_BYTES = 200
+"""Longest text that crosses a socket: it ends in a pod's status, which people read on one line."""
+
+QUOTE_LIMIT_BYTES = 64
+"""Longest part of a foreign value that an error repeats."""
+
+
+def quoted(value: object) -> str:
+    """Return `value` in double quotes, control characters escaped, cut to 64 bytes."""
+    text = json.dumps(str(value))
+    if len(text) <= QUOTE_LIMIT_BYTES:
+        return text
+    return f'{text[: QUOTE_LIMIT_BYTES - 4].rstrip(chr(92))}..."'
+
+
+def one_line(text: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> str:
+    """Return `text` on one line of printable characters, at most `limit_bytes` long in UTF-8."""
+    flat = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    if len(flat.encode()) <= limit_bytes:
+        return flat
+    return flat.encode()[: limit_bytes - 3].decode(errors="ignore") + "..."
+
+
+class HasId(Protocol):
+    """Anything with a device ID: what an error needs to know of a device."""
+
+    @property
+    def id(self) -> str:
+        """The device ID."""
+
+
+class DevplugError(Exception):
+    """The root of all errors that devplug raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One thing wrong in a configuration file: where it is, and what to write instead."""
+
+    line: int
+    """Line in the file, from 1; 0 when the whole file is meant."""
+    column: int
+    """Column in that line, from 1; 0 when the whole line is meant."""
+    path: str
+    """The key, as in `resources[0].discover.path`; empty for the whole file."""
+    message: str
+    """What is wrong and what to change, without the place."""
+
+    def __str__(self) -> str:
+        """Return `path: message`, or the message alone for the whole file."""
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(DevplugError):
+    """A configuration cannot be used; carries every problem found, in file order. Edit the file."""
+
+    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+        self.file = file
+        self.problems = tuple(sorted(problems))
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """Return one `FILE:LINE:COLUMN: error: PATH: MESSAGE` per problem, as compilers print them."""
+        return [
+            f"{self.file}{f':{p.line}' if p.line else ''}{f':{p.column}' if p.column else ''}: error: {p}"
+            for p in self.problems
+        ]
+
+
+class PluginError(DevplugError):
+    """A plugin's code or values break the contract; names every fault found. Mend the plugin."""
+
+    def __init__(self, *faults: str) -> None:
+        self.faults = faults
+        super().__init__("; ".join(faults))
+
+
+class KubeletError(DevplugError):
+    """The kubelet or its folders are not as they should be. Look at the node; it may pass."""
+
+
+class RegistrationError(KubeletError):
+    """A registration was refused. The text is the kubelet's own (its registration server, `server.go`)."""
+
+
+class PluginFolderLostError(KubeletError):
+    """The plugin folder was removed under its mount; no process can heal that from inside a container."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        super().__init__(
+            f"{folder} was deleted on the host while it was mounted here; nothing can be created in it any "
+            "more; restart this container so that the folder is mounted again",
+        )
+
+
+class AllocationError(DevplugError):
+    """One request cannot be met; the text reaches the user in the pod's status (200 bytes)."""
+
+
+class InvalidRequestError(AllocationError):
+    """The caller's request can never work."""
+
+
+class UnknownDeviceError(AllocationError):
+    """A device ID that was never advertised under this resource name."""
+
+    def __init__(self, device_id: str, resource_name: str) -> None:
+        self.device_id = device_id
+        self.resource_name = resource_name
+        super().__init__(f"device {quoted(device_id)} is not known to {resource_name}")
+
+
+class UnhealthyDeviceError(AllocationError):
+    """A known device that must not be used now; raised by user code, it also marks `devices` Unhealthy."""
+
+    def __init__(self, reason: str, *devices: HasId, advice: str = "") -> None:
+        self.reason = reason
+        self.devices = devices
+        self.advice = advice
+        ids = ", ".join(quoted(device.id) for device in devices[:3])
+        more = f" and {len(devices) - 3} more" if len(devices) > 3 else ""
+        noun, verb = ("device", "is") if len(devices) == 1 else ("devices", "are")
+        what = f"{noun} {ids}{more} {verb} unhealthy ({reason})" if devices else reason
+        super().__init__(f"{what}; {advice}" if advice else what)
+
+
+class LimitError(AllocationError):
+    """A request, or the number of requests at once, is over a limit of ours."""
+
+
+class NotReadyError(AllocationError):
+    """The plugin has no first list of devices yet, or is going down."""
+
+
+class DeadlineError(AllocationError):
+    """The plugin's own code did not answer within its deadline."""
+
+
+class NotOfferedError(AllocationError):
+    """A call for an ability that the plugin does not announce in its options."""
+
+
+class IncidentError(AllocationError):
+    """A fault of the plugin; the other end learns a number only, and the log has the rest under it."""
+
+    def __init__(self, incident: str) -> None:
+        self.incident = incident
+        super().__init__(f"internal error, incident {incident}")
+
+
+class RemoteError(DevplugError):
+    """The other end of a socket answered with an error status, or nothing answered at all.
+
+    `status` is the gRPC status code as Go spells it (`Unknown`, `NotFound`); the sentence is the one that
+    Go programs print, because that is what the kubelet puts into a pod's status.
+    """
+
+    def __init__(self, status: str, text: str) -> None:
+        self.status = status
+        self.text = text
+        super().__init__(f"rpc error: code = {status} desc = {text}")
