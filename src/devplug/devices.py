@@ -59,7 +59,7 @@ UNHEALTHY: Final = "Unhealthy"
 _NUMA_LIMIT = 1023
 _NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-_ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"\\]")
+_ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"'\\]")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
 _CDI_NAME = re.compile(
     r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
@@ -155,7 +155,7 @@ def stable_id(text: str) -> str:
     tame = re.sub(r"[^A-Za-z0-9._:@+-]", "_", text).lstrip("-")
     if tame == text and 0 < len(text) <= DEVICE_ID_LIMIT_BYTES:
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{tame[: DEVICE_ID_LIMIT_BYTES - 11]}-{digest}" if tame else f"id-{digest}"
 
 
@@ -210,6 +210,16 @@ def _path_fault(what: str, path: str) -> Iterator[str]:
         yield f"{what} {quoted(path)} is not in normal form; write {quoted(os.path.normpath(path))}"
 
 
+def _path_pair(host_path: StrPath, container_path: StrPath | None) -> tuple[str, str, list[str]]:
+    """Return both paths as text, and what is wrong with them; a path that stands for both is named once."""
+    host = os.fspath(host_path)
+    faults = [*_path_fault("host path", host)]
+    if container_path is None:
+        return host, host, faults
+    container = os.fspath(container_path)
+    return host, container, [*faults, *_path_fault("container path", container)]
+
+
 class _Received:
     """Values that a peer may have sent: they can be made as they came, without our rules."""
 
@@ -243,9 +253,7 @@ class DeviceNode(_Received):
         permissions: str = "rw",
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
-        host = os.fspath(host_path)
-        container = host if container_path is None else os.fspath(container_path)
-        faults = [*_path_fault("host path", host), *_path_fault("container path", container)]
+        host, container, faults = _path_pair(host_path, container_path)
         if not permissions or set(permissions) - set("rwm") or len(set(permissions)) != len(permissions):
             faults.append(f"permissions {quoted(permissions)} must be some of r, w and m, each once")
         if faults:
@@ -271,13 +279,20 @@ class Mount(_Received):
         read_only: bool = False,
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
-        host = os.fspath(host_path)
-        container = host if container_path is None else os.fspath(container_path)
-        if faults := [*_path_fault("host path", host), *_path_fault("container path", container)]:
+        host, container, faults = _path_pair(host_path, container_path)
+        if faults:
             raise PluginError(*(f"mount: {fault}" for fault in faults))
         object.__setattr__(self, "host_path", host)
         object.__setattr__(self, "container_path", container)
         object.__setattr__(self, "read_only", read_only)
+
+
+def _is_health(value: object) -> bool:
+    return isinstance(value, Health)
+
+
+def _is_node_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value <= _NUMA_LIMIT
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -309,11 +324,13 @@ class Device:
         if fault := device_id_fault(id):
             faults.append(f"device ID {quoted(id)} {fault}")
         faults += [f"device {quoted(id)}: {fault}" for fault in _text_faults("attribute", attributes)]
-        numa = tuple(sorted(set(numa_nodes) - {-1}))
+        if not _is_health(health):
+            faults.append(f"device {quoted(id)}: health {quoted(health)} is not a devplug.Health")
+        numa = tuple(numa_nodes)
         faults += [
-            f"device {quoted(id)}: NUMA node {node} is not a node number (0 to {_NUMA_LIMIT}, or -1 for none)"
+            f"device {quoted(id)}: NUMA node {node!r} is not a node number (0 to {_NUMA_LIMIT}, -1 for none)"
             for node in numa
-            if not 0 <= node <= _NUMA_LIMIT
+            if not _is_node_number(node)
         ]
         if isinstance(device_nodes, str | os.PathLike):
             device_nodes = [device_nodes]
@@ -327,7 +344,7 @@ class Device:
             raise PluginError(*faults)
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "health", health)
-        object.__setattr__(self, "numa_nodes", numa)
+        object.__setattr__(self, "numa_nodes", tuple(sorted(set(numa) - {-1})))
         object.__setattr__(self, "device_nodes", tuple(nodes))
         object.__setattr__(self, "attributes", _frozen(attributes))
 

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AllocationError",
+    "AnswerTooLargeError",
     "ConfigError",
     "DeadlineError",
     "DevplugError",
     "HasId",
     "IncidentError",
     "InvalidRequestError",
+    "KubeletCrashError",
     "KubeletError",
     "LimitError",
     "NotOfferedError",
@@ -122,6 +124,15 @@ class RegistrationError(KubeletError):
     """A registration was refused. The text is the kubelet's own (its registration server, `server.go`)."""
 
 
+class KubeletCrashError(KubeletError):
+    """The emulated kubelet did what makes the real one panic; the text says what and where."""
+
+    def __init__(self, cause: str, place: str) -> None:
+        self.cause = cause
+        self.place = place
+        super().__init__(f"{cause}: the kubelet would have crashed here (nil dereference in {place})")
+
+
 class PluginFolderLostError(KubeletError):
     """The plugin folder was removed under its mount; no process can heal that from inside a container."""
 
@@ -186,6 +197,15 @@ class IncidentError(AllocationError):
     def __init__(self, incident: str) -> None:
         self.incident = incident
         super().__init__(f"internal error, incident {incident}")
+
+
+class AnswerTooLargeError(AllocationError):
+    """The plugin's answer is larger than the other end takes."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(f"the plugin's answer has {size_bytes} bytes; the kubelet takes {limit_bytes}")
 
 
 class RemoteError(DevplugError):

@@ -20,6 +20,7 @@ import grpc.aio
 
 from devplug.errors import (
     AllocationError,
+    AnswerTooLargeError,
     DeadlineError,
     DevplugError,
     IncidentError,
@@ -37,12 +38,21 @@ from devplug.errors import (
 from devplug.wire.messages import MalformedMessageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from devplug.wire.methods import Method
 
-__all__ = ["SOCKET_PATH_LIMIT_BYTES", "Binding", "Listener", "Peer", "connected", "stream", "unary"]
+__all__ = [
+    "SOCKET_PATH_LIMIT_BYTES",
+    "Binding",
+    "Listener",
+    "Peer",
+    "connected",
+    "socket_identity",
+    "stream",
+    "unary",
+]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -74,6 +84,7 @@ STATUS_OF_ERROR: Final[tuple[tuple[type[DevplugError], grpc.StatusCode], ...]] =
     (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
     (NotOfferedError, grpc.StatusCode.UNIMPLEMENTED),
     (IncidentError, grpc.StatusCode.INTERNAL),
+    (AnswerTooLargeError, grpc.StatusCode.INTERNAL),
     (AllocationError, grpc.StatusCode.FAILED_PRECONDITION),
     # The kubelet's handlers return plain Go errors, which gRPC sends as UNKNOWN (kubelet.md 1.1).
     (KubeletError, grpc.StatusCode.UNKNOWN),
@@ -116,8 +127,23 @@ def _status_of(error: Exception, method: Method[Any, Any]) -> tuple[grpc.StatusC
     return grpc.StatusCode.INTERNAL, str(incident)
 
 
-def _remote_error(error: grpc.aio.AioRpcError) -> RemoteError:
-    return RemoteError(_GO_NAMES[error.code()], error.details() or "")
+_FAILURES = (grpc.aio.AioRpcError, MalformedMessageError, asyncio.CancelledError)
+
+
+def _remote_error(error: BaseException, method: Method[Any, Any]) -> RemoteError:
+    """Return what one of `_FAILURES` means for the caller; raises it again if this task was cancelled."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        text = error.details() or ""
+        if "Deadline Exceeded" in text:  # grpcio's words, in several forms, for a deadline that passed here
+            text = "context deadline exceeded"
+        return RemoteError(_GO_NAMES[error.code()], text)
+    if isinstance(error, MalformedMessageError):
+        return RemoteError("Internal", f"cannot decode the answer to {method.name}: {error}")
+    # A channel closed by its owner cancels its calls; that is an answer, not a cancellation of this task.
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    return RemoteError("Canceled", "grpc: the client connection is closing")
 
 
 # ── serving ───────────────────────────────────────────────────────────────────────────────────────
@@ -149,10 +175,10 @@ def stream(
 
 @dataclass(slots=True)
 class _Server:
-    """One gRPC server behind a listener, with the number of its open streams."""
+    """One gRPC server behind a listener, with the number of calls and streams that it serves now."""
 
     grpc_server: grpc.aio.Server
-    open_streams: int = 0
+    open_calls: int = 0
 
 
 @dataclass(slots=True)
@@ -172,9 +198,9 @@ class Listener:
     bindings: tuple[Binding, ...]
     receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES
     send_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES
-    """A larger answer is refused here, with its size in the log, before the other end chokes on it."""
-    _servers: list[_Server] = field(default_factory=list)
-    _identity: tuple[int, int, int] | None = None
+    """A larger answer is refused here, with its size, before the other end chokes on it."""
+    _servers: list[_Server] = field(default_factory=list, init=False)
+    _identity: tuple[int, int, int] | None = field(default=None, init=False)
 
     def is_bound(self) -> bool:
         """Whether the file at `path` is the socket that this listener made last."""
@@ -185,14 +211,14 @@ class Listener:
 
         Raises `KubeletError` if the folder does not take the socket, `PluginError` if the path is too long.
         """
-        length = len(os.fsencode(self.path))
+        # A name that no other listener of the folder takes at the same time, in this process or another.
+        hidden = self.path.with_name(f".{secrets.token_hex(3)}")
+        length = max(len(os.fsencode(self.path)), len(os.fsencode(hidden)))
         if length > SOCKET_PATH_LIMIT_BYTES:
             raise PluginError(
                 f"socket path {self.path} is {length} bytes; Unix sockets take {SOCKET_PATH_LIMIT_BYTES}: "
                 "use a shorter folder",
             )
-        # As long as the real name, so that one limit holds for both.
-        hidden = self.path.with_name(f".{self.path.name[1:]}")
         server = await self._start(hidden)
         try:
             identity = socket_identity(hidden)
@@ -204,14 +230,17 @@ class Listener:
             await server.grpc_server.stop(None)
             raise KubeletError(f"cannot make the socket {self.path}: {error.strerror}") from error
         self._identity = identity
-        idle = [old for old in self._servers if not old.open_streams]
-        self._servers = [*(old for old in self._servers if old.open_streams), server]
+        idle = [old for old in self._servers if not old.open_calls]
+        self._servers = [*(old for old in self._servers if old.open_calls), server]
         for old in idle:
             await old.grpc_server.stop(None)
 
-    async def close(self, grace_seconds: float = 0) -> None:
-        """Stop listening, let calls in flight end within `grace_seconds`, remove our file. Safe to repeat."""
-        if self.is_bound():
+    async def close(self, grace_seconds: float = 0, *, keep_file: bool = False) -> None:
+        """Stop listening, let calls in flight end within `grace_seconds`, remove our file. Safe to repeat.
+
+        With `keep_file` the socket stays and refuses connections, as after the end of a process.
+        """
+        if self.is_bound() and not keep_file:
             with suppress(OSError):
                 self.path.unlink()
         self._identity = None
@@ -239,24 +268,32 @@ class Listener:
             serve = self._stream_handler if binding.method.is_stream else self._unary_handler
             services.setdefault(binding.method.service, {})[binding.method.name] = serve(server, binding)
         server.grpc_server.add_generic_rpc_handlers(
-            tuple(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()),
+            (
+                *(grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()),
+                _NotServed(frozenset(services)),
+            ),
         )
         try:
             server.grpc_server.add_insecure_port(f"unix:{quote(str(path))}")
-        except RuntimeError as error:
+            await server.grpc_server.start()
+        except BaseException as error:
             await server.grpc_server.stop(None)
-            raise KubeletError(f"cannot listen in {path.parent}: {_why_not(path.parent)}") from error
-        await server.grpc_server.start()
+            if isinstance(error, RuntimeError):
+                raise KubeletError(f"cannot listen in {path.parent}: {_why_not(path.parent)}") from error
+            raise
         return server
 
-    def _unary_handler(self, _: _Server, binding: Binding) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def _unary_handler(self, server: _Server, binding: Binding) -> grpc.RpcMethodHandler[bytes, bytes]:
         method = binding.method
 
         async def serve(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            server.open_calls += 1
             try:
                 return self._encoded(method, await binding.handler(method.request.decode(request)))
             except Exception as error:  # noqa: BLE001 -- the table decides what of it may cross the wire
                 code, text = _status_of(error, method)
+            finally:
+                server.open_calls -= 1
             await context.abort(code, text)
             raise AssertionError
 
@@ -269,7 +306,7 @@ class Listener:
             request: bytes,
             context: grpc.aio.ServicerContext[bytes, bytes],
         ) -> AsyncIterator[bytes]:
-            server.open_streams += 1
+            server.open_calls += 1
             try:
                 async for response in binding.handler(method.request.decode(request)):
                     yield self._encoded(method, response)
@@ -278,7 +315,7 @@ class Listener:
             else:
                 return
             finally:
-                server.open_streams -= 1
+                server.open_calls -= 1
             await context.abort(code, text)
 
         return grpc.unary_stream_rpc_method_handler(serve)
@@ -286,8 +323,30 @@ class Listener:
     def _encoded(self, method: Method[Any, Response], response: Response) -> bytes:
         content = method.response.encode(response)
         if len(content) > self.send_limit_bytes:
-            raise ValueError(f"answer of {len(content)} bytes; the other end takes {self.send_limit_bytes}")
+            raise AnswerTooLargeError(len(content), self.send_limit_bytes)
         return content
+
+
+@dataclass(frozen=True, slots=True)
+class _NotServed(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
+    """Refuses what no binding serves, in the words of Go's gRPC: the kubelet repeats them to people."""
+
+    services: frozenset[str]
+
+    def service(
+        self,
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """Return a method that only refuses."""
+        service, _, method = handler_call_details.method.removeprefix("/").rpartition("/")
+        is_known = service in self.services
+        text = f"unknown method {method} for service {service}" if is_known else f"unknown service {service}"
+
+        async def refuse(_: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+            raise AssertionError
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
 
 
 def socket_identity(path: Path) -> tuple[int, int, int] | None:
@@ -328,39 +387,34 @@ class Peer:
     ) -> Response:
         """Call a method with one answer; raises `RemoteError`, also for a deadline or a lost connection."""
         call = self._channel.unary_unary(method.path, None, None)
-        async with _remote_errors(method):
+        try:
             answer = await call(method.request.encode(request), timeout=timeout_seconds)
             return method.response.decode(answer)
+        except _FAILURES as error:
+            failure = _remote_error(error, method)
+        # Not where it was caught: gRPC's error, as its context, would hold the connection open with it.
+        raise failure
 
     async def stream(
         self,
         method: Method[Request, Response],
         request: Request,
-    ) -> AsyncIterator[Response]:
-        """Yield the answers of a stream until the other end ends it; raises `RemoteError` if it fails."""
+    ) -> AsyncGenerator[Response, None]:
+        """Yield the answers of a stream until the other end ends it; raises `RemoteError` if it fails.
+
+        Closing the generator cancels the stream.
+        """
         call = self._channel.unary_stream(method.path, None, None)(method.request.encode(request))
         try:
-            async with _remote_errors(method):
-                async for answer in call:
-                    yield method.response.decode(answer)
+            async for answer in call:
+                yield method.response.decode(answer)
+        except _FAILURES as error:
+            failure = _remote_error(error, method)
+        else:
+            return
         finally:
             call.cancel()
-
-
-@asynccontextmanager
-async def _remote_errors(method: Method[Any, Any]) -> AsyncIterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        raise _remote_error(error) from None
-    except MalformedMessageError as error:
-        raise RemoteError("Internal", f"cannot decode the answer to {method.name}: {error}") from error
-    except asyncio.CancelledError:
-        # A channel closed by its owner cancels its calls; that is an answer, not a cancellation of this task.
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise RemoteError("Canceled", "the connection was closed") from None
+        raise failure
 
 
 @asynccontextmanager

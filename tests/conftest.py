@@ -1,0 +1,27 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+settings.register_profile("here", deadline=None, max_examples=50)
+settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
+settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A folder with a path short enough for sockets (107 bytes), gone after the test."""
+    folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)

@@ -1,0 +1,117 @@
+"""A plugin and a kubelet reduced to what the tests of the sockets steer and look at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from devplug.devices import AdvertisedDevice, ContainerResponse, PluginOptions
+from devplug.errors import RemoteError
+from devplug.wire import methods
+from devplug.wire.messages import MalformedMessageError
+from devplug.wire.sockets import (
+    Binding,
+    Listener,
+    Peer,
+    connected,
+    stream,
+    unary,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    Containers = Sequence[tuple[str, ...]]
+
+LIST = (AdvertisedDevice("a", "Healthy", (0,)),)
+
+
+def refuse(_: bytes) -> Sequence[ContainerResponse]:
+    raise MalformedMessageError("Answer")
+
+
+class Plugin:
+    """A device plugin reduced to what a test steers."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.hold = asyncio.Event()
+        self.entered = asyncio.Event()
+        self.left = asyncio.Event()
+        self.answers: asyncio.Queue[Sequence[AdvertisedDevice] | None] = asyncio.Queue()
+        self.hold.set()
+
+    def bindings(self) -> tuple[Binding, ...]:
+        return (
+            unary(methods.GET_OPTIONS, self.options),
+            unary(methods.ALLOCATE, self.allocate),
+            stream(methods.LIST_AND_WATCH, self.list_and_watch),
+        )
+
+    async def options(self, _: None) -> PluginOptions:
+        return PluginOptions()
+
+    async def allocate(self, containers: Containers) -> Sequence[ContainerResponse]:
+        self.entered.set()
+        if self.error is not None:
+            raise self.error
+        await self.hold.wait()
+        return [ContainerResponse(envs={"IDS": ",".join(ids)}) for ids in containers]
+
+    async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        self.entered.set()
+        try:
+            while (answer := await self.answers.get()) is not None:
+                yield answer
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.left.set()
+
+
+@asynccontextmanager
+async def served(path: Path, plugin: Plugin, **limits: Any) -> AsyncIterator[Peer]:
+    """A plugin that listens, and a connection to it."""
+    listener = Listener(path, plugin.bindings(), **limits)
+    await listener.bind()
+    try:
+        async with connected(path, ready_within_seconds=5) as peer:
+            yield peer
+    finally:
+        await listener.close()
+
+
+async def refusal(peer: Peer, ids: tuple[str, ...] = ("a",)) -> RemoteError:
+    with pytest.raises(RemoteError) as caught:
+        await peer.call(methods.ALLOCATE, [ids], timeout_seconds=5)
+    return caught.value
+
+
+async def allocate_raw(
+    path: Path, content: bytes, method: str = methods.ALLOCATE.path, **options: Any
+) -> str:
+    """Call with any bytes, as a hostile client may; returns the status and its text."""
+    async with grpc.aio.insecure_channel(f"unix:{path}", **options) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary(method, None, None)(content, timeout=5)
+        return f"{caught.value.code().name} {caught.value.details()}"
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def eventually(claim: Callable[[], bool]) -> bool:
+    """Whether `claim` comes true within five seconds; for what threads of gRPC do in their own time."""
+    end = time.monotonic() + 5
+    while not (found := claim()) and time.monotonic() < end:
+        os.sched_yield()
+    return found

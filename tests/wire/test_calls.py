@@ -1,0 +1,382 @@
+"""Calls and streams on real sockets: answers, statuses, deadlines, and bytes that mean harm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+import pytest
+
+from devplug import errors
+from devplug.devices import AdvertisedDevice, PluginOptions
+from devplug.errors import DevplugError, PluginError, RemoteError
+from devplug.wire import methods
+from devplug.wire.sockets import (
+    Listener,
+    connected,
+)
+from tests.wire.fakes import LIST, Plugin, allocate_raw, eventually, open_descriptors, refusal, refuse, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# ── calls and streams ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_call_is_answered(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir / "p.sock", Plugin()) as peer:
+            (response,) = await peer.call(methods.ALLOCATE, [("a", "b")])
+            assert response.envs == {"IDS": "a,b"}
+
+    asyncio.run(story())
+
+
+def test_a_stream_gives_each_answer_and_ends(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        for answer in (LIST, (), None):
+            plugin.answers.put_nowait(answer)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            assert [answer async for answer in peer.stream(methods.LIST_AND_WATCH, None)] == [LIST, ()]
+
+    asyncio.run(story())
+
+
+def test_a_stream_that_the_client_leaves_ends_its_handler(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.answers.put_nowait(LIST)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
+                assert await anext(answers) == LIST
+                assert not plugin.left.is_set()
+            await asyncio.wait_for(plugin.left.wait(), 5)
+
+    asyncio.run(story())
+
+
+def test_a_stream_whose_client_never_reads_ends_with_its_connection(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        large = [AdvertisedDevice(f"{number:063}", "Healthy") for number in range(30_000)]
+        for _ in range(10):
+            plugin.answers.put_nowait(large)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            async with connected(short_dir / "p.sock") as second:
+                answers = second.stream(methods.LIST_AND_WATCH, None)
+                await anext(answers)
+            await asyncio.wait_for(plugin.left.wait(), 5)
+            await answers.aclose()
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+
+    asyncio.run(story())
+
+
+def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = errors.LimitError("list-and-watch: stream limit")
+        plugin.answers.put_nowait(None)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            with pytest.raises(RemoteError) as caught:
+                await anext(peer.stream(methods.LIST_AND_WATCH, None))
+            assert (caught.value.status, caught.value.text) == (
+                "ResourceExhausted",
+                "list-and-watch: stream limit",
+            )
+
+    asyncio.run(story())
+
+
+# ── errors ⇄ status ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (errors.InvalidRequestError("no IDs"), "InvalidArgument", "no IDs"),
+        (
+            errors.UnknownDeviceError("x", "a.io/b"),
+            "NotFound",
+            'device "x" is not known to a.io/b',
+        ),
+        (errors.UnhealthyDeviceError("hot"), "FailedPrecondition", "hot"),
+        (errors.LimitError("too many"), "ResourceExhausted", "too many"),
+        (errors.NotReadyError("starting"), "Unavailable", "starting"),
+        (errors.DeadlineError("no answer in 5 s"), "DeadlineExceeded", "no answer in 5 s"),
+        (errors.NotOfferedError("not offered"), "Unimplemented", "not offered"),
+        (errors.IncidentError("7f3a01"), "Internal", "internal error, incident 7f3a01"),
+        (errors.AllocationError("no such model"), "FailedPrecondition", "no such model"),
+        (errors.KubeletError("no such pod"), "Unknown", "no such pod"),
+        (errors.RegistrationError("bad name"), "Unknown", "bad name"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_each_class_of_error_has_its_status(
+    short_dir: Path,
+    error: DevplugError,
+    status: str,
+    text: str,
+) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = error
+        async with served(short_dir / "p.sock", plugin) as peer:
+            caught = await refusal(peer)
+            assert (caught.status, caught.text) == (status, text)
+
+    asyncio.run(story())
+
+
+def test_the_text_of_an_error_crosses_on_one_line_of_200_bytes(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = errors.AllocationError("two\nlines " + "é" * 200)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            caught = await refusal(peer)
+            assert caught.text.startswith("two lines éé")
+            assert caught.text.isprintable()
+            assert len(caught.text.encode()) <= 200
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [ValueError("secret"), PluginError("secret"), RecursionError("secret")])
+def test_any_other_exception_crosses_as_a_number_only(
+    short_dir: Path,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    async def story() -> str:
+        plugin = Plugin()
+        plugin.error = error
+        async with served(short_dir / "p.sock", plugin) as peer:
+            caught = await refusal(peer)
+            assert caught.status == "Internal"
+            return caught.text
+
+    with caplog.at_level(logging.ERROR, "devplug.wire.sockets"):
+        text = asyncio.run(story())
+    (record,) = caplog.records
+    incident = vars(record)["incident"]
+    assert text == f"internal error, incident {incident}"
+    assert record.exc_info is not None
+    assert record.exc_info[1] is error
+
+
+def test_an_answer_larger_than_the_kubelet_takes_is_refused_here(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir / "p.sock", Plugin(), send_limit_bytes=100) as peer:
+            assert (await peer.call(methods.ALLOCATE, [("x" * 50,)]))[0].envs == {"IDS": "x" * 50}
+            caught = await refusal(peer, ("x" * 100,))
+            assert caught.status == "Internal"
+            assert "bytes; the kubelet takes 100" in caught.text
+
+    asyncio.run(story())
+
+
+# ── hostile bytes ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_request_over_the_limit_is_refused(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir / "p.sock", Plugin(), receive_limit_bytes=1000) as peer:
+            caught = await refusal(peer, ("x" * 2000,))
+            assert caught.status == "ResourceExhausted"
+
+    asyncio.run(story())
+
+
+def test_a_malformed_message_is_an_invalid_argument(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        async with served(path, Plugin()):
+            assert await allocate_raw(path, b"\x0a\x05ab") == "INVALID_ARGUMENT malformed AllocateRequest"
+
+    asyncio.run(story())
+
+
+def test_a_malformed_message_for_a_stream_is_an_invalid_argument(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        async with served(path, Plugin()):
+            refused = await allocate_raw(path, b"\xff\xff", methods.LIST_AND_WATCH.path)
+            assert refused == "INVALID_ARGUMENT malformed Empty"
+
+    asyncio.run(story())
+
+
+def test_a_compressed_message_is_refused(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        async with served(path, Plugin()):
+            request = methods.ALLOCATE.request.encode([("a" * 1000,)])
+            refused = await allocate_raw(path, request, compression=grpc.Compression.Gzip)
+            assert refused == "UNIMPLEMENTED Compression algorithm 'gzip' is disabled."
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("method", ["/v1beta1.DevicePlugin/Reset", "/v1.PodResourcesLister/List", "/"])
+def test_an_unknown_method_is_unimplemented(short_dir: Path, method: str) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        async with served(path, Plugin()):
+            assert (await allocate_raw(path, b"", method)).startswith("UNIMPLEMENTED")
+
+    asyncio.run(story())
+
+
+def test_bytes_that_are_not_http2_disturb_nobody_else(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        async with served(path, Plugin()) as peer:
+            for garbage in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                bytes(64),
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64,
+            ):
+                reader, writer = await asyncio.open_unix_connection(path)
+                writer.write(garbage)
+                await asyncio.wait_for(reader.read(), 5)
+                writer.close()
+                await writer.wait_closed()
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+
+    asyncio.run(story())
+
+
+# ── calling ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_calls_carry_the_authority_of_the_kubelet(short_dir: Path) -> None:
+    async def story() -> None:
+        seen = bytearray()
+        closed = asyncio.Event()
+
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS: the client speaks when it has seen them
+            while methods.ALLOCATE.path.encode() not in seen:
+                seen.extend(await reader.read(4096))
+            writer.close()
+            await writer.wait_closed()
+            closed.set()
+
+        path = short_dir / "p.sock"
+        async with await asyncio.start_unix_server(listen, path), connected(path) as peer:
+            assert (await refusal(peer)).status == "Unavailable"
+            await asyncio.wait_for(closed.wait(), 5)
+        assert seen.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert b":authority\x09localhost" in seen
+
+    asyncio.run(story())
+
+
+def test_an_error_that_somebody_keeps_holds_no_connection_open(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = errors.AllocationError("no")
+        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        await listener.bind()
+        before = open_descriptors()
+        async with connected(listener.path) as peer:
+            kept = await refusal(peer)
+        assert eventually(lambda: open_descriptors() <= before)
+        assert kept.text == "no"
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_a_call_past_its_deadline_says_so_in_the_words_of_go(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        async with served(short_dir / "p.sock", plugin) as peer:
+            with pytest.raises(RemoteError) as caught:
+                await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+            assert str(caught.value) == "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("stands_there", ["nothing", "a plain file", "a dead socket", "a silent server"])
+def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
+    short_dir: Path,
+    stands_there: str,
+) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        with socket.socket(socket.AF_UNIX) as server:
+            if stands_there == "a plain file":
+                path.touch()
+            elif stands_there != "nothing":
+                server.bind(str(path))
+            if stands_there == "a silent server":
+                server.listen()
+            with pytest.raises(RemoteError) as caught:
+                async with connected(path, ready_within_seconds=0.1):
+                    pass
+            assert (caught.value.status, caught.value.text) == (
+                "DeadlineExceeded",
+                "context deadline exceeded",
+            )
+
+    asyncio.run(story())
+
+
+def test_a_call_without_a_server_is_unavailable(short_dir: Path) -> None:
+    async def story() -> None:
+        async with connected(short_dir / "p.sock") as peer:
+            assert (await refusal(peer)).status == "Unavailable"
+
+    asyncio.run(story())
+
+
+def test_a_call_whose_server_goes_is_an_error_and_no_cancellation(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        await listener.bind()
+        async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
+            refused = group.create_task(refusal(peer))
+            await plugin.entered.wait()
+            await listener.close()
+        assert refused.result().status in {"Unavailable", "Canceled"}
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        async with served(short_dir / "p.sock", plugin) as peer, asyncio.TaskGroup() as group:
+            call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+            await plugin.entered.wait()
+            call.cancel()
+        assert call.cancelled()
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_cannot_be_decoded_is_an_error(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir / "p.sock", Plugin()) as peer:
+            other = replace(methods.ALLOCATE, response=replace(methods.ALLOCATE.response, decode=refuse))
+            with pytest.raises(RemoteError) as caught:
+                await peer.call(other, [("a",)])
+            assert str(caught.value) == (
+                "rpc error: code = Internal desc = cannot decode the answer to Allocate: malformed Answer"
+            )
+
+    asyncio.run(story())

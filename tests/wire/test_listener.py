@@ -1,0 +1,250 @@
+"""A listener on real sockets: whose file it is, what survives the loss of it, and what is left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug import errors
+from devplug.devices import PluginOptions
+from devplug.errors import KubeletError, PluginError
+from devplug.wire import methods
+from devplug.wire.sockets import (
+    SOCKET_PATH_LIMIT_BYTES,
+    Listener,
+    connected,
+    socket_identity,
+)
+from tests.wire.fakes import LIST, Plugin, eventually, open_descriptors, refusal, served
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_listener_takes_over_the_file_of_a_dead_server(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+        async with served(path, Plugin()) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+
+    asyncio.run(story())
+
+
+def test_a_listener_leaves_nothing_but_its_file_and_removes_that(short_dir: Path) -> None:
+    async def story() -> None:
+        listener = Listener(short_dir / "p.sock", Plugin().bindings())
+        await listener.bind()
+        assert [file.name for file in short_dir.iterdir()] == ["p.sock"]
+        assert listener.is_bound()
+        await listener.close()
+        assert list(short_dir.iterdir()) == []
+        assert not listener.is_bound()
+
+    asyncio.run(story())
+
+
+def test_closing_again_is_harmless(short_dir: Path) -> None:
+    async def story() -> None:
+        listener = Listener(short_dir / "p.sock", Plugin().bindings())
+        await listener.close()
+        await listener.bind()
+        await listener.close()
+        (short_dir / "p.sock").touch()
+        await listener.close()
+        assert (short_dir / "p.sock").exists()
+
+    asyncio.run(story())
+
+
+def test_closing_leaves_the_file_of_another_server(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        first, second = Listener(path, Plugin().bindings()), Listener(path, Plugin().bindings())
+        await first.bind()
+        await second.bind()
+        assert not first.is_bound()
+        await first.close()
+        assert second.is_bound()
+        async with connected(path) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        await second.close()
+
+    asyncio.run(story())
+
+
+def test_listeners_of_one_folder_can_bind_at_the_same_time(short_dir: Path) -> None:
+    """Their names differ in the first letter only, and each of them gets its own calls."""
+
+    async def story() -> None:
+        plugins = {name: Plugin() for name in "abcdefgh"}
+        async with AsyncExitStack() as stack:
+            async with asyncio.TaskGroup() as group:
+                for name, plugin in plugins.items():
+                    listener = Listener(short_dir / f"{name}.sock", plugin.bindings())
+                    stack.push_async_callback(listener.close)
+                    group.create_task(listener.bind())
+            for name, plugin in plugins.items():
+                plugin.error = errors.AllocationError(name)
+                async with connected(short_dir / f"{name}.sock") as peer:
+                    assert (await refusal(peer)).text == name
+
+    asyncio.run(story())
+
+
+def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        await listener.bind()
+        async with (
+            connected(listener.path) as old,
+            aclosing(old.stream(methods.LIST_AND_WATCH, None)) as answers,
+            asyncio.TaskGroup() as group,
+        ):
+            plugin.answers.put_nowait(LIST)
+            await anext(answers)
+            plugin.entered.clear()
+            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+            await plugin.entered.wait()
+
+            listener.path.unlink()
+            assert not listener.is_bound()
+            await listener.bind()
+            assert listener.is_bound()
+
+            async with connected(listener.path) as new:
+                assert await new.call(methods.GET_OPTIONS, None) == PluginOptions()
+            plugin.answers.put_nowait(())
+            assert await anext(answers) == ()
+            plugin.hold.set()
+            assert (await call)[0].envs == {"IDS": "a"}
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_binding_again_keeps_a_call_that_no_stream_accompanies(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        await listener.bind()
+        async with connected(listener.path) as old, asyncio.TaskGroup() as group:
+            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+            await plugin.entered.wait()
+            listener.path.unlink()
+            await listener.bind()
+            plugin.hold.set()
+            assert (await call)[0].envs == {"IDS": "a"}
+        await listener.close()
+
+    asyncio.run(story())
+
+
+def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.hold.clear()
+        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        await listener.bind()
+        async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
+            call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+            await plugin.entered.wait()
+            closing = group.create_task(listener.close(grace_seconds=5))
+            await asyncio.sleep(0)
+            plugin.hold.set()
+            assert (await call)[0].envs == {"IDS": "a"}
+            await closing
+
+    asyncio.run(story())
+
+
+def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
+    async def story() -> None:
+        room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")
+        async with served(short_dir / ("x" * room), Plugin()) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        with pytest.raises(PluginError, match="is 108 bytes; Unix sockets take 107: use a shorter folder"):
+            await Listener(short_dir / ("x" * (room + 1)), ()).bind()
+        assert list(short_dir.iterdir()) == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["a", ".hidden.sock", "a b%2F?#.sock", "ü.sock"])
+def test_any_file_name_is_a_name_for_a_socket(short_dir: Path, name: str) -> None:
+    async def story() -> None:
+        async with served(short_dir / name, Plugin()) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert list(short_dir.iterdir()) == []
+
+    asyncio.run(story())
+
+
+def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
+    async def story() -> None:
+        folder = short_dir / "missing"
+        with pytest.raises(KubeletError, match=f"^cannot listen in {folder}: the folder does not exist$"):
+            await Listener(folder / "p.sock", ()).bind()
+
+    asyncio.run(story())
+
+
+def test_a_folder_in_the_place_of_the_socket_is_left_alone(short_dir: Path) -> None:
+    async def story() -> None:
+        path = short_dir / "p.sock"
+        path.mkdir()
+        with pytest.raises(KubeletError, match=f"^cannot make the socket {path}: Is a directory$"):
+            await Listener(path, ()).bind()
+        assert list(short_dir.iterdir()) == [path]
+
+    asyncio.run(story())
+
+
+def test_the_identity_of_a_socket_changes_with_its_file(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    seen = [socket_identity(path)]
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+        seen.append(socket_identity(path))
+        path.unlink()
+    assert seen[0] is None
+    assert len(set(seen)) == 4
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, "ERROR"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG")])
+def test_grpc_is_quiet_unless_somebody_wants_to_hear_it(before: dict[str, str], after: str) -> None:
+    program = "import os, devplug.wire.sockets; print(os.environ['GRPC_VERBOSITY'])"
+    others = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, env=others | before
+    )
+    assert done.stdout.decode().strip() == after
+
+
+def test_nothing_is_left_open(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.answers.put_nowait(LIST)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            await peer.call(methods.ALLOCATE, [("a",)])
+            async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
+                await anext(answers)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(story())  # gRPC keeps a few descriptors of its own for ever
+    before = open_descriptors()
+    for _ in range(5):
+        asyncio.run(story())
+    assert eventually(lambda: open_descriptors() <= before)
