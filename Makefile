@@ -1,0 +1,97 @@
+# Everything that a developer runs; `make` alone lists it. Nothing outside this folder is changed: tools live in
+# .venv, built from the locks in requirements/, and pip takes its index and proxies from the user's own settings.
+
+PYTHON ?= python3
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+PROTOS := src/devplug/wire/protos
+SCHEMA := src/devplug/daemon/config.schema.json
+LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
+	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
+
+# ── environments ─────────────────────────────────────────────────────────────────────────────────
+
+# The user's pip, told to work in the environment $(1); where there is none, the environment's own. The first
+# way needs no ensurepip, which Debian leaves out of python3 (it is in python3-venv).
+pip = $$($(PYTHON) -m pip --python $(1)/bin/python --version >/dev/null 2>&1 \
+	&& echo $(PYTHON) -m pip --python $(1)/bin/python || echo $(1)/bin/python -m pip) \
+	--disable-pip-version-check --quiet
+
+# $(1): folder of the environment, $(2): the lock that it holds exactly.
+define environment
+@echo "building $(1) from $(2)"
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "devplug needs Python 3.11 or newer")'
+@rm -rf $(1)
+@$(PYTHON) -m pip --version >/dev/null 2>&1 \
+	&& $(PYTHON) -m venv --without-pip $(1) || $(PYTHON) -m venv $(1)
+@$(call pip,$(1)) install --require-hashes -r $(2)
+@touch $(1)/.locked
+endef
+
+.venv/.locked: requirements/dev.lock
+	$(call environment,.venv,requirements/dev.lock)
+
+.venv/.ready: .venv/.locked pyproject.toml
+	@$(call pip,.venv) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-wheel/.locked: requirements/test.lock
+	$(call environment,.venv-wheel,requirements/test.lock)
+
+# ── what people run ──────────────────────────────────────────────────────────────────────────────
+
+.PHONY: help demo test test-source test-wheel check bench protos schema lock dist clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
+	@$(BIN)/devplug demo
+
+test: test-source test-wheel ## run all tests, on the source and on the wheel that users install
+
+test-source: .venv/.ready ## run all tests on the source; a part: make test-source ARGS=tests/wire
+	$(BIN)/python -m pytest $(ARGS)
+
+test-wheel: .venv-wheel/.locked dist ## run the tests that are not slow on the wheel, from the unpacked sdist without src
+	@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
+	@rm -rf build/sdist && mkdir -p build/sdist
+	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
+	@rm -r build/sdist/src
+	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -m "not slow" $(ARGS)
+
+check: .venv/.ready ## judge form, types, layers and promises, without running the other tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m devplug.daemon.schema | diff --unified $(SCHEMA) - # else: make schema
+	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
+
+bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
+	@$(BIN)/python -m bench $(ARGS) $(if $(CMD),-- $(CMD))
+
+# ── what is generated, and committed ─────────────────────────────────────────────────────────────
+
+protos: .venv/.ready ## compile the .proto texts into descriptors.binpb
+	$(BIN)/python -m grpc_tools.protoc -I $(PROTOS) --descriptor_set_out=$(PROTOS)/descriptors.binpb $(PROTOS)/*.proto
+
+schema: .venv/.ready ## write the JSON Schema of the configuration file
+	$(BIN)/python -m devplug.daemon.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
+
+lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
+	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock
+	$(LOCK) --constraint requirements/dev.lock --group test --output-file requirements/test.lock
+	$(LOCK) --constraint requirements/dev.lock --output-file requirements/runtime.lock
+
+dist: .venv/.ready ## build the sdist, and the wheel from it
+	@rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+clean: ## remove all that these targets make
+	rm -rf .venv .venv-wheel build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
