@@ -1,0 +1,267 @@
+"""The figures: one function each, over all plugins at once and in turns, so that the same noise hits all."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench.kubelet import MissingError
+from bench.lives import Lives, starting
+from bench.report import Figure, Report, Row, spread
+from bench.subjects import LIST_SECONDS, REGISTER_SECONDS, Plugin, plug, started, wait_full_list
+from devplug.errors import RemoteError
+from devplug.wire import methods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bench.subjects import Subject
+
+CALL_SECONDS = 10
+
+FIGURE_SECONDS = 90
+"""How long one figure may take; slow plugins get fewer samples, and the table says so."""
+
+ALLOCATE_BATCH = 100
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often each thing is done, and how far apart devices come and go."""
+
+    starts: int = 5
+    calls: int = 2000
+    plugs: int = 50
+    restarts: int = 20
+    pause_seconds: float = 0.6
+    """Longer than the pace at which a plugin may hold lists back (ours: two in a second)."""
+    idle_seconds: float = 5
+
+
+@dataclass(slots=True)
+class Samples:
+    """The times measured of one plugin so far; a failure ends it."""
+
+    wanted: int
+    seconds: list[float] = field(default_factory=list)
+    failure: str = ""
+    spent: float = 0
+
+    def spread(self, name: str) -> list[Figure]:
+        """Return the median and the 99th percentile."""
+        return spread(name, self.seconds, self.wanted, self.failure)
+
+
+Sample = Callable[[Plugin], Awaitable[list[float]]]
+"""Measures once, or a few times in a row; raises `MissingError` or `RemoteError` if that is not to be had."""
+
+
+async def turn(plugins: Sequence[Plugin], samples: Sequence[Samples], sample: Sample) -> None:
+    """Measure each plugin once, but for those that failed or have had their time."""
+    for plugin, mine in zip(plugins, samples, strict=True):
+        if mine.failure:
+            continue
+        began = time.monotonic()
+        try:
+            mine.seconds += await sample(plugin)
+        except (MissingError, RemoteError) as error:
+            mine.failure = str(error)
+        mine.spent += time.monotonic() - began
+        if mine.spent > FIGURE_SECONDS:
+            mine.failure = f"stopped after {FIGURE_SECONDS} s"
+
+
+async def allocate(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
+    """Allocate of one device, as a client sees it."""
+
+    async def batch(plugin: Plugin) -> list[float]:
+        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
+        if endpoint.peer is None or not endpoint.healthy():
+            raise MissingError("it has no healthy device")
+        request, seconds = [(endpoint.healthy()[0],)], []
+        for _ in range(min(ALLOCATE_BATCH, counts.calls)):
+            began = time.perf_counter()
+            await endpoint.peer.call(methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+            seconds.append(time.perf_counter() - began)
+        return seconds
+
+    samples = [Samples(counts.calls) for _ in plugins]
+    for _ in range(math.ceil(counts.calls / ALLOCATE_BATCH)):
+        await turn(plugins, samples, batch)
+    return rows(mine.spread("Allocate, one device") for mine in samples)
+
+
+async def plugging(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
+    """A device node appears or vanishes, and the kubelet has a list that says so."""
+
+    async def healthy_becomes(plugin: Plugin, change: int, what: str) -> list[float]:
+        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
+        wanted = len(endpoint.healthy()) + change
+        path = plugin.devices / "plugged"
+        began = time.monotonic()
+        if change > 0:
+            plug(path)
+        else:
+            path.unlink()
+        listed_at = await plugin.kubelet.wait_listed(
+            lambda endpoint: len(endpoint.healthy()) == wanted,
+            LIST_SECONDS,
+            what,
+        )
+        return [listed_at - began]
+
+    def new_samples() -> list[Samples]:
+        return [
+            Samples(
+                counts.plugs,
+                failure="" if plugin.subject.watches_devices() else "its command has no {devices}",
+            )
+            for plugin in plugins
+        ]
+
+    came, went = new_samples(), new_samples()
+    for _ in range(counts.plugs):
+        await asyncio.sleep(counts.pause_seconds)
+        await turn(plugins, came, lambda plugin: healthy_becomes(plugin, 1, "list with a new device"))
+        for mine, other in zip(came, went, strict=True):
+            other.failure = other.failure or mine.failure
+        await asyncio.sleep(counts.pause_seconds)
+        await turn(plugins, went, lambda plugin: healthy_becomes(plugin, -1, "list without a lost device"))
+    return [
+        *rows(mine.spread("device appears → list") for mine in came),
+        *rows(mine.spread("device vanishes → list") for mine in went),
+    ]
+
+
+async def restarting(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
+    """The kubelet goes and comes back, and the plugin registers again."""
+
+    async def restart(plugin: Plugin) -> list[float]:
+        back_at = await plugin.kubelet.restart()
+        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
+        await wait_full_list(plugin.kubelet, plugin.subject)
+        return [endpoint.registered_at - back_at]
+
+    samples = [Samples(counts.restarts) for _ in plugins]
+    for _ in range(counts.restarts):
+        await turn(plugins, samples, restart)
+    return rows(mine.spread("kubelet restart → Register") for mine in samples)
+
+
+async def idling(plugins: Sequence[Plugin], counts: Counts, what: str) -> list[Row]:
+    """Processor time while nothing happens, all plugins in the same seconds."""
+
+    def spent(plugin: Plugin) -> float | MissingError:
+        try:
+            return plugin.process.processor_seconds()
+        except MissingError as error:
+            return error
+
+    before = [spent(plugin) for plugin in plugins]
+    began = time.monotonic()
+    await asyncio.sleep(counts.idle_seconds)
+    seconds = time.monotonic() - began
+    found = []
+    for plugin, first in zip(plugins, before, strict=True):
+        match first, spent(plugin):
+            case float(first), float(last):
+                found.append([Figure(f"idle processor time, {what}", "%", (last - first) / seconds * 100)])
+            case _, last:
+                found.append([Figure(f"idle processor time, {what}", "%", None, str(last))])
+    return rows(found)
+
+
+def memory(plugins: Sequence[Plugin], what: str) -> list[Row]:
+    """Memory now, as the system counts it."""
+
+    def of(plugin: Plugin) -> list[Figure]:
+        names = f"resident (RSS), {what}", f"resident, shared in parts (PSS), {what}"
+        try:
+            sizes = plugin.process.memory_bytes()
+        except MissingError as error:
+            return [Figure(name, "MB", None, str(error)) for name in names]
+        return [Figure(name, "MB", size / MEGABYTE) for name, size in zip(names, sizes, strict=True)]
+
+    return rows(of(plugin) for plugin in plugins)
+
+
+def devices(plugins: Sequence[Plugin]) -> list[Row]:
+    """How many devices are listed: plugins find their own where they cannot be told."""
+    endpoints = [plugin.kubelet.endpoint for plugin in plugins]
+    return rows([Figure("devices listed", "", len(one.devices) if one else None)] for one in endpoints)
+
+
+def threads(plugins: Sequence[Plugin]) -> list[Row]:
+    """How many threads there are."""
+
+    def of(plugin: Plugin) -> Figure:
+        try:
+            return Figure("threads", "", plugin.process.threads())
+        except MissingError as error:
+            return Figure("threads", "", None, str(error))
+
+    return rows([of(plugin)] for plugin in plugins)
+
+
+async def measure(subjects: Sequence[Subject], counts: Counts) -> Report:
+    """Measure everything of subjects that run side by side; one that does not start has no column."""
+    lives = [Lives(subject, counts.starts) for subject in subjects]
+    await starting(lives)
+    async with AsyncExitStack() as stack:
+        plugins = []
+        for life in lives:
+            if not life.failure:
+                try:
+                    plugins.append(await stack.enter_async_context(started(life.subject)))
+                except MissingError as error:
+                    life.failure = str(error)
+                else:
+                    life.born(plugins[-1])
+        alive = [life for life in lives if not life.failure]
+        missing = [f"{life.subject.name} was not measured: {life.failure}" for life in lives if life.failure]
+        if not alive:
+            return Report([], [], missing)
+        found = [
+            *devices(plugins),
+            *await idling(plugins, counts, "at the start"),
+            *memory(plugins, "at the start"),
+            *threads(plugins),
+            *await allocate(plugins, counts),
+            *await plugging(plugins, counts),
+            *await restarting(plugins, counts),
+            *memory(plugins, "after all that"),
+        ]
+        for life, plugin in zip(alive, plugins, strict=True):
+            await life.die(plugin)
+    return Report(
+        [life.subject.name for life in alive],
+        [
+            *rows(life.start_figures() for life in alive),
+            *found,
+            *rows(life.stop_figures() for life in alive),
+        ],
+        missing,
+    )
+
+
+async def measure_many(subject: Subject, counts: Counts) -> list[Row]:
+    """Measure what depends on the number of devices, of a subject that has many."""
+    what = f"{subject.device_count:,} devices"
+    name = f"Register → full list, {what}"
+    try:
+        async with started(subject) as plugin:
+            listed = Figure(name, "ms", plugin.registered_to_listed * 1000)
+            return [Row((listed,)), *await idling([plugin], counts, what), *memory([plugin], what)]
+    except MissingError as error:
+        return [Row((Figure(name, "ms", None, str(error)),))]
+
+
+def rows(columns: Iterable[Sequence[Figure]]) -> list[Row]:
+    """Return figures by row, given them by column."""
+    return [Row(tuple(figures)) for figures in zip(*columns, strict=True)]

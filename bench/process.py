@@ -1,0 +1,111 @@
+"""A plugin's process as the system sees it: start, stop, memory, processor time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.kubelet import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+DEFAULT_DIR = "/var/lib/kubelet/device-plugins"
+"""The folder that many plugins have compiled in."""
+
+STOP_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a process went after SIGTERM."""
+
+    seconds: float
+    exit_code: int | None
+    """None if it had to be killed."""
+
+
+@dataclass(slots=True)
+class Process:
+    """A running plugin; lives as long as its `running` block, at most."""
+
+    child: asyncio.subprocess.Process
+    started_at: float
+    output: Path
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """Return what is resident, and its share where pages are shared (RSS, PSS)."""
+        rollup = self._proc("smaps_rollup").splitlines()
+        sizes = {line.partition(":")[0]: line.split()[1] for line in rollup if line.endswith(" kB")}
+        return int(sizes["Rss"]) * 1024, int(sizes["Pss"]) * 1024
+
+    def threads(self) -> int:
+        """Return the number of its threads."""
+        return int(self._stat()[17])
+
+    def processor_seconds(self) -> float:
+        """Return the time that all its threads have had, in user and kernel mode."""
+        user, system = self._stat()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def last_words(self) -> str:
+        """Return the last line that it printed."""
+        lines = self.output.read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+    async def stop(self) -> Stopped:
+        """Send SIGTERM and wait for the end; after 15 s kill it."""
+        asked = time.monotonic()
+        if self.child.returncode is None:
+            self.child.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                code = await self.child.wait()
+        except TimeoutError:
+            self.child.kill()
+            await self.child.wait()
+            return Stopped(STOP_SECONDS, None)
+        return Stopped(time.monotonic() - asked, code)
+
+    def _stat(self) -> list[str]:
+        """Return the fields of /proc/PID/stat from the third on: the second, a name, may hold anything."""
+        return self._proc("stat").rpartition(")")[2].split()
+
+    def _proc(self, name: str) -> str:
+        try:
+            return Path(f"/proc/{self.child.pid}/{name}").read_text()
+        except OSError as error:
+            raise MissingError(f"the plugin is gone: {self.last_words()}") from error
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process]:
+    """Run `command`, its output in a file; it is stopped when the block is left."""
+    with output.open("wb") as log:
+        started_at = time.monotonic()
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        except OSError as error:
+            raise MissingError(f"cannot start {command[0]}: {error.strerror}") from error
+    process = Process(child, started_at, output)
+    try:
+        yield process
+    finally:
+        await process.stop()
+
+
+def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
+    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone; needs root."""
+    script = f'mkdir -p {DEFAULT_DIR} && mount --bind "$0" {DEFAULT_DIR} && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]

@@ -1,0 +1,126 @@
+"""The bench's arithmetic and what it prints."""
+
+from __future__ import annotations
+
+import json
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.report import Figure, Report, Row, as_json, median, percentile, shown, spread, table
+
+REPORT = Report(
+    ["devplug", "other"],
+    [
+        Row((Figure("Allocate, p50", "ms", 0.5), Figure("Allocate, p50", "ms", 0.25))),
+        Row((Figure("appears, p50", "ms", 1.2), Figure("appears, p50", "ms", None, "no list within 30 s"))),
+        Row((Figure("exit code", "", 0), Figure("exit code", "", 0))),
+    ],
+    [],
+)
+
+
+@pytest.mark.parametrize(
+    ("samples", "percent", "value"),
+    [
+        ([7.0], 50, 7.0),
+        ([7.0], 99, 7.0),
+        ([1.0, 2.0], 50, 1.5),
+        ([4.0, 1.0, 3.0, 2.0], 0, 1.0),
+        ([4.0, 1.0, 3.0, 2.0], 100, 4.0),
+        ([1.0, 2.0, 3.0, 4.0, 5.0], 25, 2.0),
+        ([float(number) for number in range(101)], 99, 99.0),
+        ([float(number) for number in range(50)], 99, 48.51),
+    ],
+)
+def test_a_percentile_lies_between_its_neighbours(samples: list[float], percent: float, value: float) -> None:
+    assert percentile(samples, percent) == pytest.approx(value)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=2, max_size=200))
+def test_percentiles_are_those_of_the_standard_library(samples: list[float]) -> None:
+    cuts = statistics.quantiles(samples, n=100, method="inclusive")
+    assert percentile(samples, 50) == pytest.approx(cuts[49])
+    assert percentile(samples, 99) == pytest.approx(cuts[98])
+
+
+def test_a_spread_is_in_milliseconds() -> None:
+    p50, p99 = spread("x", [0.5, 1.5], wanted=2)
+    assert p50 == Figure("x, p50", "ms", 1000)
+    assert p99 == Figure("x, p99", "ms", 1490)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "failure", "note"),
+    [
+        ([], "no list within 30 s", "no list within 30 s"),
+        ([], "", "not measured"),
+        ([0.1], "stopped after 90 s", "1 of 3 samples: stopped after 90 s"),
+        ([0.1], "", "1 of 3 samples"),
+    ],
+)
+def test_a_spread_of_too_few_says_why(seconds: list[float], failure: str, note: str) -> None:
+    assert {figure.note for figure in spread("x", seconds, 3, failure)} == {note}
+
+
+def test_a_median_of_nothing_says_why() -> None:
+    assert median("x", [], "it did not start") == Figure("x", "ms", None, "it did not start")
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        (Figure("", "ms", 0.444), "0.44 ms"),
+        (Figure("", "ms", 12.34), "12.3 ms"),
+        (Figure("", "%", 0), "0.00 %"),
+        (Figure("", "", 7), "7"),
+        (Figure("", "ms", None), "-"),
+    ],
+)
+def test_a_figure_shows_the_digits_that_mean_something(figure: Figure, text: str) -> None:
+    assert shown(figure) == text
+
+
+def test_the_table_has_the_machine_the_figures_their_ratio_and_the_notes() -> None:
+    assert table(REPORT, {"cores": "2", "Python": "3.11.7"}).split("\n") == [
+        "cores 2, Python 3.11.7",
+        "",
+        "                                                          devplug            other    ratio",
+        "Allocate, p50                                             0.50 ms          0.25 ms     2.00",
+        "appears, p50                                              1.20 ms                -",
+        "exit code                                                       0                0",
+        "",
+        "other: appears, p50: no list within 30 s",
+    ]
+
+
+def test_the_table_of_one_plugin_has_no_ratio() -> None:
+    alone = Report(["devplug"], [Row((Figure("threads", "", 8),))], ["other was not measured: gone"])
+    assert table(alone, {"cores": "2"}).split("\n")[2:] == [
+        "                                                          devplug",
+        "threads                                                         8",
+        "",
+        "other was not measured: gone",
+    ]
+
+
+@given(st.text(min_size=1, max_size=300), st.text(max_size=300))
+def test_the_table_fits_a_hundred_columns(name: str, note: str) -> None:
+    row = Row((Figure("kubelet restart → Register, p99", "ms", 12345.6, note),) * 2)
+    lines = table(Report([name, name], [row], [note]), {"cores": "2"}).split("\n")
+    assert max(map(len, lines)) <= 100
+
+
+def test_json_has_the_same_figures() -> None:
+    read = json.loads(as_json(REPORT, {"cores": "2"}))
+    assert read["machine"] == {"cores": "2"}
+    assert [figure["ratio"] for figure in read["figures"]] == [2.0, None, None]
+    assert read["figures"][1] == {
+        "name": "appears, p50",
+        "unit": "ms",
+        "values": {"devplug": 1.2, "other": None},
+        "notes": {"other": "no list within 30 s"},
+        "ratio": None,
+    }
