@@ -1,0 +1,42 @@
+"""How log lines look: a constant message, then its facts. Used only where nobody set up logging."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+__all__ = ["FactFormatter", "show_logs"]
+
+_PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""What every record has; the rest are the facts that the caller gave as `extra`."""
+
+
+class FactFormatter(logging.Formatter):
+    """Formats a record as one line: time, level, message, facts; a traceback below it if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the standard library's name
+        """Return the line without any traceback."""
+        facts = " ".join(
+            f"{name}={_shown(value)}" for name, value in vars(record).items() if name not in _PLAIN
+        )
+        line = super().formatMessage(record)
+        return f"{line}  {facts}" if facts else line
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text else text
+
+
+def show_logs(level: int = logging.INFO) -> None:
+    """Send log lines to standard error, unless the program has set up logging itself."""
+    root = logging.getLogger()
+    if root.handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(FactFormatter())
+    root.addHandler(handler)
+    root.setLevel(level)

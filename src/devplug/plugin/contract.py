@@ -1,0 +1,151 @@
+"""What an author writes: the `DevicePlugin` class, and the check that a plugin keeps its contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from devplug.devices import ContainerResponse, Device, PluginOptions, resource_name_fault
+from devplug.errors import PluginError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Awaitable, Collection, Iterable, Iterator, Sequence
+
+__all__ = ["DevicePlugin", "Snapshot", "offers", "options_of", "plugin_faults"]
+
+Snapshot: TypeAlias = "Collection[Device]"
+"""All devices of a plugin at one moment: the whole truth, not a difference."""
+
+
+class DevicePlugin:
+    """One resource name with its devices: subclass it, set `resource_name`, write `devices`.
+
+    An instance lives as long as the program serves it. Two rules hold for every method. *Return a list: that
+    is all there is; yield lists: each is the whole truth from now on.* *`async def` runs on the event loop
+    and must not block; `def` runs in a thread and may.* `allocate` and `prefer` of one plugin never overlap;
+    `pre_start` may.
+    """
+
+    resource_name: str
+    """What pods write under `limits`, as `vendor.com/kind`. Required."""
+
+    allocate_timeout_seconds: float = 5
+    """How long `prepare` and `allocate` may take together. The kubelet itself waits for ever meanwhile, and
+    admits no other pod of the node."""
+
+    pre_start_timeout_seconds: float = 20
+    """How long `pre_start` may take. The kubelet gives up after 30 s (endpoint.go)."""
+
+    def devices(self) -> Snapshot | Iterator[Snapshot] | Awaitable[Snapshot] | AsyncIterable[Snapshot]:
+        """Return the devices, or yield them again whenever they change. Required.
+
+        An equal list sends nothing, so polling is safe. An id that a pod may hold stays listed as Unhealthy
+        after it is dropped. If this fails before the first list, `run` raises; later the list stands and
+        this is called again.
+        """
+        raise PluginError(f"{type(self).__name__} has no method `devices`")
+
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        """Return what the container gets that these devices are given to: their device nodes, by default.
+
+        May be a plain `def` too. It may be asked twice for the same devices, and its answer lasts for the
+        container's life: no side effects. To refuse, raise `AllocationError` or `UnhealthyDeviceError`: the
+        pod then fails for good, with that text in its status.
+        """
+        return ContainerResponse.of(devices)
+
+    def prefer(
+        self,
+        available: Sequence[Device],
+        must_include: Sequence[Device],
+        size: int,
+        /,
+    ) -> Iterable[Device] | Awaitable[Iterable[Device]]:
+        """Rank the available devices, best first, within 1 s; optional.
+
+        `must_include` is put in front and the rest is cut to `size` afterwards, so an answer cannot be wrong.
+        """
+        raise NotImplementedError
+
+    def prepare(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
+        """Do to the hardware what must be done once per Allocate, before `allocate`; optional.
+
+        It must bear being repeated: program a bitstream, make a file.
+        """
+        raise NotImplementedError
+
+    def pre_start(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
+        """Do what must be done before every start of the container, such as a reset; optional.
+
+        Raising keeps the container waiting; the kubelet tries again, for ever.
+        """
+        raise NotImplementedError
+
+
+_HOOKS: Final = ("devices", "allocate", "prefer", "prepare", "pre_start")
+_FIELDS: Final = ("resource_name", "allocate_timeout_seconds", "pre_start_timeout_seconds")
+
+
+def offers(plugin: DevicePlugin, hook: str) -> bool:
+    """Whether the plugin brings its own `hook`."""
+    return getattr(type(plugin), hook) is not getattr(DevicePlugin, hook)
+
+
+def options_of(plugin: DevicePlugin) -> PluginOptions:
+    """Return the options that the kubelet is told: which optional calls the plugin answers."""
+    return PluginOptions(
+        pre_start_required=offers(plugin, "pre_start"),
+        preferred_allocation_available=offers(plugin, "prefer"),
+    )
+
+
+def plugin_faults(plugin: DevicePlugin) -> list[str]:
+    """Return everything that keeps `plugin` from being served, each in one sentence."""
+    name = type(plugin).__name__
+    if not _is_plugin(plugin):
+        return [f"{quoted(plugin)} is not an instance of devplug.DevicePlugin"]
+    faults = []
+    resource_name = getattr(plugin, "resource_name", None)
+    if resource_name is None:
+        faults.append(f'{name} has no resource_name; write resource_name = "example.com/kind"')
+    elif fault := resource_name_fault(str(resource_name)):
+        faults.append(f"{name}: resource name {quoted(resource_name)} {fault}")
+    if not offers(plugin, "devices"):
+        faults.append(f"{name} has no method `devices`")
+    faults.extend(
+        f"{name}: {field} is {getattr(plugin, field)}; it must be more than 0"
+        for field in ("allocate_timeout_seconds", "pre_start_timeout_seconds")
+        if not getattr(plugin, field) > 0
+    )
+    known = (*_HOOKS, *_FIELDS)
+    faults.extend(
+        f"{name} has `{attribute}`, which nothing calls; did you mean `{hook}`?"
+        for attribute in vars(type(plugin))
+        if attribute not in known and not attribute.startswith("_")
+        for hook in known
+        if _is_one_letter_off(attribute, hook)
+    )
+    return faults
+
+
+def _is_plugin(value: object) -> bool:
+    """Whether an author who has no type checker gave an instance, and not the class or something else."""
+    return isinstance(value, DevicePlugin)
+
+
+def _is_one_letter_off(text: str, word: str) -> bool:
+    """Whether one letter added, dropped, changed or swapped turns `text` into `word`, capitals aside."""
+    text = text.lower()
+    if text == word:
+        return True
+    if abs(len(text) - len(word)) > 1:
+        return False
+    start = next(
+        (i for i, (a, b) in enumerate(zip(text, word, strict=False)) if a != b), min(len(text), len(word))
+    )
+    rest, wanted = text[start:], word[start:]
+    return (
+        rest[1:] == wanted[1:]
+        or rest[1:] == wanted
+        or rest == wanted[1:]
+        or (rest[:2] == wanted[1::-1] and rest[2:] == wanted[2:])
+    )

@@ -1,0 +1,105 @@
+"""The one owner of what a plugin advertises: it takes lists in, keeps the snapshot, wakes who watches it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from devplug.devices import HealthState
+from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
+from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from devplug.devices import Device
+
+__all__ = ["Inventory"]
+
+
+class Inventory:
+    """A plugin's devices; lives as long as the plugin is served, on one event loop.
+
+    `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise.
+    """
+
+    def __init__(self, resource_name: str) -> None:
+        self.resource_name = resource_name
+        self.snapshot = Snapshot()
+        self.version = 0
+        self._listed: tuple[Device, ...] = ()
+        self._handed_out: set[str] = set()
+        self._marked: dict[str, str] = {}
+        self._failing: str | None = None
+        self._changed = asyncio.Condition()
+        self._is_closed = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there was a first list."""
+        return self.version > 0
+
+    async def replace(self, listed: object) -> None:
+        """Take an author's list as the whole truth; raises `PluginError`, changing nothing, if it is none."""
+        self._listed = checked_list(listed)
+        self._marked.clear()
+        self._failing = None
+        await self._update()
+
+    async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:
+        """Call devices unhealthy until the next list; unknown IDs are ignored."""
+        self._marked.update((id_, one_line(reason)) for id_ in ids if id_ in self.snapshot.devices)
+        await self._update()
+
+    async def distrust(self, reason: str) -> None:
+        """Call every device unhealthy until the next list: nobody has vouched for this one for too long."""
+        self._failing = one_line(reason)
+        await self._update()
+
+    def hand_out(self, devices: Sequence[Device]) -> None:
+        """Take note that a pod may hold these devices from now on."""
+        self._handed_out.update(device.id for device in devices)
+
+    def find(self, device_ids: Iterable[str]) -> list[Device]:
+        """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
+        devices = self.snapshot.devices
+        found = []
+        for id_ in sorted(device_ids):
+            if id_ not in devices:
+                raise UnknownDeviceError(id_, self.resource_name)
+            found.append(devices[id_])
+        return found
+
+    def find_healthy(self, device_ids: Iterable[str]) -> list[Device]:
+        """Return the devices with these IDs; raises `AllocationError` if one is unknown or not healthy."""
+        found = self.find(device_ids)
+        for device in found:
+            if device.health.state is not HealthState.HEALTHY:
+                raise UnhealthyDeviceError(device.health.reason, device)
+        return found
+
+    async def changed_since(self, version: int) -> bool:
+        """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_closed or self.version > version)
+        return not self._is_closed
+
+    async def close(self) -> None:
+        """End all watching; the snapshot stays for the calls that are still in flight."""
+        self._is_closed = True
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _update(self) -> None:
+        fresh = next_snapshot(
+            self.snapshot,
+            self._listed,
+            held=self._handed_out,
+            marked=self._marked,
+            failing=self._failing,
+        )
+        if fresh != self.snapshot or not self.version:
+            self.snapshot = fresh
+            self.version += 1
+            async with self._changed:
+                self._changed.notify_all()

@@ -1,0 +1,117 @@
+"""Who may serve a resource name in a plugin folder: one lock a name, and the sockets of dead owners."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import socket
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["LOCK_FOLDER", "Claim", "new_socket_name", "remove_stale_sockets"]
+
+LOCK_FOLDER: Final = ".devplug"
+"""Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
+
+
+def _mark(resource_name: str) -> str:
+    return f"devplug-{hashlib.sha256(resource_name.encode()).hexdigest()[:12]}"
+
+
+def new_socket_name(resource_name: str) -> str:
+    """Return a file name that no other process has used: a successor never inherits a path.
+
+    At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
+    """
+    return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(2)}.sock"
+
+
+class Claim:
+    """The right to serve one resource name in one folder, held as a file lock until `release`.
+
+    The kernel lets go of it when the process ends, however it ends.
+    """
+
+    def __init__(self, folder: Path, resource_name: str) -> None:
+        self.path = folder / LOCK_FOLDER / f"{_mark(resource_name)}.lock"
+        self._fd = -1
+
+    def take(self) -> str | None:
+        """Try to take the lock, without waiting; return who holds it if somebody else does.
+
+        Raises `OSError` if the folder does not take the file.
+        """
+        self.release()
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "another process"
+            os.close(fd)
+            return holder
+        self._fd = fd
+        if not self.is_held():  # its former owner removed the file between our open and our lock
+            self.release()
+            return "another process"
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        return None
+
+    def is_held(self) -> bool:
+        """Whether the lock is ours and its file is still the one that others would find."""
+        if self._fd < 0:
+            return False
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        ours = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file, if it is ours. Safe to repeat."""
+        if self._fd < 0:
+            return
+        if self.is_held():
+            with suppress(OSError):
+                self.path.unlink()
+            with suppress(OSError):
+                self.path.parent.rmdir()  # only succeeds for the last owner
+        os.close(self._fd)
+        self._fd = -1
+
+
+def remove_stale_sockets(folder: Path, resource_name: str) -> list[str]:
+    """Remove the sockets that dead owners of this name left behind, and return their file names.
+
+    Call it with the claim held: then nobody of ours serves the name, and a socket of ours that refuses
+    connections has no owner. Sockets of anybody else are never touched.
+    """
+    removed = []
+    for path in _sockets(folder, _mark(resource_name)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(0)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                with suppress(OSError):
+                    path.unlink()
+                    removed.append(path.name)
+            except OSError:
+                continue
+    return removed
+
+
+def _sockets(folder: Path, mark: str) -> Iterator[Path]:
+    for path in sorted(folder.glob(f"{mark}-*.sock")):
+        with suppress(OSError):
+            if stat.S_ISSOCK(path.lstat().st_mode):
+                yield path

@@ -1,0 +1,274 @@
+"""The calls that a kubelet makes on one plugin: validated before user code runs, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
+from devplug.errors import (
+    AllocationError,
+    DeadlineError,
+    IncidentError,
+    InvalidRequestError,
+    LimitError,
+    NotOfferedError,
+    NotReadyError,
+    PluginError,
+    UnhealthyDeviceError,
+    quoted,
+)
+from devplug.plugin.contract import offers, options_of
+from devplug.plugin.snapshot import Pace
+from devplug.plugin.threads import DaemonThreads
+from devplug.wire import methods
+from devplug.wire.sockets import stream, unary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from devplug.devices import AdvertisedDevice, Device, PluginOptions, PreferenceRequest
+    from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.inventory import Inventory
+    from devplug.wire.sockets import Binding
+
+__all__ = ["PluginService"]
+
+logger = logging.getLogger(__name__)
+
+PREFER_TIMEOUT_SECONDS: Final = 1.0
+"""How long `prefer` may take; without an answer the kubelet chooses, which always works."""
+
+DEVICES_PER_CALL_LIMIT: Final = 10_000
+STREAM_LIMIT: Final = 16
+THREAD_LIMIT: Final = 8
+"""Threads for user code that is no `async def`; a call that never returns occupies one for ever."""
+
+
+class PluginService:
+    """What answers the kubelet's calls for one plugin; lives as long as the plugin is served.
+
+    `streams` has a number for each open ListAndWatch stream, growing in the order of their opening;
+    `on_stream` is called whenever one opens or ends.
+    """
+
+    def __init__(self, plugin: DevicePlugin, inventory: Inventory, on_stream: Callable[[], None]) -> None:
+        self.streams: set[int] = set()
+        self.streams_opened = 0
+        self._plugin = plugin
+        self._inventory = inventory
+        self._on_stream = on_stream
+        self._options = options_of(plugin)
+        self._draining = asyncio.Event()
+        self._allocating = asyncio.Lock()
+        self._threads = DaemonThreads(THREAD_LIMIT, f"calls-{plugin.resource_name}")
+
+    def bindings(self) -> tuple[Binding, ...]:
+        """Return what a listener has to serve."""
+        return (
+            unary(methods.GET_OPTIONS, self.options),
+            stream(methods.LIST_AND_WATCH, self.list_and_watch),
+            unary(methods.GET_PREFERRED_ALLOCATION, self.preferred_allocation),
+            unary(methods.ALLOCATE, self.allocate),
+            unary(methods.PRE_START_CONTAINER, self.pre_start),
+        )
+
+    async def drain(self) -> None:
+        """End the streams; calls in flight run on to their deadlines."""
+        self._draining.set()
+        await self._inventory.close()
+
+    async def options(self, _: None) -> PluginOptions:
+        """Answer GetDevicePluginOptions: a constant, so that nothing can delay a registration."""
+        return self._options
+
+    async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        """Yield the list at once, then the latest one after each change; never a backlog, never the same."""
+        if len(self.streams) >= STREAM_LIMIT:
+            raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
+        self.streams_opened += 1
+        number = self.streams_opened
+        self.streams.add(number)
+        self._on_stream()
+        loop = asyncio.get_running_loop()
+        pace = Pace()
+        version = 0
+        sent: Sequence[AdvertisedDevice] | None = None
+        try:
+            while await self._inventory.changed_since(version):
+                if pause_seconds := pace.wait_seconds(loop.time()):
+                    await self._pause(pause_seconds)
+                version = self._inventory.version
+                advertised = self._inventory.snapshot.advertised()
+                if advertised != sent:
+                    pace.spend(loop.time())
+                    yield advertised
+                    sent = advertised
+        finally:
+            self.streams.discard(number)
+            self._on_stream()
+
+    async def allocate(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
+        """Answer Allocate: one response for each container request, in their order."""
+        started = time.monotonic()
+        async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
+            _check_containers(containers)
+            await self._inventory.changed_since(0)
+            async with self._allocating:
+                responses = [await self._allocate_one(device_ids) for device_ids in containers]
+        logger.info(
+            "allocated",
+            extra={
+                "resource_name": self._plugin.resource_name,
+                "device_ids": [list(ids) for ids in containers],
+                "milliseconds": round(1000 * (time.monotonic() - started), 1),
+            },
+        )
+        return responses
+
+    async def preferred_allocation(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
+        """Answer GetPreferredAllocation: for each container the best `size` IDs, or none if `prefer` fails.
+
+        An error here would leak the kubelet's reservations (kubernetes/kubernetes#130145), so only a request
+        that no kubelet sends gets one.
+        """
+        async with self._answering("prefer", self._plugin.allocate_timeout_seconds):
+            if not self._options.preferred_allocation_available:
+                raise NotOfferedError("this plugin does not announce preferred allocation")
+            for number, request in enumerate(requests):
+                if request.size < 0:
+                    raise InvalidRequestError(f"container {number} asks for {request.size} devices")
+                if strangers := set(request.must_include) - set(request.available):
+                    raise InvalidRequestError(
+                        f"container {number} must include {quoted(min(strangers))}, which is not available",
+                    )
+            return [await self._prefer_one(request) for request in requests]
+
+    async def pre_start(self, device_ids: tuple[str, ...]) -> None:
+        """Answer PreStartContainer; a refusal keeps the container waiting, and the kubelet tries again."""
+        async with self._answering("pre-start", self._plugin.pre_start_timeout_seconds):
+            if not self._options.pre_start_required:
+                raise NotOfferedError("this plugin does not announce a pre-start call")
+            if not device_ids:
+                raise InvalidRequestError("the request names no devices")
+            _check_ids(device_ids)
+            await self._inventory.changed_since(0)
+            devices = self._inventory.find(device_ids)
+            try:
+                await self._call(self._plugin.pre_start, devices)
+            except UnhealthyDeviceError as error:
+                await self._inventory.mark_unhealthy((d.id for d in error.devices), error.reason)
+                raise
+
+    async def _allocate_one(self, device_ids: tuple[str, ...]) -> ContainerResponse:
+        try:
+            devices = self._inventory.find_healthy(device_ids)
+            if offers(self._plugin, "prepare"):
+                await self._call(self._plugin.prepare, devices)
+            response = await self._call(self._plugin.allocate, devices)
+        except UnhealthyDeviceError as error:
+            await self._inventory.mark_unhealthy((d.id for d in error.devices), error.reason)
+            advice = "delete and recreate the pod to get another device"
+            raise UnhealthyDeviceError(error.reason, *error.devices, advice=advice) from error
+        if not isinstance(response, ContainerResponse):
+            raise PluginError(f"allocate returned {type(response).__name__}, not a ContainerResponse")
+        self._inventory.hand_out(devices)
+        return response
+
+    async def _prefer_one(self, request: PreferenceRequest) -> tuple[str, ...]:
+        devices = self._inventory.snapshot.devices
+        available = [devices[id_] for id_ in sorted(set(request.available)) if id_ in devices]
+        must_include = [devices[id_] for id_ in sorted(set(request.must_include)) if id_ in devices]
+        if not 0 < request.size <= len(available) or len(must_include) > request.size:
+            return ()
+        try:
+            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._allocating:
+                ranked = await self._call(self._plugin.prefer, available, must_include, request.size)
+            return _cut(ranked, available, must_include, request.size)
+        except Exception:
+            logger.exception(
+                "prefer failed, the kubelet chooses",
+                extra={"resource_name": self._plugin.resource_name},
+            )
+            return ()
+
+    async def _call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
+        """Run user code: `async def` here, `def` in a thread."""
+        if inspect.iscoroutinefunction(hook):
+            return await hook(*arguments)
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, hook, *arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, unless draining begins."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._draining.wait()
+        except TimeoutError:
+            return
+
+    @asynccontextmanager
+    async def _answering(self, call: str, seconds: float) -> AsyncIterator[None]:
+        """Bound one call in time, and let nothing out of it but an `AllocationError` that names the call."""
+        deadline = asyncio.timeout(seconds)
+        try:
+            async with deadline:
+                yield
+        except AllocationError as error:
+            error.args = (f"{call}: {error}",)
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and deadline.expired():
+                if not self._inventory.is_ready:
+                    raise NotReadyError(f"{call}: the plugin is starting") from error
+                raise DeadlineError(f"{call}: no answer in {seconds:g}s") from error
+            incident = IncidentError(secrets.token_hex(3))
+            logger.exception(
+                "the plugin's code failed",
+                extra={"resource_name": self._plugin.resource_name, "incident": incident.incident},
+            )
+            incident.args = (f"{call}: {incident}",)
+            raise incident from error
+
+
+def _check_containers(containers: Sequence[tuple[str, ...]]) -> None:
+    """Raise `AllocationError` for a request that can never work."""
+    if not containers:
+        raise InvalidRequestError("no container requests")
+    if (asked := sum(map(len, containers))) > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{asked} devices are asked for; at most {DEVICES_PER_CALL_LIMIT} in one call")
+    for number, device_ids in enumerate(containers):
+        if not device_ids:
+            raise InvalidRequestError(f"container {number} asks for no devices")
+    _check_ids([id_ for device_ids in containers for id_ in device_ids])
+
+
+def _check_ids(device_ids: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for id_ in device_ids:
+        if not id_:
+            raise InvalidRequestError("a device ID is empty")
+        if len(id_) > DEVICE_ID_LIMIT_BYTES:
+            raise InvalidRequestError(
+                f"device ID {quoted(id_)} is {len(id_)} characters long; at most {DEVICE_ID_LIMIT_BYTES} fit",
+            )
+        if id_ in seen:
+            raise InvalidRequestError(f"device {quoted(id_)} is asked for twice")
+        seen.add(id_)
+
+
+def _cut(
+    ranked: Iterable[Device],
+    available: Iterable[Device],
+    must_include: Sequence[Device],
+    size: int,
+) -> tuple[str, ...]:
+    """Return the IDs of `must_include`, then of the best ranked, cut to `size`; strangers are left out."""
+    allowed = {device.id for device in available}
+    wanted = dict.fromkeys(device.id for device in (*must_include, *ranked) if device.id in allowed)
+    return tuple(wanted)[:size]

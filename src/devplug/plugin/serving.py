@@ -1,0 +1,211 @@
+"""Serve plugins: `run` for scripts, `serve` for programs, and the set of served plugins that may change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from devplug.errors import DevplugError, PluginError, quoted
+from devplug.logs import show_logs
+from devplug.plugin.contract import plugin_faults
+from devplug.plugin.discovery import discover
+from devplug.plugin.inventory import Inventory
+from devplug.plugin.lifecycle import Lifecycle, Surroundings
+from devplug.plugin.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from devplug.devices import StrPath
+    from devplug.plugin.contract import DevicePlugin
+
+__all__ = [
+    "KUBELET_PLUGIN_DIR",
+    "PLUGIN_DIR_VARIABLE",
+    "Registration",
+    "Serving",
+    "run",
+    "serve",
+    "stop_signals",
+]
+
+KUBELET_PLUGIN_DIR: Final = "/var/lib/kubelet/device-plugins"
+"""Where every kubelet has its socket; compiled in there, its --root-dir does not move it (constants.go)."""
+
+PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
+
+Registration: TypeAlias = Literal["socket", "watcher", "auto"]
+
+_DEFAULT_THREADS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    plugin: DevicePlugin
+    inventory: Inventory
+    lifecycle: Lifecycle
+    task: asyncio.Task[None]
+
+
+class Serving:
+    """A supervised set of plugins, each with its socket and registration; lives as long as `serve`'s block.
+
+    It may grow and shrink meanwhile; one plugin's coming and going does not touch the others.
+    """
+
+    def __init__(self, group: asyncio.TaskGroup, surroundings: Surroundings) -> None:
+        self._group = group
+        self._surroundings = surroundings
+        self._served: dict[str, _Served] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def plugins(self) -> tuple[DevicePlugin, ...]:
+        """The plugins that are served now."""
+        return tuple(served.plugin for served in self._served.values())
+
+    def add(self, plugin: DevicePlugin) -> None:
+        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or the name is taken."""
+        if faults := plugin_faults(plugin):
+            raise PluginError(*faults)
+        name = plugin.resource_name
+        if name in self._served:
+            raise PluginError(f"resource name {quoted(name)} is served already; one plugin per name")
+        inventory = Inventory(name)
+        lifecycle = Lifecycle(plugin, inventory, self._surroundings, self._changed.set)
+        task = self._group.create_task(_supervise(plugin, inventory, lifecycle), name=f"devplug {name}")
+        self._served[name] = _Served(plugin, inventory, lifecycle, task)
+
+    async def remove(self, resource_name: str) -> None:
+        """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
+        if served := self._served.pop(resource_name, None):
+            served.task.cancel()
+            await asyncio.wait((served.task,))
+
+    async def wait_registered(self) -> None:
+        """Wait until a kubelet has accepted every plugin and listens to its list."""
+        while not all(served.lifecycle.is_registered for served in self._served.values()):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def close(self) -> None:
+        """Stop serving all of them, side by side."""
+        tasks = [served.task for served in self._served.values()]
+        self._served.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _supervise(plugin: DevicePlugin, inventory: Inventory, lifecycle: Lifecycle) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(discover(plugin, inventory))
+        group.create_task(lifecycle.run())
+
+
+@asynccontextmanager
+async def serve(
+    *plugins: DevicePlugin,
+    plugin_dir: StrPath | None = None,
+    listen: str | None = None,
+    registration: Registration = "auto",
+) -> AsyncIterator[Serving]:
+    """Serve plugins inside a program's own event loop, until the block is left.
+
+    The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's. The block is entered at once,
+    before any registration; `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the
+    contract or its `devices` fails before the first list, `KubeletError` if the folder cannot be used.
+    """
+    if listen is not None:
+        raise PluginError("listen: metrics and probes are not built yet in this version; leave it out")
+    if registration == "watcher":
+        raise PluginError('registration: "watcher" is not built yet in this version; write "socket"')
+    folder = _plugin_folder(plugin_dir)
+    if faults := [fault for plugin in plugins for fault in plugin_faults(plugin)]:
+        raise PluginError(*faults)
+    try:
+        async with asyncio.TaskGroup() as group:
+            serving = Serving(group, Surroundings(folder))
+            for plugin in plugins:
+                serving.add(plugin)
+            try:
+                yield serving
+            finally:
+                await serving.close()
+    except BaseExceptionGroup as errors:
+        raise _the_one_in(errors) from None
+
+
+def _plugin_folder(plugin_dir: StrPath | None) -> Path:
+    return Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
+
+
+def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that a group is about: the only one in it, or the first of ours."""
+    leaves = _leaves(errors)
+    ours = [error for error in leaves if isinstance(error, DevplugError)]
+    if len(leaves) == 1 or (ours and len(ours) == len(leaves)):
+        return (ours or leaves)[0]
+    return errors
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def run(
+    *plugins: DevicePlugin,
+    plugin_dir: StrPath | None = None,
+    listen: str | None = None,
+    registration: Registration = "auto",
+) -> None:
+    """Serve plugins until SIGTERM or SIGINT: the last line of a plugin's script.
+
+    Sets up logging if nobody has. Returns after a signal, when calls in flight have ended; a second signal
+    ends the process at once. Raises what `serve` raises.
+    """
+    show_logs()
+    asyncio.run(_run(plugins, plugin_dir, listen, registration))
+
+
+async def _run(
+    plugins: tuple[DevicePlugin, ...],
+    plugin_dir: StrPath | None,
+    listen: str | None,
+    registration: Registration,
+) -> None:
+    asyncio.get_running_loop().set_default_executor(DaemonThreads(_DEFAULT_THREADS, "devplug-default"))
+    async with (
+        stop_signals() as stopped,
+        serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration),
+    ):
+        await stopped.wait()
+
+
+@asynccontextmanager
+async def stop_signals() -> AsyncIterator[asyncio.Event]:
+    """Yield an event that SIGTERM and SIGINT set, once: the second signal has its usual effect again."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    both = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        stopped.set()
+        for number in both:
+            loop.remove_signal_handler(number)
+
+    for number in both:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield stopped
+    finally:
+        for number in both:
+            loop.remove_signal_handler(number)

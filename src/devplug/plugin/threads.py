@@ -1,0 +1,81 @@
+"""Threads for code that may block: bounded in number, and none of them can hold the exit of the program."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DaemonThreads"]
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+_IDLE_SECONDS = 30.0
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """An executor whose threads are daemons and are not joined at exit.
+
+    The standard pool joins its threads when the interpreter ends: a vendor call that blocks for 8 s then
+    holds a SIGTERM for 8 s. It is a `ThreadPoolExecutor` by type because asyncio accepts no other default.
+    A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait their turn.
+    """
+
+    def __init__(self, limit: int, name: str = "devplug") -> None:
+        super().__init__(max_workers=limit, thread_name_prefix=name)
+        self._limit = limit
+        self._name = name
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting_jobs = 0
+        self._idle = 0
+
+    def submit(
+        self,
+        fn: Callable[Params, Result],
+        /,
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Future[Result]:
+        """Run `fn` in a thread of the pool; the future holds its result."""
+        future: Future[Result] = Future()
+        with self._lock:
+            self._waiting_jobs += 1
+            self._jobs.put((future, lambda: fn(*args, **kwargs)))
+            if self._waiting_jobs > self._idle and self._running < self._limit:
+                self._running += 1
+                name = f"{self._name}-{self._running}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Let the threads be; they end by themselves when idle, or with the process."""
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                future, job = self._jobs.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    self._idle -= 1
+                    if self._jobs.empty():
+                        self._running -= 1
+                        return
+                    continue
+            with self._lock:
+                self._idle -= 1
+                self._waiting_jobs -= 1
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 -- the future's owner decides what becomes of it
+                    future.set_exception(error)
+            del future, job

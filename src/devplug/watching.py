@@ -1,0 +1,246 @@
+"""Changes of the file system, by event: the one inotify descriptor of the process, shared by all who watch.
+
+An event is a hint and a look is the truth: subscribers arm their watch first, look, and look again when they
+are woken. Where the kernel gives no descriptor (128 per user by default) a subscriber is woken every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import fnmatch
+import logging
+import os
+import struct
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+
+__all__ = ["BLIND_PERIOD_SECONDS", "Subscription", "Watcher", "folders_to_watch", "shared_watcher"]
+
+logger = logging.getLogger(__name__)
+
+BLIND_PERIOD_SECONDS: Final = 1.0
+"""How often subscribers look for themselves while the kernel gives us no inotify descriptor."""
+
+# linux/inotify.h
+_IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x40, 0x80, 0x100, 0x200
+_IN_DELETE_SELF, _IN_MOVE_SELF = 0x400, 0x800
+_IN_UNMOUNT, _IN_Q_OVERFLOW, _IN_IGNORED = 0x2000, 0x4000, 0x8000
+_IN_ONLYDIR = 0x01000000
+_OF_THE_FOLDER: Final = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_UNMOUNT | _IN_IGNORED
+_MASK: Final = (
+    _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
+)
+_EVENT: Final = struct.Struct("iIII")
+_READ_BYTES: Final = 64 * 1024
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def folders_to_watch(patterns: Iterable[str]) -> dict[str, set[str]]:
+    """Return the existing folders on the way to each absolute glob, with the names that matter in each.
+
+    The last folder tells of what the glob matches; the ones before it tell when a missing folder is made, or
+    a present one is removed and made again, as udev does with /dev/serial/by-id.
+    """
+    plan: dict[str, set[str]] = {}
+    for pattern in patterns:
+        folders = ["/"]
+        names = pattern.strip("/").split("/")
+        for depth, name in enumerate(names):
+            for folder in folders:
+                plan.setdefault(folder, set()).add(name)
+            if depth < len(names) - 1:
+                folders = [inner for folder in folders for inner in _subfolders(folder, name)]
+    return plan
+
+
+def _subfolders(folder: str, name: str) -> Iterator[str]:
+    if not any(c in name for c in "*?["):
+        path = Path(folder, name)
+        if path.is_dir():
+            yield str(path)
+        return
+    try:
+        with os.scandir(folder) as entries:
+            matched = [e.path for e in entries if fnmatch.fnmatchcase(e.name, name) and e.is_dir()]
+    except OSError:
+        return
+    yield from sorted(matched)
+
+
+class Subscription:
+    """One watcher's interest in some paths; lives as long as its `with` block.
+
+    `on_change` is called on the loop, without arguments and never inside `arm`, once or more after a change.
+    """
+
+    def __init__(self, watcher: Watcher, on_change: Callable[[], None]) -> None:
+        self._watcher = watcher
+        self._on_change = on_change
+
+    def arm(self, patterns: Iterable[str]) -> None:
+        """Watch these absolute globs from now on, and no others. Call it before every look."""
+        self._watcher.arm(self, folders_to_watch(patterns))
+
+    def wake(self) -> None:
+        """Tell the subscriber that it should look again."""
+        self._on_change()
+
+
+@dataclass(slots=True)
+class _Folder:
+    path: str
+    names: dict[Subscription, set[str]] = field(default_factory=dict)
+    """Which names matter to whom."""
+
+
+class Watcher:
+    """An inotify descriptor on the running loop, and who wants to know what. See `shared_watcher`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fd = -1
+        self._folders: dict[int, _Folder] = {}
+        self._blind: dict[Subscription, asyncio.TimerHandle] = {}
+        self._warned = False
+
+    @contextmanager
+    def subscribe(self, on_change: Callable[[], None]) -> Iterator[Subscription]:
+        """Open a subscription; nothing is watched before its first `arm`."""
+        subscription = Subscription(self, on_change)
+        try:
+            yield subscription
+        finally:
+            self.arm(subscription, {})
+
+    def arm(self, subscription: Subscription, plan: Mapping[str, set[str]]) -> None:
+        """Make `plan` the whole of what `subscription` watches."""
+        if timer := self._blind.pop(subscription, None):
+            timer.cancel()
+        kept = set()
+        sees_all = True
+        for path, names in plan.items():
+            try:
+                watch = self._add(path)
+            except FileNotFoundError:
+                # Gone since it was listed; the watch of its parent, armed before, tells when it is back.
+                continue
+            except OSError as error:
+                self._warn(error)
+                sees_all = False
+                continue
+            kept.add(watch)
+            self._folders.setdefault(watch, _Folder(path)).names[subscription] = names
+        for watch in [w for w, f in self._folders.items() if subscription in f.names and w not in kept]:
+            folder = self._folders[watch]
+            del folder.names[subscription]
+            if not folder.names:
+                del self._folders[watch]
+                _libc.inotify_rm_watch(self._fd, watch)
+        if not sees_all:
+            self._blind[subscription] = self._loop.call_later(BLIND_PERIOD_SECONDS, subscription.wake)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        for timer in self._blind.values():
+            timer.cancel()
+        self._blind.clear()
+        self._folders.clear()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _add(self, path: str) -> int:
+        """Return the watch of a folder: the same as before if it is the same folder."""
+        if self._fd < 0:
+            self._open()
+        watch: int = _libc.inotify_add_watch(self._fd, os.fsencode(path), _MASK)
+        if watch < 0:
+            code = ctypes.get_errno()
+            raise OSError(errno.ENOENT if code == errno.ENOTDIR else code, os.strerror(code), path)
+        return watch
+
+    def _open(self) -> None:
+        descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if descriptor < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), "inotify")
+        self._fd = descriptor
+        self._loop.add_reader(descriptor, self._read)
+        self._warned = False
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "cannot watch by inotify, looking every second instead",
+                extra={"reason": error.strerror, "path": error.filename},
+            )
+
+    def _read(self) -> None:
+        woken: set[Subscription] = set()
+        try:
+            content = os.read(self._fd, _READ_BYTES)
+        except OSError:
+            return
+        offset = 0
+        while offset < len(content):
+            watch, mask, _, length = _EVENT.unpack_from(content, offset)
+            offset += _EVENT.size
+            name = os.fsdecode(content[offset : offset + length].rstrip(b"\0"))
+            offset += length
+            woken |= self._meant(watch, mask, name)
+        for subscription in woken:
+            subscription.wake()
+
+    def _meant(self, watch: int, mask: int, name: str) -> set[Subscription]:
+        """Return whom one event concerns."""
+        if mask & _IN_Q_OVERFLOW:
+            return {subscription for folder in self._folders.values() for subscription in folder.names}
+        folder = self._folders.get(watch)
+        if folder is None:
+            return set()
+        if mask & _IN_IGNORED:
+            del self._folders[watch]
+        if mask & _OF_THE_FOLDER:
+            return set(folder.names)
+        return {
+            subscription
+            for subscription, names in folder.names.items()
+            if any(fnmatch.fnmatchcase(name, wanted) for wanted in names)
+        }
+
+
+@dataclass(slots=True)
+class _Shared:
+    watcher: Watcher
+    users: int = 0
+
+
+_SHARED: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def shared_watcher() -> AsyncIterator[Watcher]:
+    """The running loop's one watcher: opened by the first who enters, closed when the last has left."""
+    loop = asyncio.get_running_loop()
+    shared = _SHARED.get(loop)
+    if shared is None:
+        shared = _SHARED[loop] = _Shared(Watcher())
+    shared.users += 1
+    try:
+        yield shared.watcher
+    finally:
+        shared.users -= 1
+        if not shared.users:
+            del _SHARED[loop]
+            shared.watcher.close()
