@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEVICE_ROOTS", "load", "read_config_file"]
 
-DEVICE_ROOTS: Final = ("/dev",)
-"""The folders below which device nodes may be."""
+DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
+"""The folders below which device nodes may be: the usual one, and those where programs make their own."""
 
 
 def _read_resource_name(text: str) -> ResourceName:

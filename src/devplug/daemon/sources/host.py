@@ -1,0 +1,88 @@
+"""A look at single device nodes and what sysfs knows of them; the host's root folder is a parameter."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from devplug.daemon.sources.found import FoundNode
+from devplug.errors import PluginError, quoted
+
+__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError"]
+
+MEMORY_MAJOR: Final = 1
+"""Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
+
+MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
+"""/dev/mem, /dev/kmem and /dev/port, whatever they are called here: the machine itself. Never given out."""
+
+
+class NotADeviceNodeError(PluginError):
+    """A path that a file names, and that is no device node; the text says what it is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine below a root folder: `/` in production, a made tree in tests."""
+
+    root: Path = Path("/")
+
+    def inside(self, path: str) -> str:
+        """Return where `path` of the host is for this process."""
+        return path if self.root == Path("/") else f"{self.root}{path}"
+
+    def outside(self, path: str) -> str:
+        """Return what a path of this process is on the host: the reverse of `inside`."""
+        return path if self.root == Path("/") else path.removeprefix(str(self.root))
+
+    def node(self, path: str) -> FoundNode | None:
+        """Return the device node at `path`, links followed; None if nothing is there.
+
+        Only looks: opening a node can do harm (watchdogs arm, block nodes come back). Raises
+        `NotADeviceNodeError` for anything else than a character or block device.
+        """
+        try:
+            status = Path(self.inside(path)).stat()
+        except OSError:
+            return None
+        if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+            raise NotADeviceNodeError(f"{quoted(path)} is {_kind_of(status.st_mode)}, not a device node")
+        number = (os.major(status.st_rdev), os.minor(status.st_rdev))
+        is_block = stat.S_ISBLK(status.st_mode)
+        if number in MEMORY_NUMBERS and not is_block:
+            raise NotADeviceNodeError(f"{quoted(path)} is the machine's own memory, which is never given out")
+        return FoundNode(path, number, is_block)
+
+    def numa_node(self, node: FoundNode) -> int | None:
+        """Return the NUMA node of the hardware behind `node`, or None where sysfs knows of none.
+
+        The first `numa_node` on the way from the node's own folder up to /sys/devices; -1 means none.
+        """
+        kind = "block" if node.is_block else "char"
+        start = Path(self.inside(f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}"))
+        top = Path(os.path.realpath(self.inside("/sys/devices")))
+        try:
+            folder = start.resolve(strict=True)
+        except OSError:
+            return None
+        while top in folder.parents:
+            try:
+                number = int((folder / "numa_node").read_text())
+            except (OSError, ValueError):
+                folder = folder.parent
+                continue
+            return number if number >= 0 else None
+        return None
+
+
+def _kind_of(mode: int) -> str:
+    kinds = (
+        (stat.S_ISREG, "a regular file"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "something else")

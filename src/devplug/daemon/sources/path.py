@@ -1,0 +1,114 @@
+"""Devices by path: every device node that a glob covers is one device."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devplug.daemon.globs import DISK_NODES, covers, covers_whole_root, has_wildcard
+from devplug.daemon.loading import DEVICE_ROOTS
+from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
+from devplug.daemon.templates import Missing, render_one
+from devplug.devices import stable_id
+from devplug.plugin.feed import watch_paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from devplug.daemon.selectors import PathSelector
+    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.templates import Template
+
+__all__ = ["PathSource"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class PathSource:
+    """The nodes that the selectors of one resource cover; lives as long as the resource is served."""
+
+    resource_name: str
+    selectors: tuple[PathSelector, ...]
+    id_template: Template | None = None
+    allow: Collection[str] = ()
+    host: Host = field(default_factory=Host)
+    resync_seconds: float = 30
+    _told: set[str] = field(default_factory=set)
+
+    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+        """Yield what is there at once, at each change, and every `resync_seconds`."""
+        globs = [self.host.inside(selector.glob) for selector in self.selectors]
+        async for _ in watch_paths(*globs, every_seconds=self.resync_seconds):
+            yield self.look()
+
+    def look(self) -> tuple[Found, ...]:
+        """Return the devices that are there now, sorted by name."""
+        seen: set[str] = set()
+        found: dict[str, Found] = {}
+        for selector in self.selectors:
+            for path in self._matches(selector):
+                node = self._node(path)
+                if node is None:
+                    continue
+                # A device counts once, however many paths lead to its node: a link and the node, two links.
+                # Behind /dev/null and its like there is no device, so there every path is one.
+                has_hardware = node.is_block or node.number[0] != MEMORY_MAJOR
+                identity = os.path.realpath(self.host.inside(path)) if has_hardware else path
+                if identity not in seen:
+                    seen.add(identity)
+                    name = self._name(selector.glob, node)
+                    if name in found:
+                        name = stable_id(f"{name}@{path}")
+                    found[name] = self._found(name, node)
+        return tuple(found[name] for name in sorted(found))
+
+    def _matches(self, selector: PathSelector) -> list[str]:
+        """Return the paths of the host that the selector covers, sorted, but for what it must leave out."""
+        matched = sorted(
+            self.host.outside(path)
+            for path in glob.iglob(self.host.inside(selector.glob))  # noqa: PTH207
+        )
+        left_out = list(selector.exclude)
+        folder = os.path.dirname(selector.glob)  # noqa: PTH120 -- a glob is no path
+        if covers_whole_root(selector.glob, DEVICE_ROOTS) and "rawDisks" not in self.allow:
+            left_out += [f"{folder}/{disk}" for disk in DISK_NODES]
+        return [path for path in matched if not any(covers(pattern, path) for pattern in left_out)]
+
+    def _node(self, path: str) -> FoundNode | None:
+        try:
+            return self.host.node(path)
+        except NotADeviceNodeError as error:
+            if path not in self._told:
+                self._told.add(path)
+                logger.warning(
+                    "a path that the configuration covers is left out",
+                    extra={"resource_name": self.resource_name, "reason": str(error)},
+                )
+            return None
+
+    def _name(self, pattern: str, node: FoundNode) -> str:
+        """Return the device ID: of the template, else what the wildcards stand for, from their folder on."""
+        if self.id_template is not None:
+            text = render_one(self.id_template, self._facts(node))
+            if not isinstance(text, Missing):
+                return stable_id(text)
+        parts = pattern.split("/")
+        wild = next((at for at, part in enumerate(parts) if has_wildcard(part)), len(parts) - 1)
+        return stable_id("_".join(node.host_path.split("/")[wild:]))
+
+    def _found(self, name: str, node: FoundNode) -> Found:
+        return Found(name, (node,), self.host.numa_node(node), MappingProxyType(self._facts(node)))
+
+    def _facts(self, node: FoundNode) -> dict[str, str | int]:
+        facts: dict[str, str | int] = {"file": Path(node.host_path).name, "hostPath": node.host_path}
+        numa_node = self.host.numa_node(node)
+        if numa_node is not None:
+            facts["numaNode"] = numa_node
+        return facts

@@ -1,0 +1,41 @@
+"""Devices without hardware: the IDs of the file are all there is. For tests and first steps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devplug.daemon.sources.found import Found
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from devplug.daemon.selectors import StaticSelector
+
+__all__ = ["StaticSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSource:
+    """The IDs of one resource's selectors; they are always present."""
+
+    selectors: tuple[StaticSelector, ...]
+
+    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+        """Yield the one list there is, then nothing for ever."""
+        yield self.look()
+        await asyncio.Event().wait()
+
+    def look(self) -> tuple[Found, ...]:
+        """Return the devices, sorted by name."""
+        numa_nodes: dict[str, int] = {}
+        for selector in self.selectors:
+            numa_nodes.update({id_: selector.numa_nodes.get(id_, -1) for id_ in selector.ids})
+        return tuple(
+            Found(id_, (), numa_node, MappingProxyType({"numaNode": numa_node}))
+            if numa_node >= 0
+            else Found(id_)
+            for id_, numa_node in sorted(numa_nodes.items())
+        )
