@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.devices import ContainerResponse, Device, PluginOptions, resource_name_fault
@@ -112,14 +113,14 @@ def plugin_faults(plugin: DevicePlugin) -> list[str]:
     if not offers(plugin, "devices"):
         faults.append(f"{name} has no method `devices`")
     faults.extend(
-        f"{name}: {field} is {getattr(plugin, field)}; it must be more than 0"
+        f"{name}: {field} is {getattr(plugin, field)!r}; it must be a number of seconds, more than 0"
         for field in ("allocate_timeout_seconds", "pre_start_timeout_seconds")
-        if not getattr(plugin, field) > 0
+        if not _is_duration(getattr(plugin, field))
     )
     known = (*_HOOKS, *_FIELDS)
     faults.extend(
         f"{name} has `{attribute}`, which nothing calls; did you mean `{hook}`?"
-        for attribute in vars(type(plugin))
+        for attribute in dir(type(plugin))
         if attribute not in known and not attribute.startswith("_")
         for hook in known
         if _is_one_letter_off(attribute, hook)
@@ -130,6 +131,10 @@ def plugin_faults(plugin: DevicePlugin) -> list[str]:
 def _is_plugin(value: object) -> bool:
     """Whether an author who has no type checker gave an instance, and not the class or something else."""
     return isinstance(value, DevicePlugin)
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
 
 
 def _is_one_letter_off(text: str, word: str) -> bool:

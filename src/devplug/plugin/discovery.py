@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import random
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,8 @@ from devplug.errors import PluginError, one_line
 from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
 
@@ -32,18 +35,33 @@ CLOSE_SECONDS: Final = 0.5
 _END = object()
 
 
-async def discover(plugin: DevicePlugin, inventory: Inventory) -> None:
+async def discover(
+    plugin: DevicePlugin,
+    inventory: Inventory,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> None:
     """Keep `inventory` up to date until cancelled, or return when `devices` returned its one and only list.
 
     Raises `PluginError` if `devices` fails before its first list. Later the list stands, `devices` is called
     again after 1 to 30 s, and after 30 s without a good list every device is Unhealthy and says why.
     """
-    loop = asyncio.get_running_loop()
+    with DaemonThreads(1, f"devices-{plugin.resource_name}") as threads:
+        await _discover(plugin, inventory, threads, clock, sleep)
+
+
+async def _discover(
+    plugin: DevicePlugin,
+    inventory: Inventory,
+    threads: DaemonThreads,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[object]],
+) -> None:
     retry_seconds = FIRST_RETRY_SECONDS
     failing_since: float | None = None
-    threads = DaemonThreads(1, f"devices-{plugin.resource_name}")
     while True:
-        version = inventory.version
+        lists_before = inventory.lists_taken
         try:
             is_final = await _follow(plugin, inventory, threads)
         except Exception as error:
@@ -51,8 +69,8 @@ async def discover(plugin: DevicePlugin, inventory: Inventory) -> None:
                 if isinstance(error, PluginError):
                     raise
                 raise PluginError(f"{plugin.resource_name}: devices failed: {error!r}") from error
-            now = loop.time()
-            if failing_since is None or inventory.version > version:
+            now = clock()
+            if failing_since is None or inventory.lists_taken > lists_before:
                 failing_since, retry_seconds = now, FIRST_RETRY_SECONDS
             logger.warning(
                 "devices failed, the last list stands",
@@ -67,7 +85,7 @@ async def discover(plugin: DevicePlugin, inventory: Inventory) -> None:
             if not inventory.is_ready:
                 raise PluginError(f"{plugin.resource_name}: devices ended without giving a list")
             failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
-        await asyncio.sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
+        await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
         retry_seconds = min(2 * retry_seconds, LAST_RETRY_SECONDS)
 
 

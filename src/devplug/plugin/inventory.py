@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from devplug.devices import HealthState
@@ -10,7 +12,7 @@ from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
 from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from devplug.devices import Device
 
@@ -20,15 +22,18 @@ __all__ = ["Inventory"]
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
-    `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise.
+    `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise;
+    `lists_taken` counts the author's lists, equal ones too.
     """
 
     def __init__(self, resource_name: str) -> None:
         self.resource_name = resource_name
         self.snapshot = Snapshot()
         self.version = 0
+        self.lists_taken = 0
         self._listed: tuple[Device, ...] = ()
         self._handed_out: set[str] = set()
+        self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
         self._failing: str | None = None
         self._changed = asyncio.Condition()
@@ -42,6 +47,7 @@ class Inventory:
     async def replace(self, listed: object) -> None:
         """Take an author's list as the whole truth; raises `PluginError`, changing nothing, if it is none."""
         self._listed = checked_list(listed)
+        self.lists_taken += 1
         self._marked.clear()
         self._failing = None
         await self._update()
@@ -56,9 +62,20 @@ class Inventory:
         self._failing = one_line(reason)
         await self._update()
 
-    def hand_out(self, devices: Sequence[Device]) -> None:
-        """Take note that a pod may hold these devices from now on."""
-        self._handed_out.update(device.id for device in devices)
+    @asynccontextmanager
+    async def handing_out(self, devices: Sequence[Device]) -> AsyncIterator[None]:
+        """Keep devices listed while an answer about them is made, and for good unless the block raises.
+
+        A kubelet that gets an answer about a device that has left the list meanwhile crashes (manager.go).
+        """
+        ids = [device.id for device in devices]
+        self._asked_for.update(ids)
+        try:
+            yield
+            self._handed_out.update(ids)
+        finally:
+            self._asked_for = self._asked_for - Counter(ids)
+            await self._update()
 
     def find(self, device_ids: Iterable[str]) -> list[Device]:
         """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
@@ -94,7 +111,7 @@ class Inventory:
         fresh = next_snapshot(
             self.snapshot,
             self._listed,
-            held=self._handed_out,
+            held=self._handed_out.union(self._asked_for),
             marked=self._marked,
             failing=self._failing,
         )

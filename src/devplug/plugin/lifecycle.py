@@ -48,6 +48,12 @@ REGISTRATIONS_AT_ONCE: Final = 16
 CLAIM_RETRY_SECONDS: Final = 1.0
 BIND_RETRY_SECONDS: Final = 1.0
 QUICK_CUT_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 0.5
+"""How long open streams may take to end at the close, after all calls."""
+
+_CANNOT_LOCK: Final = "cannot lock in the plugin folder"
+_CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
+_UNREACHABLE: Final = "kubelet.sock refuses connections, waiting for its kubelet"
 
 
 @dataclass(slots=True)
@@ -113,7 +119,7 @@ class Lifecycle:
         return self._stream is StreamState.OPEN and self._registered_with is not None
 
     async def run(self) -> None:
-        """Keep the plugin registered until cancelled; then end the streams and let calls in flight end.
+        """Keep the plugin registered until cancelled; then let calls in flight end, and end the streams.
 
         Raises `PluginFolderLostError` if the folder cannot be healed from inside, and `KubeletError` if there
         is no right to it at the start.
@@ -159,7 +165,7 @@ class Lifecycle:
         )
 
     def _folder(self) -> Folder:
-        absent = "no kubelet here, waiting for its folder"
+        absent = "no kubelet here, waiting for its folder; without a cluster: devplug demo"
         folder = self._surroundings.plugin_dir
         try:
             links = folder.stat().st_nlink
@@ -196,10 +202,9 @@ class Lifecycle:
         except OSError as error:
             self._refuse_without_right()
             self._claim_not_before = now + CLAIM_RETRY_SECONDS
-            self._surroundings.say_once(
-                "cannot lock in the plugin folder", folder=str(folder), reason=str(error)
-            )
+            self._surroundings.say_once(_CANNOT_LOCK, folder=str(folder), reason=str(error))
             return
+        self._surroundings.unsay(_CANNOT_LOCK)
         if holder is None:
             if removed := remove_stale_sockets(folder, self._plugin.resource_name):
                 logger.info("removed sockets of dead processes", extra={"sockets": removed})
@@ -216,8 +221,9 @@ class Lifecycle:
         except KubeletError as error:
             self._refuse_without_right()
             self._bind_not_before = asyncio.get_running_loop().time() + BIND_RETRY_SECONDS
-            self._surroundings.say_once("cannot make a socket in the plugin folder", reason=str(error))
+            self._surroundings.say_once(_CANNOT_BIND, reason=str(error))
             return
+        self._surroundings.unsay(_CANNOT_BIND)
         if self._has_been_bound:
             logger.info("socket was removed, made again", extra={"resource_name": self._plugin.resource_name})
         self._has_been_bound = True
@@ -236,7 +242,6 @@ class Lifecycle:
         self._stream = StreamState.AWAITED
 
     async def _register(self) -> None:
-        kubelet = socket_identity(self._kubelet_socket)
         loop = asyncio.get_running_loop()
         started = loop.time()
         request = RegisterRequest(
@@ -246,9 +251,12 @@ class Lifecycle:
             options_of(self._plugin),
         )
         failure: RemoteError | None = None
+        kubelet: Identity | None = None
         try:
-            async with self._surroundings.registering, connected(self._kubelet_socket) as peer:
-                await peer.call(methods.REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
+            async with self._surroundings.registering:
+                kubelet = socket_identity(self._kubelet_socket)
+                async with connected(self._kubelet_socket) as peer:
+                    await peer.call(methods.REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
         except RemoteError as error:
             failure = error
         finally:
@@ -260,6 +268,7 @@ class Lifecycle:
                 self._quick_cuts = 0
             self._registered_with, self._registered_at = kubelet, loop.time()
             self._failed_with, self._failures = None, 0
+            self._surroundings.unsay(_UNREACHABLE)
             logger.info(
                 "registered with the kubelet",
                 extra={
@@ -275,6 +284,8 @@ class Lifecycle:
     def _note_failure(self, kubelet: Identity | None, failure: RemoteError) -> None:
         self._failures = self._failures + 1 if kubelet == self._failed_with else 1
         self._failed_with = kubelet
+        # Or the next attempt would wait for the stream of a registration that there is not.
+        self._registered_with = None
         is_unreachable = failure.status == "Unavailable"
         wait_seconds = retry_wait_seconds(
             self._failures,
@@ -283,7 +294,9 @@ class Lifecycle:
             jitter=random.random(),  # noqa: S311 -- spreads load, no secret
         )
         self._register_not_before = asyncio.get_running_loop().time() + wait_seconds
-        if self._failures == 1 and not is_unreachable:
+        if is_unreachable:
+            self._surroundings.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
+        elif self._failures == 1:
             logger.warning(
                 "the kubelet refused the registration",
                 extra={"resource_name": self._plugin.resource_name, "reason": str(failure)},
@@ -309,7 +322,9 @@ class Lifecycle:
         self._on_change()
 
     async def _close(self) -> None:
-        await self._service.drain()
-        grace_seconds = max(self._plugin.allocate_timeout_seconds, self._plugin.pre_start_timeout_seconds)
-        await self._listener.close(grace_seconds)
-        self._claim.release()
+        try:
+            await self._service.drain()
+            await self._listener.close(CLOSE_SECONDS)
+        finally:
+            self._service.close()
+            self._claim.release()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import secrets
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
@@ -24,8 +23,8 @@ from devplug.errors import (
     quoted,
 )
 from devplug.plugin.contract import offers, options_of
+from devplug.plugin.hooks import Hooks
 from devplug.plugin.snapshot import Pace
-from devplug.plugin.threads import DaemonThreads
 from devplug.wire import methods
 from devplug.wire.sockets import stream, unary
 
@@ -46,8 +45,7 @@ PREFER_TIMEOUT_SECONDS: Final = 1.0
 
 DEVICES_PER_CALL_LIMIT: Final = 10_000
 STREAM_LIMIT: Final = 16
-THREAD_LIMIT: Final = 8
-"""Threads for user code that is no `async def`; a call that never returns occupies one for ever."""
+_ADVICE: Final = "delete and recreate the pod to get another device"
 
 
 class PluginService:
@@ -65,8 +63,10 @@ class PluginService:
         self._on_stream = on_stream
         self._options = options_of(plugin)
         self._draining = asyncio.Event()
-        self._allocating = asyncio.Lock()
-        self._threads = DaemonThreads(THREAD_LIMIT, f"calls-{plugin.resource_name}")
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._hooks = Hooks(plugin.resource_name)
 
     def bindings(self) -> tuple[Binding, ...]:
         """Return what a listener has to serve."""
@@ -79,9 +79,22 @@ class PluginService:
         )
 
     async def drain(self) -> None:
-        """End the streams; calls in flight run on to their deadlines."""
+        """Let calls in flight run to their deadlines, then end the streams.
+
+        In this order: with the stream the kubelet closes the connection, and the calls on it are lost
+        (client.go). Calls that come meanwhile are answered, within the longest deadline.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(
+                max(self._plugin.allocate_timeout_seconds, self._plugin.pre_start_timeout_seconds),
+            ):
+                await self._idle.wait()
         self._draining.set()
         await self._inventory.close()
+
+    def close(self) -> None:
+        """Give the threads of the plugin's code back."""
+        self._hooks.close()
 
     async def options(self, _: None) -> PluginOptions:
         """Answer GetDevicePluginOptions: a constant, so that nothing can delay a registration."""
@@ -119,8 +132,8 @@ class PluginService:
         async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
             _check_containers(containers)
             await self._inventory.changed_since(0)
-            async with self._allocating:
-                responses = [await self._allocate_one(device_ids) for device_ids in containers]
+            async with self._hooks.turn():
+                responses = await self._allocate_all(containers)
         logger.info(
             "allocated",
             extra={
@@ -137,7 +150,7 @@ class PluginService:
         An error here would leak the kubelet's reservations (kubernetes/kubernetes#130145), so only a request
         that no kubelet sends gets one.
         """
-        async with self._answering("prefer", self._plugin.allocate_timeout_seconds):
+        async with self._answering("prefer", None):
             if not self._options.preferred_allocation_available:
                 raise NotOfferedError("this plugin does not announce preferred allocation")
             for number, request in enumerate(requests):
@@ -159,26 +172,36 @@ class PluginService:
             _check_ids(device_ids)
             await self._inventory.changed_since(0)
             devices = self._inventory.find(device_ids)
-            try:
-                await self._call(self._plugin.pre_start, devices)
-            except UnhealthyDeviceError as error:
-                await self._inventory.mark_unhealthy((d.id for d in error.devices), error.reason)
-                raise
+            async with self._marking():
+                await self._hooks.call_beside(self._plugin.pre_start, devices)
 
-    async def _allocate_one(self, device_ids: tuple[str, ...]) -> ContainerResponse:
+    async def _allocate_all(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         try:
-            devices = self._inventory.find_healthy(device_ids)
-            if offers(self._plugin, "prepare"):
-                await self._call(self._plugin.prepare, devices)
-            response = await self._call(self._plugin.allocate, devices)
+            asked = [self._inventory.find_healthy(device_ids) for device_ids in containers]
+            async with (
+                self._inventory.handing_out([device for devices in asked for device in devices]),
+                self._marking(),
+            ):
+                return [await self._allocate_one(devices) for devices in asked]
         except UnhealthyDeviceError as error:
-            await self._inventory.mark_unhealthy((d.id for d in error.devices), error.reason)
-            advice = "delete and recreate the pod to get another device"
-            raise UnhealthyDeviceError(error.reason, *error.devices, advice=advice) from error
+            raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
+
+    async def _allocate_one(self, devices: Sequence[Device]) -> ContainerResponse:
+        if offers(self._plugin, "prepare"):
+            await self._hooks.call(self._plugin.prepare, devices)
+        response = await self._hooks.call(self._plugin.allocate, devices)
         if not isinstance(response, ContainerResponse):
             raise PluginError(f"allocate returned {type(response).__name__}, not a ContainerResponse")
-        self._inventory.hand_out(devices)
         return response
+
+    @asynccontextmanager
+    async def _marking(self) -> AsyncIterator[None]:
+        """Mark the devices that user code in the block calls unhealthy."""
+        try:
+            yield
+        except UnhealthyDeviceError as error:
+            await self._inventory.mark_unhealthy((device.id for device in error.devices), error.reason)
+            raise
 
     async def _prefer_one(self, request: PreferenceRequest) -> tuple[str, ...]:
         devices = self._inventory.snapshot.devices
@@ -187,8 +210,13 @@ class PluginService:
         if not 0 < request.size <= len(available) or len(must_include) > request.size:
             return ()
         try:
-            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._allocating:
-                ranked = await self._call(self._plugin.prefer, available, must_include, request.size)
+            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._hooks.turn():
+                ranked = await self._hooks.call_for_list(
+                    self._plugin.prefer,
+                    available,
+                    must_include,
+                    request.size,
+                )
             return _cut(ranked, available, must_include, request.size)
         except Exception:
             logger.exception(
@@ -196,13 +224,6 @@ class PluginService:
                 extra={"resource_name": self._plugin.resource_name},
             )
             return ()
-
-    async def _call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
-        """Run user code: `async def` here, `def` in a thread."""
-        if inspect.iscoroutinefunction(hook):
-            return await hook(*arguments)
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, hook, *arguments)
-        return await result if inspect.isawaitable(result) else result
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, unless draining begins."""
@@ -213,27 +234,38 @@ class PluginService:
             return
 
     @asynccontextmanager
-    async def _answering(self, call: str, seconds: float) -> AsyncIterator[None]:
+    async def _answering(self, call: str, seconds: float | None) -> AsyncIterator[None]:
         """Bound one call in time, and let nothing out of it but an `AllocationError` that names the call."""
         deadline = asyncio.timeout(seconds)
+        self._calls += 1
+        self._idle.clear()
         try:
             async with deadline:
                 yield
         except AllocationError as error:
-            error.args = (f"{call}: {error}",)
-            raise
+            raise _named(call, error) from error
         except Exception as error:
             if isinstance(error, TimeoutError) and deadline.expired():
                 if not self._inventory.is_ready:
                     raise NotReadyError(f"{call}: the plugin is starting") from error
-                raise DeadlineError(f"{call}: no answer in {seconds:g}s") from error
+                raise DeadlineError(f"{call}: no answer in {seconds or 0:g}s") from error
             incident = IncidentError(secrets.token_hex(3))
             logger.exception(
                 "the plugin's code failed",
                 extra={"resource_name": self._plugin.resource_name, "incident": incident.incident},
             )
-            incident.args = (f"{call}: {incident}",)
-            raise incident from error
+            raise _named(call, incident) from error
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+
+def _named(call: str, error: AllocationError) -> AllocationError:
+    """Return `error` with the call's name in front; the author's own object may be raised again."""
+    named = type(error).__new__(type(error), f"{call}: {error}")
+    vars(named).update(vars(error))
+    return named
 
 
 def _check_containers(containers: Sequence[tuple[str, ...]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +71,12 @@ class Serving:
         return tuple(served.plugin for served in self._served.values())
 
     def add(self, plugin: DevicePlugin) -> None:
-        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or the name is taken."""
+        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use."""
         if faults := plugin_faults(plugin):
             raise PluginError(*faults)
         name = plugin.resource_name
         if name in self._served:
-            raise PluginError(f"resource name {quoted(name)} is served already; one plugin per name")
+            raise PluginError(_taken(name))
         inventory = Inventory(name)
         lifecycle = Lifecycle(plugin, inventory, self._surroundings, self._changed.set)
         task = self._group.create_task(_supervise(plugin, inventory, lifecycle), name=f"devplug {name}")
@@ -84,6 +85,7 @@ class Serving:
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
         if served := self._served.pop(resource_name, None):
+            self._changed.set()
             served.task.cancel()
             await asyncio.wait((served.task,))
 
@@ -101,6 +103,10 @@ class Serving:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _taken(resource_name: str) -> str:
+    return f"resource name {quoted(resource_name)} is served already; one plugin per name"
 
 
 async def _supervise(plugin: DevicePlugin, inventory: Inventory, lifecycle: Lifecycle) -> None:
@@ -127,7 +133,10 @@ async def serve(
     if registration == "watcher":
         raise PluginError('registration: "watcher" is not built yet in this version; write "socket"')
     folder = _plugin_folder(plugin_dir)
-    if faults := [fault for plugin in plugins for fault in plugin_faults(plugin)]:
+    faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
+    names = Counter(str(getattr(plugin, "resource_name", None)) for plugin in plugins)
+    faults += [_taken(name) for name, count in names.items() if count > 1 and name != "None"]
+    if faults:
         raise PluginError(*faults)
     try:
         async with asyncio.TaskGroup() as group:

@@ -30,11 +30,13 @@ class DaemonThreads(ThreadPoolExecutor):
         super().__init__(max_workers=limit, thread_name_prefix=name)
         self._limit = limit
         self._name = name
-        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        """None ends the thread that takes it."""
         self._lock = threading.Lock()
         self._running = 0
         self._waiting_jobs = 0
         self._idle = 0
+        self._is_shut = False
 
     def submit(
         self,
@@ -43,9 +45,11 @@ class DaemonThreads(ThreadPoolExecutor):
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Future[Result]:
-        """Run `fn` in a thread of the pool; the future holds its result."""
+        """Run `fn` in a thread of the pool; the future holds its result. Not after `shutdown`."""
         future: Future[Result] = Future()
         with self._lock:
+            if self._is_shut:
+                raise RuntimeError("this pool of threads was shut down")
             self._waiting_jobs += 1
             self._jobs.put((future, lambda: fn(*args, **kwargs)))
             if self._waiting_jobs > self._idle and self._running < self._limit:
@@ -54,15 +58,19 @@ class DaemonThreads(ThreadPoolExecutor):
                 threading.Thread(target=self._work, name=name, daemon=True).start()
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Let the threads be; they end by themselves when idle, or with the process."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Take no more jobs; each thread ends when its job has. None is waited for. Safe to repeat."""
+        with self._lock:
+            self._is_shut = True
+            for _ in range(self._running):
+                self._jobs.put(None)
 
     def _work(self) -> None:
         while True:
             with self._lock:
                 self._idle += 1
             try:
-                future, job = self._jobs.get(timeout=_IDLE_SECONDS)
+                taken = self._jobs.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     self._idle -= 1
@@ -72,10 +80,23 @@ class DaemonThreads(ThreadPoolExecutor):
                     continue
             with self._lock:
                 self._idle -= 1
+                if taken is None:
+                    self._running -= 1
+                    return
                 self._waiting_jobs -= 1
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(job())
-                except BaseException as error:  # noqa: BLE001 -- the future's owner decides what becomes of it
-                    future.set_exception(error)
-            del future, job
+            _do(*taken)
+            del taken
+
+
+def _do(future: Future[Any], job: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(job())
+    except StopIteration as error:
+        # asyncio's futures take none (PEP 479), and whoever waits for one would wait for ever.
+        stopped = RuntimeError(f"the code raised StopIteration({error.value!r})")
+        stopped.__cause__ = error
+        future.set_exception(stopped)
+    except BaseException as error:  # noqa: BLE001 -- the future's owner decides what becomes of it
+        future.set_exception(error)

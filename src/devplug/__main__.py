@@ -1,0 +1,5 @@
+"""`python -m devplug`, the same as `devplug`."""
+
+from devplug.cli import main
+
+main()

@@ -1,0 +1,311 @@
+"""`devplug demo`: a story in six steps, of a real daemon and a kubelet of ours, on this machine's devices.
+
+Every figure and every sentence in quotes is an answer of one of the two; nothing is written here beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from devplug.cli.exits import FAILED, OK
+from devplug.cli.hotplug import HotPlug, best_plug
+from devplug.cli.telling import JsonTeller, TextTeller
+from devplug.daemon.loading import load
+from devplug.daemon.sources.path import PathSource
+from devplug.errors import DevplugError
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from devplug.cli.telling import Teller
+    from devplug.daemon.config import Config
+
+__all__ = ["demo"]
+
+Facts = dict[str, Any]
+
+STEP_SECONDS: Final = 20.0
+"""How long any step may take before the demo gives up and says which."""
+
+SHARED: Final = (("fuse", "/dev/fuse"), ("kvm", "/dev/kvm"), ("tun", "/dev/net/tun"))
+REPLICAS: Final = 10
+STEADY_DEVICES: Final = 2
+
+
+class DemoError(DevplugError):
+    """A step of the demo did not come to its end on this machine; the text says which and what was seen."""
+
+
+def demo(*, output: str, color: str) -> int:
+    """Tell the story; return the exit code."""
+    # The kubelet's log tells of every lost stream, which is what the story is about.
+    logging.getLogger("devplug.kubelet").addHandler(logging.NullHandler())
+    teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
+    asyncio.run(_Demo(teller).tell())
+    return OK if teller.is_good() else FAILED
+
+
+def demo_config(present: list[tuple[str, str]], plug: HotPlug, firmware: Path) -> str:
+    """Return the configuration of the demo: what is shared, and the kind of device that comes and goes."""
+    shared = "".join(
+        f"""
+  - name: example.com/{kind}
+    discover: {{path: {path}}}
+    share: {{replicas: {REPLICAS}, maxPerContainer: 1}}"""
+        for kind, path in present
+    )
+    return f"""version: 1
+resources:{shared}
+  - name: example.com/{plug.kind}
+    discover: {{path: "{plug.glob}"}}
+    expose:
+      containerPath: "/dev/{plug.kind}{{index}}"
+      env: {{DEVICES: "{{containerPaths}}"}}
+      mounts: [{{hostPath: {firmware}, containerPath: /lib/firmware/demo, readOnly: true}}]
+    whenUnplugged: {{keepUnhealthyFor: 0s}}
+"""
+
+
+class _Demo:
+    """One telling of the story, with everything that has to be given back at its end."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+        self._folder = Path(tempfile.mkdtemp(prefix="devplug-demo-"))
+        self._plugin_dir = self._folder / "device-plugins"
+        self._plugs: list[HotPlug] = []
+
+    async def tell(self) -> None:
+        try:
+            await self._tell()
+        finally:
+            for plug in self._plugs:
+                with suppress(OSError):
+                    await plug.unplug()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _tell(self) -> None:
+        plug, config_file, config = await self._prepare()
+        hot = f"example.com/{plug.kind}"
+        self._teller.found(_devices_here(config))
+        kubelet = Kubelet(self._plugin_dir)
+        async with kubelet.running(), self._daemon(config_file) as (daemon, started_at):
+            names = [resource.name for resource in config.resources]
+            await self._registered(kubelet, names, started_at)
+            held = await self._pods(kubelet, hot, names)
+            await self._hot_plug(kubelet, hot, plug)
+            await self._restart(kubelet, names, held)
+            await self._stop(daemon)
+
+    async def _prepare(self) -> tuple[HotPlug, Path, Config]:
+        """Find what there is, and make sure that there are two devices of the kind that comes and goes."""
+        self._plugin_dir.mkdir()
+        firmware = self._folder / "firmware"
+        firmware.mkdir()
+        text = demo_config(_shared_here(), best_plug(), firmware)
+        config = load(text, "demo.yaml")
+        while len(PathSource("", config.resources[-1].discover.path).look()) < STEADY_DEVICES:
+            steady = best_plug()
+            self._plugs.append(steady)
+            await steady.plug()
+        config_file = self._folder / "demo.yaml"
+        config_file.write_text(text, encoding="utf-8")
+        plug = best_plug()
+        self._plugs.append(plug)
+        return plug, config_file, config
+
+    @asynccontextmanager
+    async def _daemon(self, config_file: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, float]]:
+        """Start `devplug run` as a process of its own; it is gone when the block is left."""
+        started_at = time.monotonic()
+        daemon = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "devplug", "run"),
+            *("--config", str(config_file), "--plugin-dir", str(self._plugin_dir)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield daemon, started_at
+        except DemoError as error:
+            daemon.kill()
+            said = (await daemon.stderr.read()).decode() if daemon.stderr else ""
+            raise DemoError(f"{error}; the daemon said:\n{said}") from error
+        finally:
+            if daemon.returncode is None:
+                daemon.kill()
+                await daemon.wait()
+
+    async def _registered(self, kubelet: Kubelet, names: Sequence[str], started_at: float) -> None:
+        self._teller.doing("the daemon starts and registers")
+        async with _step("no registration"):
+            await kubelet.wait(lambda: all(kubelet.capacity().get(name) for name in names))
+        self._teller.registered(
+            {
+                "resources": len(names),
+                "ms_after_start": _milliseconds(started_at, time.monotonic()),
+                "capacity": {name: kubelet.capacity()[name] for name in names},
+                "allocatable": {name: kubelet.allocatable()[name] for name in names},
+            },
+        )
+
+    async def _pods(self, kubelet: Kubelet, hot: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Run one pod, and ask for more than is left with another; return what the first one holds."""
+        self._teller.doing("two pods ask for devices")
+        limits = {name: 1 for name in names if name == hot or name == names[0]}
+        async with _step("no answer to pod-a"):
+            status = await kubelet.run_pod(Pod("pod-a", "pod-a", containers=(Container("main", limits),)))
+        if status.phase is not PodPhase.RUNNING:
+            raise DemoError(f"pod-a does not run: {status.message or status.containers[0].message}")
+        self._teller.pod_runs(_pod_facts("pod-a", limits, status))
+        more = {hot: kubelet.capacity()[hot]}
+        async with _step("no answer to pod-b"):
+            refused = await kubelet.admit(Pod("pod-b", "pod-b", containers=(Container("main", more),)))
+        self._teller.pod_refused(
+            {
+                "name": "pod-b",
+                "limits": more,
+                "phase": refused.phase.value,
+                "reason": refused.reason,
+                "message": refused.message,
+            },
+        )
+        return _held(kubelet)
+
+    async def _hot_plug(self, kubelet: Kubelet, hot: str, plug: HotPlug) -> None:
+        self._teller.doing("a device comes and goes")
+
+        def ids() -> set[str]:
+            return {device.id for device in kubelet.devices(hot)}
+
+        before = ids()
+        plugged_at = await plug.plug()
+        path = plug.path
+        async with _step(f"{path} did not reach the kubelet"):
+            await kubelet.wait(lambda: ids() > before)
+        seen_at = time.monotonic()
+        (device,) = ids() - before
+        unplugged_at = await plug.unplug()
+        async with _step(f"{path} did not leave the kubelet's table"):
+            await kubelet.wait(lambda: device not in ids())
+        self._teller.hot_plugged(
+            {
+                "device": device,
+                "path": path,
+                "plugged_ms": _milliseconds(plugged_at, seen_at),
+                "unplugged_ms": _milliseconds(unplugged_at, time.monotonic()),
+            },
+        )
+
+    async def _restart(self, kubelet: Kubelet, names: Sequence[str], held: tuple[str, ...]) -> None:
+        self._teller.doing("the kubelet restarts")
+        with kubelet.changes() as changes:
+            await kubelet.restart()
+            back_at = registered_at = 0.0
+            missing = set(names)
+            async with _step("no registration after the kubelet's restart"):
+                while missing:
+                    change = await anext(changes)
+                    if change.kind is ChangeKind.STARTED:
+                        back_at = change.at_seconds
+                    if change.kind is ChangeKind.REGISTERED:
+                        missing.discard(change.resource_name)
+                        registered_at = change.at_seconds
+        self._teller.restarted(
+            {
+                "registered_ms": _milliseconds(back_at, registered_at),
+                "pod": "pod-a",
+                "phase": kubelet.pod("pod-a").phase.value,
+                "kept": list(held) if _held(kubelet) == held else [],
+            },
+        )
+
+    async def _stop(self, daemon: asyncio.subprocess.Process) -> None:
+        self._teller.doing("the daemon stops")
+        stopped_at = time.monotonic()
+        daemon.terminate()
+        async with _step("the daemon did not stop"):
+            await daemon.communicate()
+        left = sorted(
+            path.name for path in self._plugin_dir.iterdir() if path.name.startswith(("devplug", "."))
+        )
+        self._teller.stopped(
+            {
+                "exit_code": daemon.returncode,
+                "ms": _milliseconds(stopped_at, time.monotonic()),
+                "left_behind": left,
+            },
+        )
+
+
+def _shared_here() -> list[tuple[str, str]]:
+    return [(kind, path) for kind, path in SHARED if Path(path).exists()]
+
+
+def _devices_here(config: Config) -> list[Facts]:
+    """Return a row for each device that the configuration finds on this machine."""
+    return [
+        {
+            "resource": resource.name,
+            "device": found.name,
+            "node": found.nodes[0].host_path,
+            "numa_node": found.numa_node,
+            "health": "Healthy",
+            "replicas": resource.share.replicas,
+        }
+        for resource in config.resources
+        for found in PathSource(resource.name, resource.discover.path).look()
+    ]
+
+
+def _pod_facts(name: str, limits: dict[str, int], status: PodStatus) -> Facts:
+    options = status.containers[0].options
+    assert options is not None
+    return {
+        "name": name,
+        "limits": limits,
+        "phase": status.phase.value,
+        "device_nodes": [
+            {"host": node.host_path, "container": node.container_path, "permissions": node.permissions}
+            for node in options.device_nodes
+        ],
+        "env": dict(options.envs),
+        "mounts": [
+            {"host": mount.host_path, "container": mount.container_path, "read_only": mount.read_only}
+            for mount in options.mounts
+        ],
+    }
+
+
+def _held(kubelet: Kubelet) -> tuple[str, ...]:
+    """Return what pod-a holds, as the kubelet's own records have it."""
+    return tuple(
+        id_
+        for allocation in kubelet.allocations()
+        if allocation.pod_uid == "pod-a"
+        for id_ in allocation.device_ids
+    )
+
+
+@asynccontextmanager
+async def _step(failure: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(STEP_SECONDS):
+            yield
+    except TimeoutError:
+        raise DemoError(f"{failure} within {STEP_SECONDS:g} s") from None
+
+
+def _milliseconds(start: float, end: float) -> float:
+    return round(max(0.0, 1000 * (end - start)), 1)

@@ -1,0 +1,149 @@
+"""Devices that really come and go, for the demo: a loop device where that is allowed, else a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+__all__ = ["HotPlug", "LoopPlug", "TerminalPlug", "best_plug"]
+
+# linux/loop.h
+_LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81
+_FIRST_LOOP: Final = 200
+_BUSY_RETRY_SECONDS: Final = 0.01
+_BUSY_SECONDS: Final = 2.0
+
+# linux/netlink.h
+_NETLINK_KOBJECT_UEVENT: Final = 15
+_KERNEL_EVENTS: Final = 1
+_EVENT_SECONDS: Final = 1.0
+
+
+class HotPlug(Protocol):
+    """One device that can be plugged and unplugged. Each call returns the time of the kernel's event."""
+
+    kind: str
+    """The kind that its resource is named after."""
+    glob: str
+    """What covers its nodes."""
+    path: str
+    """Its node, once it was plugged."""
+
+    async def plug(self) -> float:
+        """Make the device; return when the kernel told of it, by the monotonic clock in seconds."""
+
+    async def unplug(self) -> float:
+        """Remove the device; return when the kernel told of it. Safe to repeat."""
+
+
+@dataclass(slots=True)
+class LoopPlug:
+    """A loop device, made and removed through /dev/loop-control; its events are heard from the kernel."""
+
+    number: int
+    kind: str = "loop"
+    glob: str = "/dev/loop[0-9]*"
+    path: str = ""
+
+    async def plug(self) -> float:
+        """Add the loop device."""
+        self.path = f"/dev/loop{self.number}"
+        return await self._control(_LOOP_CTL_ADD, "add")
+
+    async def unplug(self) -> float:
+        """Remove the loop device."""
+        if not self.path:
+            return time.monotonic()
+        self.path = ""
+        return await self._control(_LOOP_CTL_REMOVE, "remove")
+
+    async def _control(self, request: int, action: str) -> float:
+        told = f"{action}@/devices/virtual/block/loop{self.number}\0".encode()
+        with _kernel_events() as events:
+            async with asyncio.TaskGroup() as group:
+                heard = group.create_task(_hear(events, told))
+                await asyncio.to_thread(_control_loop, request, self.number)
+                returned_at_seconds = time.monotonic()
+        return heard.result() or returned_at_seconds
+
+
+def _control_loop(request: int, number: int) -> None:
+    """Add or remove a loop device; one that somebody is still looking at is busy for a moment."""
+    with open("/dev/loop-control", "rb", buffering=0) as control:  # noqa: PTH123 -- no Path.open without buffers
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                fcntl.ioctl(control, request, number)
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(_BUSY_RETRY_SECONDS)
+            else:
+                return
+
+
+def _kernel_events() -> socket.socket:
+    """Return a socket that hears the kernel's own device events; no right is needed for that."""
+    events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_KOBJECT_UEVENT)
+    events.bind((0, _KERNEL_EVENTS))
+    events.setblocking(False)  # noqa: FBT003
+    return events
+
+
+async def _hear(events: socket.socket, told: bytes) -> float | None:
+    """Return when the kernel told it, or None if that was not heard (a user namespace of its own, say)."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_EVENT_SECONDS):
+            while not (await loop.sock_recv(events, 8192)).startswith(told):
+                continue
+            return time.monotonic()
+    except TimeoutError:
+        return None
+
+
+@dataclass(slots=True)
+class TerminalPlug:
+    """A pseudo-terminal: anybody may open one, and its node comes and goes with it.
+
+    The kernel's event falls into the call, which takes microseconds: the call's begin stands for it.
+    """
+
+    kind: str = "terminal"
+    glob: str = "/dev/pts/[0-9]*"
+    path: str = ""
+    _ends: tuple[int, ...] = ()
+
+    async def plug(self) -> float:
+        """Open a pseudo-terminal."""
+        at_seconds = time.monotonic()
+        self._ends = os.openpty()
+        self.path = os.ttyname(self._ends[1])
+        return at_seconds
+
+    async def unplug(self) -> float:
+        """Close it."""
+        at_seconds = time.monotonic()
+        for end in self._ends:
+            os.close(end)
+        self._ends, self.path = (), ""
+        return at_seconds
+
+
+def best_plug() -> HotPlug:
+    """Return what can be plugged here: a loop device if this user may make one, else a terminal."""
+    with suppress(OSError), open("/dev/loop-control", "rb", buffering=0):  # noqa: PTH123
+        # Elsewhere than in the kernel's own folder of nodes a new device gets no node by itself.
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+        if any(mount.split()[1:3] == ["/dev", "devtmpfs"] for mount in mounts):
+            taken = {entry.name for entry in Path("/dev").iterdir()}
+            return LoopPlug(next(n for n in range(_FIRST_LOOP, 10_000) if f"loop{n}" not in taken))
+    return TerminalPlug()

@@ -1,0 +1,105 @@
+"""The `devplug` command and its arguments. Each command is a function elsewhere, imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from devplug import __version__
+from devplug.cli.exits import exit_code_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["main"]
+
+_KUBELET_ROOT = "/var/lib/kubelet"
+_EPILOG_RUN = """\b
+Example:
+  devplug run -c /etc/devplug/config.yaml
+"""
+_EPILOG_DEMO = """\b
+Examples:
+  devplug demo
+  devplug demo --output json | jq .restart
+"""
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(exit_code_of(lambda: commands.main(standalone_mode=False)))
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "DEVPLUG"},
+    epilog="Start here:  devplug demo",
+)
+@click.version_option(__version__, prog_name="devplug")
+def commands() -> None:
+    """Put a machine's hardware into Kubernetes pods."""
+
+
+@commands.command("run", epilog=_EPILOG_RUN)
+@click.option(
+    "-c",
+    "--config",
+    metavar="FILE",
+    envvar="DEVPLUG_CONFIG",
+    help="The file that says which devices to serve. Default: /etc/devplug/config.yaml.",
+)
+@click.option(
+    "--kubelet-root",
+    metavar="DIR",
+    envvar="DEVPLUG_KUBELET_ROOT",
+    default=_KUBELET_ROOT,
+    show_default=True,
+    type=click.Path(),
+    help="The kubelet's folder; k0s and microk8s have another one.",
+)
+@click.option(
+    "--plugin-dir",
+    metavar="DIR",
+    envvar="DEVPLUG_PLUGIN_DIR",
+    type=click.Path(),
+    help="The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
+)
+def run_command(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
+    """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
+    from devplug.cli.run import run
+
+    return run(config, _plugin_folder(kubelet_root, plugin_dir))
+
+
+@commands.command("demo", epilog=_EPILOG_DEMO)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A story for people, or one JSON object for machines.",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour and progress: on a terminal, or not at all.",
+)
+def demo_command(output: str, color: str) -> int:
+    """Show this machine's devices in pods: without a cluster, and without root where that is possible.
+
+    A kubelet of ours runs in a temporary folder; nothing outside it is touched, but for a loop device that
+    is made and removed when this runs as root.
+    """
+    from devplug.cli.demo import demo
+
+    return demo(output=output, color=color)
+
+
+def _plugin_folder(kubelet_root: str, plugin_dir: str | None) -> Path:
+    from pathlib import Path
+
+    return Path(plugin_dir) if plugin_dir else Path(kubelet_root, "device-plugins")
