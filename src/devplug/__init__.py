@@ -43,11 +43,13 @@ _HOMES = {
 _HOME_OF = {name: f"devplug.{module}" for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use (PEP 562), so that `import devplug` loads no gRPC."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'devplug' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for granted
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use (PEP 562), so that `import devplug` loads no gRPC."""
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'devplug' has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:

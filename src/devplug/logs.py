@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Final
 
@@ -28,7 +29,8 @@ class FactFormatter(logging.Formatter):
 
 def _shown(value: object) -> str:
     text = str(value)
-    return f'"{text}"' if " " in text else text
+    is_plain = text.isprintable() and not set(text) & {" ", '"', "="}
+    return text if text and is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def show_logs(level: int = logging.INFO) -> None:
@@ -36,6 +38,9 @@ def show_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     if root.handlers:
         return
+    # Nothing of the format needs them, and finding the caller costs more than the line (logging HOWTO).
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001
     handler = logging.StreamHandler()
     handler.setFormatter(FactFormatter())
     root.addHandler(handler)

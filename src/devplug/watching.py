@@ -125,7 +125,7 @@ class Watcher:
         """Make `plan` the whole of what `subscription` watches."""
         if timer := self._blind.pop(subscription, None):
             timer.cancel()
-        kept = set()
+        wanted: dict[int, set[str]] = {}
         sees_all = True
         for path, names in plan.items():
             try:
@@ -137,9 +137,10 @@ class Watcher:
                 self._warn(error)
                 sees_all = False
                 continue
-            kept.add(watch)
-            self._folders.setdefault(watch, _Folder(path)).names[subscription] = names
-        for watch in [w for w, f in self._folders.items() if subscription in f.names and w not in kept]:
+            # Two paths to one folder, one of them through a link, have one watch.
+            wanted.setdefault(watch, set()).update(names)
+            self._folders.setdefault(watch, _Folder(path)).names[subscription] = wanted[watch]
+        for watch in [w for w, f in self._folders.items() if subscription in f.names and w not in wanted]:
             folder = self._folders[watch]
             del folder.names[subscription]
             if not folder.names:

@@ -72,10 +72,13 @@ class Inventory:
         self._asked_for.update(ids)
         try:
             yield
-            self._handed_out.update(ids)
-        finally:
+        except BaseException:
             self._asked_for = self._asked_for - Counter(ids)
             await self._update()
+            raise
+        # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
+        self._handed_out.update(ids)
+        self._asked_for = self._asked_for - Counter(ids)
 
     def find(self, device_ids: Iterable[str]) -> list[Device]:
         """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
@@ -97,8 +100,9 @@ class Inventory:
 
     async def changed_since(self, version: int) -> bool:
         """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._is_closed or self.version > version)
+        if not self._is_closed and self.version <= version:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._is_closed or self.version > version)
         return not self._is_closed
 
     async def close(self) -> None:

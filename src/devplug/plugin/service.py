@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
 from devplug.errors import (

@@ -134,8 +134,8 @@ async def serve(
         raise PluginError('registration: "watcher" is not built yet in this version; write "socket"')
     folder = _plugin_folder(plugin_dir)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
-    names = Counter(str(getattr(plugin, "resource_name", None)) for plugin in plugins)
-    faults += [_taken(name) for name, count in names.items() if count > 1 and name != "None"]
+    names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
+    faults += [_taken(name) for name, count in names.items() if count > 1]
     if faults:
         raise PluginError(*faults)
     try:

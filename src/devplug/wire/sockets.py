@@ -38,7 +38,7 @@ from devplug.errors import (
 from devplug.wire.messages import MalformedMessageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
     from pathlib import Path
 
     from devplug.wire.methods import Method
@@ -274,8 +274,8 @@ class Listener:
             ),
         )
         try:
-            server.grpc_server.add_insecure_port(f"unix:{quote(str(path))}")
-            await server.grpc_server.start()
+            server.grpc_server.add_insecure_port(f"unix:{quote(os.fsencode(path))}")
+            await _unbroken(server.grpc_server.start())
         except BaseException as error:
             await server.grpc_server.stop(None)
             if isinstance(error, RuntimeError):
@@ -325,6 +325,22 @@ class Listener:
         if len(content) > self.send_limit_bytes:
             raise AnswerTooLargeError(len(content), self.send_limit_bytes)
         return content
+
+
+async def _unbroken(start: Coroutine[Any, Any, None]) -> None:
+    """Await gRPC's start, which lasts a moment and breaks the server for good if it is cancelled half-way."""
+    ended = asyncio.Event()
+
+    async def whole() -> None:
+        try:
+            await start
+        finally:
+            ended.set()
+
+    try:
+        await asyncio.shield(whole())
+    finally:
+        await ended.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +446,7 @@ async def connected(
     raises `RemoteError` DeadlineExceeded if it does not. Without, the first call finds out.
     """
     channel = grpc.aio.insecure_channel(
-        f"unix:{quote(str(path))}",
+        f"unix:{quote(os.fsencode(path))}",
         options=[
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", receive_limit_bytes),

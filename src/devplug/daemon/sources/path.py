@@ -19,7 +19,7 @@ from devplug.devices import stable_id
 from devplug.plugin.feed import watch_paths
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncIterator, Collection, Mapping
 
     from devplug.daemon.selectors import PathSelector
     from devplug.daemon.sources.found import FoundNode
@@ -63,10 +63,12 @@ class PathSource:
                 identity = os.path.realpath(self.host.inside(path)) if has_hardware else path
                 if identity not in seen:
                     seen.add(identity)
-                    name = self._name(selector.glob, node)
+                    numa_node = self.host.numa_node(node)
+                    facts = _facts(node, numa_node)
+                    name = self._name(selector.glob, node, facts)
                     if name in found:
                         name = stable_id(f"{name}@{path}")
-                    found[name] = self._found(name, node)
+                    found[name] = Found(name, (node,), numa_node, MappingProxyType(facts))
         return tuple(found[name] for name in sorted(found))
 
     def _matches(self, selector: PathSelector) -> list[str]:
@@ -93,22 +95,17 @@ class PathSource:
                 )
             return None
 
-    def _name(self, pattern: str, node: FoundNode) -> str:
+    def _name(self, pattern: str, node: FoundNode, facts: Mapping[str, str | int]) -> str:
         """Return the device ID: of the template, else what the wildcards stand for, from their folder on."""
         if self.id_template is not None:
-            text = render_one(self.id_template, self._facts(node))
+            text = render_one(self.id_template, facts)
             if not isinstance(text, Missing):
                 return stable_id(text)
         parts = pattern.split("/")
         wild = next((at for at, part in enumerate(parts) if has_wildcard(part)), len(parts) - 1)
         return stable_id("_".join(node.host_path.split("/")[wild:]))
 
-    def _found(self, name: str, node: FoundNode) -> Found:
-        return Found(name, (node,), self.host.numa_node(node), MappingProxyType(self._facts(node)))
 
-    def _facts(self, node: FoundNode) -> dict[str, str | int]:
-        facts: dict[str, str | int] = {"file": Path(node.host_path).name, "hostPath": node.host_path}
-        numa_node = self.host.numa_node(node)
-        if numa_node is not None:
-            facts["numaNode"] = numa_node
-        return facts
+def _facts(node: FoundNode, numa_node: int | None) -> dict[str, str | int]:
+    facts: dict[str, str | int] = {"file": Path(node.host_path).name, "hostPath": node.host_path}
+    return facts if numa_node is None else {**facts, "numaNode": numa_node}

@@ -1,0 +1,289 @@
+"""Who holds which device, and which devices come next: the device manager's books and their rules. Pure.
+
+Where the real kubelet ranges over Go maps, and so chooses at random, we take IDs in ascending order. The lock
+of the real one is released during calls to a plugin; here the rule is a generator that stops at the question
+and goes on with the answer, so lists may change the books in between, as they may there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import Allocation, PreferenceRequest
+from devplug.errors import AllocationError, KubeletCrashError
+from devplug.kubelet.gotext import go_quoted
+from devplug.kubelet.resources import UNKNOWN, ResourceState, split_by_affinity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Mapping
+
+    from devplug.devices import AdvertisedDevice, ContainerResponse
+
+__all__ = ["NO_NUMA_NODE", "Assignment", "Claim", "Ledger", "numa_grouping"]
+
+NO_NUMA_NODE: Final = -1
+"""The key of devices without topology (checkpoint.go nodeWithoutTopology)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one container asks of one resource: a limit of its spec."""
+
+    pod_uid: str
+    container_name: str
+    resource_name: str
+    required: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What its assignment is remembered by."""
+        return self.pod_uid, self.container_name, self.resource_name
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An allocation and the NUMA nodes its devices were on when it was made, as the checkpoint keeps them."""
+
+    allocation: Allocation
+    devices_per_numa: Mapping[int, tuple[str, ...]]
+    """NUMA node → device IDs; a device on two nodes stands under both, one without topology under -1."""
+
+    @classmethod
+    def of(
+        cls,
+        claim: Claim,
+        devices_per_numa: Mapping[int, Iterable[str]],
+        container_response: ContainerResponse,
+    ) -> Assignment:
+        """Return the assignment; its device IDs are those of all nodes, each once, ascending."""
+        grouped = {node: tuple(ids) for node, ids in devices_per_numa.items()}
+        device_ids = tuple(sorted({device_id for ids in grouped.values() for device_id in ids}))
+        return cls(Allocation(*claim.key, device_ids, container_response), grouped)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Pod UID, container name, resource name."""
+        held = self.allocation
+        return held.pod_uid, held.container_name, held.resource_name
+
+
+def numa_grouping(
+    devices: Mapping[str, AdvertisedDevice],
+    device_ids: Iterable[str],
+    *,
+    compat: bool,
+) -> dict[int, tuple[str, ...]]:
+    """Return NUMA node → IDs for devices that a plugin has just allocated.
+
+    A device may have left the list while the plugin was answering. The real kubelet looks it up without a
+    check and dies (manager.go allocateContainerResources); so with `compat` this raises `KubeletCrashError`.
+    Without, such a device counts as one without topology.
+    """
+    grouped: dict[int, list[str]] = {}
+    for device_id in device_ids:
+        device = devices.get(device_id)
+        if device is None and compat:
+            raise KubeletCrashError(
+                f"device {go_quoted(device_id)} left its plugin's list while it was being allocated",
+                "allocateContainerResources",
+            )
+        for node in (device and device.numa_nodes) or (NO_NUMA_NODE,):
+            grouped.setdefault(node, []).append(device_id)
+    return {node: tuple(ids) for node, ids in grouped.items()}
+
+
+class Ledger:
+    """The one owner of what the device manager knows: resources and assignments. Lives as long as a kubelet.
+
+    Nothing here waits or calls anybody; each method is one step that the real kubelet takes under its lock.
+    """
+
+    def __init__(self) -> None:
+        self._resources: dict[str, ResourceState] = {}
+        self._assignments: dict[tuple[str, str, str], Assignment] = {}
+        self._reusable_pod: str | None = None
+        self._reusable: dict[str, frozenset[str]] = {}
+
+    # ── reading ──
+
+    @property
+    def resources(self) -> Mapping[str, ResourceState]:
+        """Every resource name that was ever seen."""
+        return self._resources
+
+    @property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """Every assignment, by pod UID, container name and resource name."""
+        return tuple(self._assignments[key] for key in sorted(self._assignments))
+
+    @property
+    def reusable(self) -> Mapping[str, Mapping[str, frozenset[str]]]:
+        """Pod UID → resource name → devices of its init containers that its next container takes first."""
+        return {} if self._reusable_pod is None else {self._reusable_pod: dict(self._reusable)}
+
+    def state(self, resource_name: str) -> ResourceState:
+        """Return what is known of a resource name."""
+        return self._resources.get(resource_name, UNKNOWN)
+
+    def assignment(self, claim: Claim) -> Assignment | None:
+        """Return what the container already holds of the claim's resource."""
+        return self._assignments.get(claim.key)
+
+    def of_container(self, pod_uid: str, container_name: str) -> tuple[Assignment, ...]:
+        """Return what a container holds, by resource name."""
+        return tuple(held for held in self.assignments if held.key[:2] == (pod_uid, container_name))
+
+    # ── what plugins say ──
+
+    def update(self, resource_name: str, state: ResourceState) -> None:
+        """Replace what is known of a resource name."""
+        self._resources[resource_name] = state
+
+    def restore(self, assignments: Iterable[Assignment]) -> None:
+        """Take over the assignments of a checkpoint; of two with the same key the last one counts."""
+        self._assignments = {held.key: held for held in assignments}
+        self._recount()
+
+    # ── devices change hands ──
+
+    def free_inactive(self, active_pods: Collection[str]) -> bool:
+        """Forget the assignments of pods that are not active (manager.go UpdateAllocatedDevices).
+
+        Only if there are any, everything that failed allocations left behind comes back too.
+        """
+        kept = {key: held for key, held in self._assignments.items() if key[0] in active_pods}
+        if len(kept) == len(self._assignments):
+            return False
+        self._assignments = kept
+        self._recount()
+        return True
+
+    def begin_container(self, pod_uid: str) -> None:
+        """Make ready for a container of this pod; the reusable devices of any other pod are forgotten."""
+        if self._reusable_pod != pod_uid:
+            self._reusable_pod = pod_uid
+            self._reusable = {}
+
+    def end_container(self, pod_uid: str, container_name: str, *, runs_to_its_end: bool) -> None:
+        """Settle what the pod's next containers may reuse (manager.go Allocate).
+
+        The devices of an init container that runs to its end join the reusable ones; those of any other
+        container leave them.
+        """
+        for held in self.of_container(pod_uid, container_name):
+            name, ids = held.allocation.resource_name, frozenset(held.allocation.device_ids)
+            reusable = self._reusable.get(name, frozenset())
+            self._reusable[name] = reusable | ids if runs_to_its_end else reusable - ids
+
+    def pick(
+        self,
+        claim: Claim,
+        *,
+        was_running: bool,
+        numa_nodes: Collection[int] | None = None,
+    ) -> Generator[PreferenceRequest, Collection[str], tuple[str, ...]]:
+        """Choose devices for a claim and mark them allocated (manager.go devicesToAllocate).
+
+        Yields at most once: what the plugin is to be asked for its preference; send what it prefers, or
+        nothing. Returns the IDs, ascending; none if the container needs no new ones. Raises
+        `AllocationError`, and then leaves marked what it took before. `was_running` says that the container
+        ran when this kubelet started and that not all sources of pods are ready: then nothing is checked.
+        `numa_nodes` is where the topology manager wants the container.
+        """
+        name = claim.resource_name
+        self._check(claim, was_running=was_running)
+        if was_running or self._held_count(claim) == claim.required:
+            return ()
+        chosen: set[str] = set()
+
+        def take(device_ids: Collection[str]) -> bool:
+            wanted = sorted(set(device_ids) - chosen)[: claim.required - len(chosen)]
+            chosen.update(wanted)
+            state = self.state(name)
+            self.update(name, replace(state, allocated=(state.allocated or frozenset()) | set(wanted)))
+            return len(chosen) == claim.required
+
+        if take(self._reusable.get(name, frozenset())):
+            return tuple(sorted(chosen))
+        state = self.state(name)
+        available = (state.healthy or frozenset()) - (state.allocated or frozenset())
+        remaining = claim.required - len(chosen)
+        if len(available) < remaining:
+            raise AllocationError(
+                f"requested number of devices unavailable for {name}. "
+                f"Requested: {remaining}, Available: {len(available)}",
+            )
+        split = split_by_affinity(state, available, numa_nodes)
+        if remaining < len(split.aligned):
+            preferred = yield _question(split.aligned, chosen, claim.required)
+            groups = [set(preferred).intersection(split.aligned), split.aligned]
+        else:
+            if take(split.aligned):
+                return tuple(sorted(chosen))
+            preferred = yield _question(available, chosen, claim.required)
+            groups = [available.intersection(preferred), split.unaligned, split.no_affinity]
+        if not any(take(group) for group in groups):
+            raise AllocationError(
+                "unexpectedly allocated less resources than required. "
+                f"Requested: {claim.required}, Got: {len(chosen)}",
+            )
+        return tuple(sorted(chosen))
+
+    def assign(
+        self,
+        claim: Claim,
+        device_ids: Iterable[str],
+        container_response: ContainerResponse,
+        *,
+        compat: bool,
+    ) -> None:
+        """Record what a plugin has allocated; raises `KubeletCrashError` as `numa_grouping` says."""
+        grouped = numa_grouping(self.state(claim.resource_name).devices, device_ids, compat=compat)
+        self._assignments[claim.key] = Assignment.of(claim, grouped, container_response)
+
+    def release_unassigned(self) -> None:
+        """Take back what is marked allocated but assigned to nobody, after a refused Allocate."""
+        self._recount()
+
+    def _check(self, claim: Claim, *, was_running: bool) -> None:
+        """Refuse what devicesToAllocate refuses before it looks for devices; the order counts."""
+        name, healthy, held = (
+            claim.resource_name,
+            self.state(claim.resource_name).healthy,
+            self.assignment(claim),
+        )
+        if held is not None and len(held.allocation.device_ids) != claim.required:
+            raise AllocationError(
+                f"pod {go_quoted(claim.pod_uid)} container {go_quoted(claim.container_name)} "
+                f"changed request for resource {go_quoted(name)} "
+                f"from {len(held.allocation.device_ids)} to {claim.required}",
+            )
+        if was_running:
+            return
+        if healthy is None:
+            raise AllocationError(f"cannot allocate unregistered device {name}")
+        if not healthy:
+            raise AllocationError(f"no healthy devices present; cannot allocate unhealthy devices {name}")
+        if held is not None and not healthy.issuperset(held.allocation.device_ids):
+            raise AllocationError(
+                "previously allocated devices are no longer healthy; "
+                f"cannot allocate unhealthy devices {name}",
+            )
+
+    def _held_count(self, claim: Claim) -> int:
+        held = self.assignment(claim)
+        return 0 if held is None else len(held.allocation.device_ids)
+
+    def _recount(self) -> None:
+        """Make the allocated devices exactly those of the assignments (pod_devices.go devices)."""
+        allocated: dict[str, set[str]] = {}
+        for held in self._assignments.values():
+            allocated.setdefault(held.allocation.resource_name, set()).update(held.allocation.device_ids)
+        for name in {*self._resources, *allocated}:
+            ids = frozenset(allocated[name]) if name in allocated else None
+            self.update(name, replace(self.state(name), allocated=ids))
+
+
+def _question(available: Collection[str], chosen: Collection[str], size: int) -> PreferenceRequest:
+    return PreferenceRequest(tuple(sorted({*available, *chosen})), tuple(sorted(chosen)), size)

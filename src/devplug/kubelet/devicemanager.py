@@ -1,0 +1,314 @@
+"""The device manager: one life of it, from the start of a kubelet to its end (cm/devicemanager/manager.go).
+
+It owns the books, the endpoints, the checkpoint file and the registration server. Pods and their containers
+are `manager`'s; which devices come next is `allocation`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import AllocationError, RemoteError
+from devplug.kubelet import checkpoint as checkpoints
+from devplug.kubelet import resources
+from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.checkpoint import CheckpointError
+from devplug.kubelet.endpoints import Endpoint
+from devplug.kubelet.folder import CHECKPOINT_NAME
+from devplug.kubelet.gotext import go_quoted
+from devplug.kubelet.pods import ContainerOptions
+from devplug.kubelet.records import assignments_of, checkpoint_of
+from devplug.kubelet.registration import Registration
+from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from devplug.devices import AdvertisedDevice, ContainerResponse, PluginOptions
+    from devplug.kubelet.changes import Changes
+    from devplug.kubelet.folder import PluginFolder
+    from devplug.kubelet.pods import Container, Pod
+    from devplug.kubelet.resources import Capacity
+    from devplug.wire.sockets import Peer
+
+__all__ = ["PRE_START_TIMEOUT_SECONDS", "DeviceManager"]
+
+logger = logging.getLogger(__name__)
+
+PRE_START_TIMEOUT_SECONDS: Final = 30.0
+"""How long PreStartContainer may take (deviceplugin/v1beta1/constants.go)."""
+
+
+class DeviceManager:
+    """Plugins, their devices, and who holds them. Lives from `start` to `stop`; can be read after that.
+
+    `active_pods` returns the UIDs whose devices must not be freed. As long as `sources_ready` is false,
+    nothing is freed, and containers that were running at the start are not checked.
+    """
+
+    def __init__(
+        self,
+        folder: PluginFolder,
+        active_pods: Callable[[], Collection[str]],
+        changes: Changes,
+        *,
+        clock: Callable[[], float],
+        compat: bool,
+        dial_timeout_seconds: float,
+        pre_start_timeout_seconds: float,
+    ) -> None:
+        self.sources_ready = False
+        self.ledger = Ledger()
+        self.checkpoint_error: CheckpointError | None = None
+        self._folder = folder
+        self._active_pods = active_pods
+        self._changes = changes
+        self._clock = clock
+        self._compat = compat
+        self._dial_timeout_seconds = dial_timeout_seconds
+        self._pre_start_timeout_seconds = pre_start_timeout_seconds
+        self._endpoints: dict[str, Endpoint] = {}
+        self._were_running: frozenset[tuple[str, str]] = frozenset()
+        self._registration: Registration | None = None
+
+    # ── start and stop ──
+
+    async def start(
+        self,
+        tasks: asyncio.TaskGroup,
+        running_containers: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """Read the checkpoint, clean the folder, and listen (manager.go Start).
+
+        `running_containers` are the (pod UID, container name) that run at this moment. Raises `KubeletError`.
+        """
+        self._were_running = frozenset(running_containers)
+        self._read_checkpoint()
+        self._folder.prepare()
+        self._registration = Registration(
+            self._folder,
+            self,
+            tasks,
+            self._changes,
+            self._dial_timeout_seconds,
+            self._compat,
+        )
+        await self._registration.open()
+        self._changes.announce(ChangeKind.STARTED)
+
+    async def stop(self, *, orderly: bool = False) -> None:
+        """End as `Registration.close` says. Writes nothing; safe to repeat."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            await registration.close(orderly=orderly)
+            self._changes.announce(ChangeKind.STOPPED)
+
+    # ── what plugins say (PluginHandler) ──
+
+    def plugin_connected(self, resource_name: str, peer: Peer, options: PluginOptions) -> None:
+        """Take on a plugin: calls go to it now. The devices stay as they were until its first list."""
+        self._endpoints[resource_name] = Endpoint(resource_name, peer, options)
+
+    def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
+        """Replace the devices of a resource, and write the checkpoint even if nothing changed."""
+        self.ledger.update(resource_name, resources.listed(self.ledger.state(resource_name), devices))
+        self._changes.announce(ChangeKind.LISTED, resource_name=resource_name)
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            logger.warning("cannot write the checkpoint", exc_info=error)
+
+    def plugin_disconnected(self, resource_name: str) -> None:
+        """Mark all devices of a resource unhealthy and begin its grace period."""
+        endpoint = self._endpoints.get(resource_name)
+        if endpoint is None:
+            return
+        self.ledger.update(resource_name, resources.disconnected(self.ledger.state(resource_name)))
+        endpoint.stopped_at_seconds = self._clock()
+        self._changes.announce(ChangeKind.DISCONNECTED, resource_name=resource_name)
+
+    # ── reading ──
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Resource name → the plugin that serves it, also a lost one until its grace period is over."""
+        return self._endpoints
+
+    @property
+    def registration(self) -> Registration | None:
+        """The registration server; None when stopped."""
+        return self._registration
+
+    def capacity(self) -> Capacity:
+        """Return the counts of this moment. Nothing is forgotten; `drop_expired` does that."""
+        now = self._clock()
+        gone = [
+            name
+            for name in self.ledger.resources
+            if name not in self._endpoints or self._endpoints[name].is_expired(now)
+        ]
+        return resources.count(self.ledger.resources, gone)
+
+    # ── what the node does now and then ──
+
+    def drop_expired(self) -> tuple[str, ...]:
+        """Forget the resources whose grace period is over and return their names (manager.go GetCapacity).
+
+        The real kubelet does this each time it computes the node's status, every ten seconds.
+        """
+        expired = self.capacity().deleted
+        for name in expired:
+            self._endpoints.pop(name, None)
+            self.ledger.update(name, resources.dropped(self.ledger.state(name)))
+            self._changes.announce(ChangeKind.EXPIRED, resource_name=name)
+        if expired:
+            self._write_checkpoint()
+        return expired
+
+    def free_inactive(self) -> None:
+        """Free the devices of pods that are not active any more; does nothing until sources are ready.
+
+        The checkpoint is not written: that waits for the next reason (manager.go UpdateAllocatedDevices).
+        """
+        if self.sources_ready:
+            self.ledger.free_inactive(self._active_pods())
+
+    # ── containers ──
+
+    async def allocate(self, pod: Pod, container: Container) -> None:
+        """Give a container the devices of its limits (manager.go Allocate).
+
+        Raises `AllocationError`, `RemoteError` with the plugin's own refusal, or `KubeletCrashError`. What
+        was given before the error stays given.
+        """
+        self.ledger.begin_container(pod.uid)
+        await self._allocate_limits(pod, container)
+        self.ledger.end_container(pod.uid, container.name, runs_to_its_end=pod.runs_to_its_end(container))
+
+    async def container_options(self, pod: Pod, container: Container) -> ContainerOptions | None:
+        """Return what a container gets at a start or restart; None if it holds nothing.
+
+        Calls PreStartContainer where the plugin wants it, and allocates now if the pod was admitted without
+        (manager.go GetDeviceRunContainerOptions). Raises as `allocate` does.
+        """
+        is_unallocated = False
+        for claim in self._claims(pod, container):
+            if claim.required:
+                await self._pre_start(claim)
+                if pod.uid in self._active_pods() and self.ledger.assignment(claim) is None:
+                    is_unallocated = True
+        if is_unallocated:
+            await self.allocate(pod, container)
+        held = self.ledger.of_container(pod.uid, container.name)
+        return ContainerOptions.merged(one.allocation.container_response for one in held) if held else None
+
+    def _claims(self, pod: Pod, container: Container) -> Iterator[Claim]:
+        """Yield the limits that are device plugin resources at that moment, by name."""
+        for name, required in sorted(container.limits.items()):
+            if self.ledger.state(name).is_device_plugin_resource:
+                yield Claim(pod.uid, container.name, name, required)
+
+    async def _allocate_limits(self, pod: Pod, container: Container) -> None:
+        is_first, is_changed = True, False
+        for claim in self._claims(pod, container):
+            if is_first:
+                self.free_inactive()
+                is_first = False
+            is_changed |= await self._allocate_claim(claim)
+        if is_changed:
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                raise AllocationError(
+                    f"failed to write checkpoint file {go_quoted(CHECKPOINT_NAME)}: {error}",
+                ) from error
+
+    async def _allocate_claim(self, claim: Claim) -> bool:
+        """Give a container its devices of one resource; return whether it needed any."""
+        device_ids = await self._pick(claim)
+        if not device_ids:
+            return False
+        endpoint = self._endpoints.get(claim.resource_name)
+        if endpoint is None:
+            self.ledger.release_unassigned()
+            raise AllocationError(f"unknown Device Plugin {claim.resource_name}")
+        try:
+            responses = await endpoint.allocate(device_ids)
+        except (AllocationError, RemoteError):
+            self.ledger.release_unassigned()
+            raise
+        if not responses:
+            # The devices stay marked (manager.go allocateContainerResources): a leak until pods are freed.
+            # Go prints the empty message as an empty text.
+            raise AllocationError("no containers return in allocation response ")
+        self.ledger.assign(claim, device_ids, responses[0], compat=self._compat)
+        return True
+
+    async def _pick(self, claim: Claim) -> tuple[str, ...]:
+        """Choose devices, asking the plugin for its preference where the rule wants it."""
+        was_running = not self.sources_ready and (claim.pod_uid, claim.container_name) in self._were_running
+        steps = self.ledger.pick(claim, was_running=was_running)
+        try:
+            question = next(steps)
+            while True:
+                preferred = await self._registered(claim.resource_name).prefer(question)
+                question = steps.send(preferred)
+        except StopIteration as chosen:
+            return tuple(chosen.value)
+
+    async def _pre_start(self, claim: Claim) -> None:
+        """Have the plugin make the container's devices ready, if it asked for that."""
+        endpoint = self._registered(claim.resource_name)
+        if not endpoint.wants_pre_start:
+            return
+        held = self.ledger.assignment(claim)
+        if held is None:
+            raise AllocationError(
+                f"no devices found allocated in local cache for pod {claim.pod_uid}, "
+                f"container {claim.container_name}, resource {claim.resource_name}",
+            )
+        await endpoint.pre_start(held.allocation.device_ids, self._pre_start_timeout_seconds)
+
+    def _registered(self, resource_name: str) -> Endpoint:
+        endpoint = self._endpoints.get(resource_name)
+        if endpoint is None:
+            raise AllocationError(f"endpoint not found in cache for a registered resource: {resource_name}")
+        return endpoint
+
+    # ── checkpoint ──
+
+    def _write_checkpoint(self) -> None:
+        checkpoint = checkpoint_of(self.ledger, CONTAINER_RESPONSE.encode)
+        self._folder.write_checkpoint(checkpoints.encode(checkpoint))
+
+    def _read_checkpoint(self) -> None:
+        """Restore what the file says. A file that cannot be used is as good as none, and stays for now."""
+        try:
+            content = self._folder.read_checkpoint()
+            if content is None:
+                return
+            checkpoint = checkpoints.decode(content)
+        except (OSError, CheckpointError) as error:
+            self.checkpoint_error = CheckpointError(str(error))
+            logger.warning(
+                "Continue after failing to read checkpoint file. Device allocation info may NOT be "
+                "up-to-date",
+                exc_info=error,
+            )
+            return
+        self.ledger.restore(assignments_of(checkpoint, _decoded_response))
+        now = self._clock()
+        for name in checkpoint.registered or ():
+            self.ledger.update(name, resources.restored(self.ledger.state(name)))
+            self._endpoints[name] = Endpoint(name, None, None, now)
+
+
+def _decoded_response(content: bytes) -> ContainerResponse | None:
+    try:
+        return CONTAINER_RESPONSE.decode(content)
+    except MalformedMessageError as error:
+        logger.warning("an assignment in the checkpoint is lost", exc_info=error)
+        return None

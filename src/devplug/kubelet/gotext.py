@@ -1,0 +1,35 @@
+"""Text as Go programs print it, where the kubelet's messages contain it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["go_quoted"]
+
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+def go_quoted(text: str) -> str:
+    """Return `text` as the verb `%q` of Go's fmt prints it."""
+    return f'"{"".join(map(_quoted_character, text))}"'
+
+
+def _quoted_character(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,246 @@
+"""Pods as the kubelet sees them: what was asked for, what people read in the status, what a container gets.
+
+Values only. Who holds which device is `allocation`'s; when something happens is `manager`'s.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from devplug.devices import ContainerResponse, DeviceNode, Mount
+
+__all__ = [
+    "ALWAYS",
+    "Container",
+    "ContainerOptions",
+    "ContainerState",
+    "ContainerStatus",
+    "Event",
+    "Pod",
+    "PodPhase",
+    "PodStatus",
+    "Rejection",
+]
+
+ALWAYS: Final = "Always"
+"""The restart policy that makes an init container a sidecar."""
+
+
+# ── what is asked for ─────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a pod's spec, with the limits that ask for devices."""
+
+    name: str
+    limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Resource name → count. Names that no plugin serves (cpu, memory) are ignored, as the kubelet does."""
+    restart_policy: str | None = None
+    """Only read for init containers: `Always` makes it a sidecar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod bound to this node. Its UID is what the kubelet remembers it by."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+
+    def in_start_order(self) -> Iterator[Container]:
+        """Yield init containers and sidecars in spec order, then app containers (scope.go)."""
+        yield from self.init_containers
+        yield from self.containers
+
+    def container(self, name: str) -> Container:
+        """Return the container of that name; raises `KeyError`."""
+        for container in self.in_start_order():
+            if container.name == name:
+                return container
+        raise KeyError(name)
+
+    def runs_to_its_end(self, container: Container) -> bool:
+        """Whether this is a regular init container, whose devices later containers of the pod may reuse."""
+        return container.restart_policy != ALWAYS and any(
+            container.name == initial.name for initial in self.init_containers
+        )
+
+
+# ── what a container gets ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOptions:
+    """What the runtime is told to add to a container: the responses for all of its resources, merged.
+
+    The same at every start of the container. Nothing in it is checked: a missing host path or an odd
+    permission is the runtime's to refuse.
+    """
+
+    envs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mounts: tuple[Mount, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    cdi_devices: tuple[str, ...] = ()
+
+    @classmethod
+    def merged(cls, responses: Iterable[ContainerResponse]) -> ContainerOptions:
+        """Merge the responses for the resources of one container (pod_devices.go deviceRunContainerOptions).
+
+        The first one wins per key: the name of an environment variable or annotation, the path inside the
+        container of a mount or device node, the name of a CDI device.
+        """
+        envs: dict[str, str] = {}
+        annotations: dict[str, str] = {}
+        mounts: dict[str, Mount] = {}
+        nodes: dict[str, DeviceNode] = {}
+        cdi_devices: dict[str, None] = {}
+        for response in responses:
+            envs = {**response.envs, **envs}
+            annotations = {**response.annotations, **annotations}
+            for mount in response.mounts:
+                mounts.setdefault(mount.container_path, mount)
+            for node in response.device_nodes:
+                nodes.setdefault(node.container_path, node)
+            cdi_devices.update(dict.fromkeys(response.cdi_devices))
+        return cls(envs, tuple(mounts.values()), tuple(nodes.values()), annotations, tuple(cdi_devices))
+
+
+# ── what people see ───────────────────────────────────────────────────────────────────────────────
+
+
+class PodPhase(enum.StrEnum):
+    """The API's pod phases."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class ContainerState(enum.StrEnum):
+    """The API's container states."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """One container as `kubectl describe pod` shows it."""
+
+    name: str
+    state: ContainerState = ContainerState.WAITING
+    reason: str = ""
+    message: str = ""
+    restart_count: int = 0
+    options: ContainerOptions | None = None
+    """What it got at its last start; None before the first one, and without devices."""
+
+    def started(self, options: ContainerOptions | None) -> ContainerStatus:
+        """Return the status of a container that has just started; every start but the first is a restart."""
+        is_restart = self.state is not ContainerState.WAITING or self.options is not None
+        return ContainerStatus(
+            self.name,
+            ContainerState.RUNNING,
+            restart_count=self.restart_count + is_restart,
+            options=options,
+        )
+
+    def held_up(self, message: str) -> ContainerStatus:
+        """Return the status of a container that could not be made (kuberuntime_container.go)."""
+        return replace(
+            self,
+            state=ContainerState.WAITING,
+            reason="CreateContainerConfigError",
+            message=message,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatus:
+    """A pod as people see it. `reason` and `message` say why it failed."""
+
+    phase: PodPhase
+    reason: str = ""
+    message: str = ""
+    containers: tuple[ContainerStatus, ...] = ()
+    """In start order: init containers, then app containers."""
+
+    @classmethod
+    def pending(cls, pod: Pod) -> PodStatus:
+        """Return the status of a pod whose containers wait for their first start."""
+        return cls(
+            PodPhase.PENDING,
+            containers=tuple(ContainerStatus(container.name) for container in pod.in_start_order()),
+        )
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the pod has ended for good, so that its devices may be freed."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    def container(self, name: str) -> ContainerStatus:
+        """Return the status of the container of that name; raises `KeyError`."""
+        for status in self.containers:
+            if status.name == name:
+                return status
+        raise KeyError(name)
+
+    def with_container(self, pod: Pod, changed: ContainerStatus) -> PodStatus:
+        """Return the status after a change of one container; a pod runs once an app container has started."""
+        containers = tuple(changed if one.name == changed.name else one for one in self.containers)
+        apps = {container.name for container in pod.containers}
+        has_started = any(one.name in apps and one.state is not ContainerState.WAITING for one in containers)
+        return replace(self, phase=PodPhase.RUNNING if has_started else self.phase, containers=containers)
+
+    def stopped(self) -> PodStatus:
+        """Return the status once no container runs any more, as after a boot of the node."""
+        return replace(
+            self,
+            containers=tuple(
+                replace(one, state=ContainerState.TERMINATED) if one.state is ContainerState.RUNNING else one
+                for one in self.containers
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event on a pod."""
+
+    pod_uid: str
+    type: str
+    """`Normal` or `Warning`."""
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why the kubelet refuses a pod. It is final: the kubelet never tries a refused pod again."""
+
+    reason: str
+    message: str
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Rejection:
+        """Return the refusal for an error of allocation (cm/admission/errors.go)."""
+        return cls("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+
+    def status(self) -> PodStatus:
+        """Return what the pod's status shows (kubelet.go rejectPod): no container was ever made."""
+        return PodStatus(PodPhase.FAILED, self.reason, f"Pod was rejected: {self.message}")
+
+    def event(self, pod_uid: str) -> Event:
+        """Return the event on the pod: the same message without the prefix."""
+        return Event(pod_uid, "Warning", self.reason, self.message)

@@ -1,0 +1,100 @@
+"""The pods of one node with what people see of them. They outlive a kubelet process, as on a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from devplug.errors import KubeletError
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.pods import ContainerState, Event, PodStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from devplug.kubelet.changes import Changes
+    from devplug.kubelet.pods import ContainerStatus, Pod, PodPhase, Rejection
+
+__all__ = ["BoundPod", "PodTable"]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod of this node and its status; replaced at each change."""
+
+    pod: Pod
+    status: PodStatus
+
+
+class PodTable:
+    """The owner of all pods and events of a node. Every change of it is announced."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.events: list[Event] = []
+        self._changes = changes
+        self._pods: dict[str, BoundPod] = {}
+
+    def get(self, pod_uid: str) -> BoundPod:
+        """Return a pod; raises `KubeletError` if it is not here."""
+        if pod_uid not in self._pods:
+            raise KubeletError(f"there is no pod {pod_uid} on this node")
+        return self._pods[pod_uid]
+
+    def active(self) -> tuple[Pod, ...]:
+        """Return the pods that have not ended, in the order in which they came."""
+        return tuple(bound.pod for bound in self._pods.values() if not bound.status.is_terminal)
+
+    def active_uids(self) -> Collection[str]:
+        """Return the UIDs of the pods that have not ended: nobody may take their devices."""
+        return {pod.uid for pod in self.active()}
+
+    def running_containers(self) -> set[tuple[str, str]]:
+        """Return the (pod UID, container name) that run."""
+        return {
+            (pod_uid, container.name)
+            for pod_uid, bound in self._pods.items()
+            for container in bound.status.containers
+            if container.state is ContainerState.RUNNING
+        }
+
+    def add(self, pod: Pod) -> None:
+        """Bind a pod to this node; one with the same UID is replaced."""
+        self._record(pod, PodStatus.pending(pod))
+
+    def reject(self, pod: Pod, rejection: Rejection) -> None:
+        """Note that the kubelet has refused a pod, which is its end."""
+        self._record(pod, rejection.status())
+        self.events.append(rejection.event(pod.uid))
+
+    def update(self, pod_uid: str, container: ContainerStatus) -> None:
+        """Record one container's status, unless the pod has gone meanwhile."""
+        if pod_uid in self._pods:
+            bound = self._pods[pod_uid]
+            self._record(bound.pod, bound.status.with_container(bound.pod, container))
+
+    def hold_up(self, pod_uid: str, container: ContainerStatus, text: str) -> ContainerStatus:
+        """Note that a container could not be made, with an event, and return its new status."""
+        self.events.append(Event(pod_uid, "Warning", "Failed", f"Error: {text}"))
+        held_up = container.held_up(text)
+        self.update(pod_uid, held_up)
+        return held_up
+
+    def end(self, pod_uid: str, phase: PodPhase) -> None:
+        """Note that a pod has ended; raises `KubeletError` if it is not here."""
+        bound = self.get(pod_uid)
+        self._record(bound.pod, replace(bound.status.stopped(), phase=phase))
+
+    def stop_all(self) -> None:
+        """Note that no container runs any more, as after a boot of the node."""
+        for bound in tuple(self._pods.values()):
+            self._record(bound.pod, bound.status.stopped())
+
+    def remove(self, pod_uid: str) -> None:
+        """Forget a pod; raises `KubeletError` if it is not here."""
+        self.get(pod_uid)
+        del self._pods[pod_uid]
+        self._changes.announce(ChangeKind.POD, pod_uid=pod_uid)
+
+    def _record(self, pod: Pod, status: PodStatus) -> None:
+        self._pods[pod.uid] = BoundPod(pod, status)
+        self._changes.announce(ChangeKind.POD, pod_uid=pod.uid)

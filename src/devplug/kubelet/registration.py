@@ -1,0 +1,226 @@
+"""The Registration service, and one client per registered plugin with its ListAndWatch (plugin/v1beta1).
+
+Which devices there are is the device manager's; it is told here through `PluginHandler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from devplug.devices import resource_name_fault
+from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.kubelet.changes import ChangeKind, Changes
+from devplug.kubelet.folder import dialled_path
+from devplug.kubelet.gotext import go_quoted
+from devplug.wire.methods import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
+from devplug.wire.sockets import Listener, Peer, connected, unary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from devplug.devices import AdvertisedDevice, PluginOptions, RegisterRequest
+    from devplug.kubelet.folder import PluginFolder
+
+__all__ = ["DIAL_TIMEOUT_SECONDS", "PluginHandler", "Registration"]
+
+logger = logging.getLogger(__name__)
+
+DIAL_TIMEOUT_SECONDS: Final = 10.0
+"""How long the kubelet tries to reach a plugin that registers (plugin/v1beta1/client.go dial)."""
+
+RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""What the kubelet's servers take in one message: grpc-go's default."""
+
+STOP_TIMEOUT_SECONDS: Final = 5.0
+"""How long a stopping kubelet waits for its own connections to close."""
+
+
+class PluginHandler(Protocol):
+    """What is told of plugins (plugin/v1beta1/api.go ClientHandler). None of it may wait."""
+
+    def plugin_connected(self, resource_name: str, peer: Peer, options: PluginOptions) -> None:
+        """A plugin was dialled and has told its options."""
+
+    def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
+        """A plugin sent a list."""
+
+    def plugin_disconnected(self, resource_name: str) -> None:
+        """The plugin that served this name is gone."""
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """One connection to a plugin; lives in its task, which holds the connection open (client.go)."""
+
+    resource_name: str
+    path: Path
+    taken_on: asyncio.Future[None]
+    is_connected: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Registration:
+    """The server at `kubelet.sock` with the table of its clients. Lives from `open` to `close`.
+
+    Every client runs in the task group that it is given.
+    """
+
+    folder: PluginFolder
+    handler: PluginHandler
+    tasks: asyncio.TaskGroup
+    changes: Changes
+    dial_timeout_seconds: float
+    compat: bool
+    """Whether a stream's end is looked up by resource name, as in 1.36, or by client."""
+    _listener: Listener = field(init=False)
+    _clients: dict[str, _Client] = field(default_factory=dict)
+    _running: set[asyncio.Task[None]] = field(default_factory=set)
+    _registrations: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._listener = Listener(
+            self.folder.kubelet_socket,
+            (unary(REGISTER, self._register),),
+            receive_limit_bytes=RECEIVE_LIMIT_BYTES,
+        )
+
+    @property
+    def registrations(self) -> Mapping[str, int]:
+        """Resource name → calls of Register, refused ones too (kubelet_device_plugin_registration_total)."""
+        return self._registrations
+
+    async def open(self) -> None:
+        """Listen for plugins; raises `KubeletError` if the folder does not take the socket."""
+        await self._listener.bind()
+
+    async def close(self, *, orderly: bool) -> None:
+        """Stop listening and close all connections.
+
+        Only an orderly stop disconnects the resources and removes the socket (server.go Stop); the real
+        kubelet never makes one, it ends as a process does.
+        """
+        if orderly:
+            for resource_name in tuple(self._clients):
+                self.disconnect(resource_name)
+        await self._listener.close(keep_file=not orderly)
+        self._clients.clear()
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=STOP_TIMEOUT_SECONDS)
+
+    def disconnect(self, resource_name: str) -> None:
+        """Close the connection of whoever serves this name now, and mark the resource (handler.go).
+
+        Raises `KubeletError` if nobody does. A client that is still being dialled only loses its entry.
+        """
+        client = self._clients.pop(resource_name, None)
+        if client is None:
+            raise KubeletError(f"no plugin serves {resource_name}")
+        if client.is_connected and client.task is not asyncio.current_task():
+            assert client.task is not None
+            client.task.cancel()
+        self.handler.plugin_disconnected(resource_name)
+
+    async def _register(self, request: RegisterRequest) -> None:
+        """Serve Register: count, check the version, then the name, then dial (server.go Register).
+
+        The options in the request are not read.
+        """
+        self._registrations[request.resource_name] += 1
+        if request.version != DEVICE_PLUGIN_VERSION:
+            raise RegistrationError(
+                f"requested API version {go_quoted(request.version)} is not supported by kubelet. "
+                f"Supported version is [{go_quoted(DEVICE_PLUGIN_VERSION)}]",
+            )
+        if resource_name_fault(request.resource_name):
+            raise RegistrationError(f"the ResourceName {go_quoted(request.resource_name)} is invalid")
+        path = self.folder.socket_path(request.endpoint)
+        await self.connect(request.resource_name, path)
+
+    async def connect(self, resource_name: str, path: Path) -> None:
+        """Dial a plugin and take it on; its ListAndWatch runs on after this returns.
+
+        Raises `RegistrationError`. The plugin may get its ListAndWatch call before its Register call returns.
+        """
+        client = _Client(resource_name, path, asyncio.get_running_loop().create_future())
+        if self.compat:
+            # The new client stands in the table before it is dialled, and if that fails nobody does
+            # (handler.go connectClient); the end of the old one's stream then marks nothing.
+            self._clients[resource_name] = client
+        client.task = self.tasks.create_task(self._run(client), name=f"plugin of {resource_name}")
+        self._running.add(client.task)
+        try:
+            await client.taken_on
+        except BaseException:
+            # Also when the plugin gives up waiting, which cancels this call.
+            client.task.cancel()
+            if self.compat:
+                self._clients.pop(resource_name, None)
+            raise
+
+    async def _run(self, client: _Client) -> None:
+        """Hold one plugin's connection from the dial on; cancelled when it has to be closed."""
+        try:
+            async with AsyncExitStack() as connection:
+                peer = await self._dial(client, connection)
+                options = await self._options(peer)
+                client.is_connected = True
+                if not self.compat:
+                    self._clients[client.resource_name] = client
+                self.handler.plugin_connected(client.resource_name, peer, options)
+                self.changes.announce(ChangeKind.REGISTERED, resource_name=client.resource_name)
+                client.taken_on.set_result(None)
+                await self._watch(client, peer)
+        except RegistrationError as error:
+            client.taken_on.set_exception(error)
+        finally:
+            assert client.task is not None
+            self._running.discard(client.task)
+
+    async def _dial(self, client: _Client, connection: AsyncExitStack) -> Peer:
+        try:
+            return await connection.enter_async_context(
+                connected(dialled_path(client.path), ready_within_seconds=self.dial_timeout_seconds),
+            )
+        except RemoteError as error:
+            raise RegistrationError(f"failed to dial device plugin: {error.text}") from error
+
+    async def _options(self, peer: Peer) -> PluginOptions:
+        try:
+            return await peer.call(GET_OPTIONS, None)
+        except RemoteError as error:
+            raise RegistrationError(f"failed to get device plugin options: {error}") from error
+
+    async def _watch(self, client: _Client, peer: Peer) -> None:
+        """Read lists until the stream ends; it is never opened again (handler.go runClient)."""
+        try:
+            try:
+                async with aclosing(peer.stream(LIST_AND_WATCH, None)) as lists:
+                    async for devices in lists:
+                        self.handler.plugin_listed(client.resource_name, devices)
+                reason = "EOF"
+            except RemoteError as error:
+                reason = str(error)
+            logger.warning(
+                "ListAndWatch ended unexpectedly for device plugin",
+                extra={"resource_name": client.resource_name, "reason": reason},
+            )
+            # 1.36 looks for the client by name and not for this one: so the end of an old stream disconnects
+            # the newest client of its name.
+            current = self._clients.get(client.resource_name)
+            is_found = current is not None if self.compat else current is client
+            if is_found:
+                self.disconnect(client.resource_name)
+        finally:
+            self.changes.announce(ChangeKind.STREAM_ENDED, resource_name=client.resource_name)
+        if current is None:
+            # Nobody closes this connection any more, and the endpoint may still use it, to the kubelet's end.
+            await asyncio.get_running_loop().create_future()

@@ -1,0 +1,169 @@
+"""What the kubelet knows of one resource name, as a value, and the rules for its next value. Pure.
+
+Which container holds which device is `allocation`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import HEALTHY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from devplug.devices import AdvertisedDevice
+
+__all__ = [
+    "GRACE_PERIOD_SECONDS",
+    "UNKNOWN",
+    "Capacity",
+    "ResourceState",
+    "Split",
+    "count",
+    "disconnected",
+    "dropped",
+    "grace_is_over",
+    "listed",
+    "restored",
+    "split_by_affinity",
+]
+
+GRACE_PERIOD_SECONDS: Final = 300.0
+"""How long a resource stays on the node after its plugin is gone (devicemanager/types.go)."""
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """All that is known of one resource name. Replaced as a whole at every change.
+
+    A set that is None does not exist: the real kubelet asks whether its maps have the key, and so do we
+    (manager.go isDevicePluginResource, GetCapacity).
+    """
+
+    devices: Mapping[str, AdvertisedDevice] = field(default_factory=dict)
+    """The last list, by ID. Outlives the two sets below."""
+    healthy: frozenset[str] | None = None
+    unhealthy: frozenset[str] | None = None
+    allocated: frozenset[str] | None = None
+    """IDs that are not available: those assigned, and those that a failed allocation left behind."""
+
+    @property
+    def is_device_plugin_resource(self) -> bool:
+        """Whether limits under this name are the device manager's business (isDevicePluginResource)."""
+        return self.healthy is not None or self.allocated is not None
+
+
+UNKNOWN: Final = ResourceState()
+"""What is known of a name that no plugin ever served."""
+
+
+def listed(state: ResourceState, devices: Iterable[AdvertisedDevice]) -> ResourceState:
+    """Return the state after one list, which is the whole truth (manager.go genericDeviceUpdateCallback).
+
+    Exactly `Healthy` is healthy. An ID that is given with both healths stands in both sets, and counts twice.
+    """
+    devices = tuple(devices)
+    return replace(
+        state,
+        devices={device.id: device for device in devices},
+        healthy=frozenset(device.id for device in devices if device.health == HEALTHY),
+        unhealthy=frozenset(device.id for device in devices if device.health != HEALTHY),
+    )
+
+
+def disconnected(state: ResourceState) -> ResourceState:
+    """Return the state after the plugin is lost: what was healthy is unhealthy (markResourceUnhealthy).
+
+    The devices themselves keep the health that they were listed with.
+    """
+    return replace(
+        state,
+        healthy=None if state.healthy is None else _NONE,
+        unhealthy=(state.unhealthy or _NONE) | (state.healthy or _NONE),
+    )
+
+
+def restored(state: ResourceState) -> ResourceState:
+    """Return the state of a resource that stood in the checkpoint: known, but empty until its first list."""
+    return replace(state, healthy=_NONE, unhealthy=_NONE)
+
+
+def dropped(state: ResourceState) -> ResourceState:
+    """Return the state after the grace period: the node forgets the devices, the assignments stay."""
+    return replace(state, healthy=None, unhealthy=None)
+
+
+def grace_is_over(stopped_at_seconds: float | None, now_seconds: float) -> bool:
+    """Whether a plugin has been gone for more than the grace period (endpoint.go stopGracePeriodExpired)."""
+    return stopped_at_seconds is not None and now_seconds - stopped_at_seconds > GRACE_PERIOD_SECONDS
+
+
+# ── capacity ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the device manager tells the node: a count per resource name (manager.go GetCapacity)."""
+
+    capacity: Mapping[str, int]
+    """Healthy and unhealthy devices."""
+    allocatable: Mapping[str, int]
+    """Healthy devices; no entry for a plugin that never sent a list."""
+    deleted: tuple[str, ...]
+    """Names whose plugin has been gone for longer than the grace period."""
+
+
+def count(resources: Mapping[str, ResourceState], gone: Collection[str]) -> Capacity:
+    """Return the counts. `gone` are the names without an endpoint, or with one whose grace period is over.
+
+    Assignments change neither count.
+    """
+    known = {
+        name: state
+        for name, state in sorted(resources.items())
+        if state.healthy is not None or state.unhealthy is not None
+    }
+    here = {name: state for name, state in known.items() if name not in gone}
+    return Capacity(
+        {name: len(state.healthy or ()) + len(state.unhealthy or ()) for name, state in here.items()},
+        {name: len(state.healthy) for name, state in here.items() if state.healthy is not None},
+        tuple(name for name in known if name in gone),
+    )
+
+
+# ── topology ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Available devices by how they lie to the NUMA nodes that a container should stay on; each sorted."""
+
+    aligned: Sequence[str]
+    unaligned: Sequence[str]
+    no_affinity: Sequence[str]
+
+
+def split_by_affinity(
+    state: ResourceState,
+    available: Collection[str],
+    numa_nodes: Collection[int] | None,
+) -> Split:
+    """Sort `available` into the three groups (manager.go filterByAffinity).
+
+    `numa_nodes` is None where the topology manager has no opinion, as always under policy none. A device on
+    two nodes is aligned if one of them fits.
+    """
+    ordered = sorted(available)
+    if numa_nodes is None or not any(device.numa_nodes for device in state.devices.values()):
+        return Split((), (), ordered)
+    wanted = set(numa_nodes)
+    nodes = {device_id: state.devices[device_id].numa_nodes or () for device_id in ordered}
+    return Split(
+        [device_id for device_id in ordered if wanted.intersection(nodes[device_id])],
+        [device_id for device_id in ordered if nodes[device_id] and wanted.isdisjoint(nodes[device_id])],
+        [device_id for device_id in ordered if not nodes[device_id]],
+    )
