@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from devplug.cli.telling import Teller
     from devplug.daemon.config import Config
 
-__all__ = ["demo"]
+__all__ = ["DemoError", "demo", "demo_config"]
 
 Facts = dict[str, Any]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-__all__ = ["main"]
+__all__ = ["commands", "main"]
 
 _KUBELET_ROOT = "/var/lib/kubelet"
 _EPILOG_RUN = """\b
@@ -66,7 +66,7 @@ def commands() -> None:
     type=click.Path(),
     help="The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
 )
-def run_command(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
+def _run(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
     _do_without_openssl()
     from devplug.cli.run import run
@@ -90,7 +90,7 @@ def run_command(config: str | None, kubelet_root: str, plugin_dir: str | None) -
     show_default=True,
     help="Colour and progress: on a terminal, or not at all.",
 )
-def demo_command(output: str, color: str) -> int:
+def _demo(output: str, color: str) -> int:
     """Show this machine's devices in pods: without a cluster, and without root where that is possible.
 
     A kubelet of ours runs in a temporary folder; nothing outside it is touched, but for a loop device that

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
+    "NO_TEXTS",
     "BundlePath",
     "BundleSelector",
     "Discover",
@@ -24,9 +25,12 @@ __all__ = [
     "StaticSelector",
     "SysfsSelector",
     "UsbSelector",
+    "key_in_file",
 ]
 
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
+"""The default of a map from names to texts: none."""
+
 _NO_NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
 
 Hex2 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{2}$", extra={"words": '2 hex digits, as in "0e"'})]

@@ -148,7 +148,8 @@ async def serve(
             finally:
                 await serving.close()
     except BaseExceptionGroup as errors:
-        raise _the_one_in(errors) from None
+        failure = _the_one_in(errors)
+        raise failure from failure.__cause__
 
 
 def _plugin_folder(plugin_dir: StrPath | None) -> Path:
