@@ -30,7 +30,7 @@ class FactFormatter(logging.Formatter):
 def _shown(value: object) -> str:
     text = str(value)
     is_plain = text.isprintable() and not set(text) & {" ", '"', "="}
-    return text if text and is_plain else json.dumps(text, ensure_ascii=False)
+    return text if text and is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def show_logs(level: int = logging.INFO) -> None:

@@ -6,8 +6,10 @@ Every figure and every sentence in quotes is an answer of one of the two; nothin
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -52,8 +54,17 @@ def demo(*, output: str, color: str) -> int:
     # The kubelet's log tells of every lost stream, which is what the story is about.
     logging.getLogger("devplug.kubelet").addHandler(logging.NullHandler())
     teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
-    asyncio.run(_Demo(teller).tell())
+    try:
+        asyncio.run(_tell(teller))
+    finally:
+        teller.close()
     return OK if teller.is_good() else FAILED
+
+
+async def _tell(teller: Teller) -> None:
+    # SIGTERM is a Ctrl-C here: the daemon, the devices and the folder have to be given back in both cases.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    await _Demo(teller).tell()
 
 
 def demo_config(present: list[tuple[str, str]], plug: HotPlug, firmware: Path) -> str:
@@ -65,6 +76,7 @@ def demo_config(present: list[tuple[str, str]], plug: HotPlug, firmware: Path) -
     share: {{replicas: {REPLICAS}, maxPerContainer: 1}}"""
         for kind, path in present
     )
+    host_path = json.dumps(str(firmware).replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
     return f"""version: 1
 resources:{shared}
   - name: example.com/{plug.kind}
@@ -72,7 +84,7 @@ resources:{shared}
     expose:
       containerPath: "/dev/{plug.kind}{{index}}"
       env: {{DEVICES: "{{containerPaths}}"}}
-      mounts: [{{hostPath: {firmware}, containerPath: /lib/firmware/demo, readOnly: true}}]
+      mounts: [{{hostPath: {host_path}, containerPath: /lib/firmware/demo, readOnly: true}}]
     whenUnplugged: {{keepUnhealthyFor: 0s}}
 """
 
@@ -130,7 +142,8 @@ class _Demo:
         """Start `devplug run` as a process of its own; it is gone when the block is left."""
         started_at = time.monotonic()
         daemon = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "devplug", "run"),
+            # -P: what lies in the current folder is no part of the daemon.
+            *(sys.executable, "-P", "-m", "devplug", "run"),
             *("--config", str(config_file), "--plugin-dir", str(self._plugin_dir)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -186,19 +199,18 @@ class _Demo:
     async def _hot_plug(self, kubelet: Kubelet, hot: str, plug: HotPlug) -> None:
         self._teller.doing("a device comes and goes")
 
-        def ids() -> set[str]:
-            return {device.id for device in kubelet.devices(hot)}
+        def is_listed() -> bool:
+            return any(listed.id == device for listed in kubelet.devices(hot))
 
-        before = ids()
         plugged_at = await plug.plug()
         path = plug.path
+        device = Path(path).name  # not whatever is new: others may plug something in at the same time
         async with _step(f"{path} did not reach the kubelet"):
-            await kubelet.wait(lambda: ids() > before)
+            await kubelet.wait(is_listed)
         seen_at = time.monotonic()
-        (device,) = ids() - before
         unplugged_at = await plug.unplug()
         async with _step(f"{path} did not leave the kubelet's table"):
-            await kubelet.wait(lambda: device not in ids())
+            await kubelet.wait(lambda: not is_listed())
         self._teller.hot_plugged(
             {
                 "device": device,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import platform
-import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from devplug import __version__
-from devplug.errors import ConfigError, DevplugError, PluginFolderLostError
+from devplug.errors import ConfigError, DevplugError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,15 +36,11 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
         return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()
-        return OK
+    except SystemExit:
+        return OK  # click ends so when nobody reads on, as in `devplug demo | head`
     except ConfigError as error:
         click.echo("\n".join(error.lines()), err=True)
         return BAD_INPUT
-    except PluginFolderLostError as error:
-        click.echo(f"devplug: {error}", err=True)
-        return FAILED
     except DevplugError as error:
         click.echo(f"devplug: {error}", err=True)
         return FAILED

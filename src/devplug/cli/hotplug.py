@@ -54,24 +54,39 @@ class LoopPlug:
     path: str = ""
 
     async def plug(self) -> float:
-        """Add the loop device."""
-        self.path = f"/dev/loop{self.number}"
-        return await self._control(_LOOP_CTL_ADD, "add")
+        """Add the loop device; under the next free number if somebody else has just taken this one."""
+        while True:
+            self.path = f"/dev/loop{self.number}"
+            try:
+                return await self._control(_LOOP_CTL_ADD, "add")
+            except OSError as error:
+                self.path = ""  # not ours to remove
+                if error.errno != errno.EEXIST:
+                    raise
+                self.number += 1
 
     async def unplug(self) -> float:
         """Remove the loop device."""
         if not self.path:
             return time.monotonic()
+        at_seconds = await self._control(_LOOP_CTL_REMOVE, "remove")
         self.path = ""
-        return await self._control(_LOOP_CTL_REMOVE, "remove")
+        return at_seconds
 
     async def _control(self, request: int, action: str) -> float:
         told = f"{action}@/devices/virtual/block/loop{self.number}\0".encode()
+        failure: OSError | None = None
         with _kernel_events() as events:
             async with asyncio.TaskGroup() as group:
                 heard = group.create_task(_hear(events, told))
-                await asyncio.to_thread(_control_loop, request, self.number)
+                try:
+                    await asyncio.to_thread(_control_loop, request, self.number)
+                except OSError as error:
+                    failure = error
+                    heard.cancel()
                 returned_at_seconds = time.monotonic()
+        if failure is not None:
+            raise failure  # outside of the group, which wraps errors
         return heard.result() or returned_at_seconds
 
 
@@ -106,7 +121,7 @@ async def _hear(events: socket.socket, told: bytes) -> float | None:
             while not (await loop.sock_recv(events, 8192)).startswith(told):
                 continue
             return time.monotonic()
-    except TimeoutError:
+    except OSError:  # too late, or too many events for the socket
         return None
 
 

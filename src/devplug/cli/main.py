@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 import click
+from click.core import ParameterSource
 
 from devplug import __version__
 from devplug.cli.exits import exit_code_of
@@ -66,11 +67,15 @@ def commands() -> None:
     type=click.Path(),
     help="The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
 )
-def _run(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
+@click.pass_context
+def _run(context: click.Context, config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
     _do_without_openssl()
     from devplug.cli.run import run
 
+    root_source, dir_source = map(context.get_parameter_source, ("kubelet_root", "plugin_dir"))
+    if root_source is ParameterSource.COMMANDLINE and dir_source is ParameterSource.ENVIRONMENT:
+        plugin_dir = None  # flags win
     return run(config, _plugin_folder(kubelet_root, plugin_dir))
 
 
@@ -78,6 +83,7 @@ def _run(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
 @click.option(
     "-o",
     "--output",
+    envvar="DEVPLUG_OUTPUT",
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
@@ -85,6 +91,7 @@ def _run(config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
 )
 @click.option(
     "--color",
+    envvar="DEVPLUG_COLOR",
     type=click.Choice(["auto", "never"]),
     default="auto",
     show_default=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,16 +40,28 @@ def run(config_file: str | None, plugin_dir: Path) -> int:
         return BAD_INPUT
     file = config_file or DEFAULT_CONFIG
     config = load(read_config_file(file), file)
-    if plugin_dir.is_dir() and not os.access(plugin_dir, os.W_OK | os.X_OK):
-        click.echo(
-            f"devplug: no right to create a socket in {plugin_dir}: "
-            "run as uid 0, or let this user write there",
-            err=True,
-        )
+    if fault := _folder_fault(plugin_dir):
+        click.echo(f"devplug: {fault}", err=True)
         return BAD_INPUT
     show_logs()
     asyncio.run(_serve(config, plugin_dir))
     return OK
+
+
+def _folder_fault(plugin_dir: Path) -> str | None:
+    """Return what keeps this user from serving in the folder, or None; one that does not exist may come."""
+    try:
+        is_folder = stat.S_ISDIR(plugin_dir.stat().st_mode)
+        has_right = os.access(plugin_dir, os.W_OK | os.X_OK)
+    except PermissionError:
+        is_folder, has_right = True, False
+    except OSError:
+        return None
+    if not is_folder:
+        return f"{plugin_dir} is not a folder"
+    if not has_right:
+        return f"no right to create a socket in {plugin_dir}: run as uid 0, or let this user write there"
+    return None
 
 
 async def _serve(config: Config, plugin_dir: Path) -> None:

@@ -51,6 +51,9 @@ class Teller(Protocol):
     def is_good(self) -> bool:
         """Whether everything went as promised."""
 
+    def close(self) -> None:
+        """Leave the terminal as it was, however the story ended."""
+
 
 class _Verdict:
     """Whether the last three steps kept the promises; shared by both tellers."""
@@ -78,6 +81,9 @@ class JsonTeller(_Verdict):
 
     def doing(self, what: str) -> None:
         """Say nothing: machines wait."""
+
+    def close(self) -> None:
+        """Do nothing: there is no spinner."""
 
     def found(self, devices: list[Facts]) -> None:
         """Show the machine's devices."""
@@ -125,18 +131,19 @@ class TextTeller(_Verdict):
 
     def doing(self, what: str) -> None:
         """Say what is under way."""
-        self._quiet()
+        self.close()
         self._status = self._console.status(f"{what} ...")
         self._status.start()
 
-    def _quiet(self) -> None:
+    def close(self) -> None:
+        """Take the spinner away."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
     def _say(self, head: str, text: str, style: str = "") -> None:
         """Print a headed paragraph, folded below its own first column."""
-        self._quiet()
+        self.close()
         grid = Table.grid(padding=(0, 2))
         grid.add_column(width=11, no_wrap=True)
         grid.add_column(overflow="fold")
@@ -155,10 +162,11 @@ class TextTeller(_Verdict):
 
     def found(self, devices: list[Facts]) -> None:
         """Show the machine's devices."""
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        is_roomy = self._console.width >= ROOMY_COLUMNS
+        table = Table(box=None, pad_edge=False, padding=(0, 2 if is_roomy else 1, 0, 0), header_style="bold")
         for column in ("RESOURCE", "DEVICE", "NODE", "NUMA", "HEALTH", "SHARED"):
-            table.add_column(column, overflow="fold", no_wrap=column != "DEVICE")
-        replicas = "x {} replicas" if self._console.width >= ROOMY_COLUMNS else "x {}"
+            table.add_column(column, overflow="fold", no_wrap=column != "DEVICE", min_width=len(column))
+        replicas = "x {} replicas" if is_roomy else "x {}"
         by_resource: dict[str, list[Facts]] = {}
         for device in devices:
             by_resource.setdefault(device["resource"], []).append(device)
@@ -175,9 +183,10 @@ class TextTeller(_Verdict):
 
     def registered(self, facts: Facts) -> None:
         """Show the registration and the node's numbers."""
+        noun = "resource" if facts["resources"] == 1 else "resources"
         self._say(
             "registered",
-            f"{facts['resources']} resources, {facts['ms_after_start']} ms after the daemon's start",
+            f"{facts['resources']} {noun}, {facts['ms_after_start']} ms after the daemon's start",
         )
         numbers = [
             f"{name}  capacity {count}, allocatable {facts['allocatable'][name]}"

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.responses import advertised_devices, container_response, found_name
+from devplug.daemon.responses import (
+    advertised_devices,
+    container_response,
+    found_name,
+    with_room_for_replicas,
+)
 from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from devplug.daemon.sources.path import PathSource
 from devplug.daemon.sources.static import StaticSource
@@ -39,16 +44,20 @@ class ConfiguredPlugin(DevicePlugin):
         self._host = host or Host()
         self._clock = clock
         self._known: dict[str, Known] = {}
+        self._has_refused = False
 
     async def devices(self) -> AsyncIterator[Sequence[Device]]:
         """Yield the devices whenever a look shows other ones, or one was missing for too long."""
         keep_seconds = self._resource.when_unplugged.keep_unhealthy_for_seconds
+        replicas = self._resource.share.replicas
         is_first = True
         async for looked in self._source().looks():
-            known = after_look(self._known, looked, now=self._clock(), keep_seconds=keep_seconds)
-            if known == self._known and not is_first:
+            named = (with_room_for_replicas(found, replicas) for found in looked)
+            known = after_look(self._known, named, now=self._clock(), keep_seconds=keep_seconds)
+            # A refusal marked its device until the next list, which an equal one is, too.
+            if known == self._known and not is_first and not self._has_refused:
                 continue
-            self._known = known
+            self._known, self._has_refused = known, False
             if not known and is_first and self._resource.when_none != "empty":
                 if self._resource.when_none == "fail":
                     raise PluginError(
@@ -60,11 +69,17 @@ class ConfiguredPlugin(DevicePlugin):
 
     async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
         """Return what the file says a container gets, after a last look at each device node."""
-        found = {name: self._known[name].found for name in map(found_name, (d.id for d in devices))}
-        for device in devices:
-            if fault := self._fault(found[found_name(device.id)]):
-                raise UnhealthyDeviceError(fault, device)
-        return container_response(devices, found, self._resource)
+        found: dict[str, Found] = {}
+        try:
+            for device in devices:
+                name = found_name(device.id, self._resource.share.replicas)
+                found[name] = self._known[name].found
+                if fault := self._fault(found[name]):
+                    raise UnhealthyDeviceError(fault, device)
+            return container_response(devices, found, self._resource)
+        except UnhealthyDeviceError:
+            self._has_refused = True
+            raise
 
     def _fault(self, found: Found) -> str | None:
         """Return why a container cannot have this device right now: its node went or is another one now."""

@@ -7,7 +7,7 @@ are `manager`'s; which devices come next is `allocation`'s.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.errors import AllocationError, RemoteError
 from devplug.kubelet import checkpoint as checkpoints
@@ -32,14 +32,12 @@ if TYPE_CHECKING:
     from devplug.kubelet.folder import PluginFolder
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.resources import Capacity
+    from devplug.kubelet.settings import KubeletSettings
     from devplug.wire.sockets import Peer
 
-__all__ = ["PRE_START_TIMEOUT_SECONDS", "DeviceManager"]
+__all__ = ["DeviceManager"]
 
 logger = logging.getLogger(__name__)
-
-PRE_START_TIMEOUT_SECONDS: Final = 30.0
-"""How long PreStartContainer may take (deviceplugin/v1beta1/constants.go)."""
 
 
 class DeviceManager:
@@ -54,11 +52,7 @@ class DeviceManager:
         folder: PluginFolder,
         active_pods: Callable[[], Collection[str]],
         changes: Changes,
-        *,
-        clock: Callable[[], float],
-        compat: bool,
-        dial_timeout_seconds: float,
-        pre_start_timeout_seconds: float,
+        settings: KubeletSettings,
     ) -> None:
         self.sources_ready = False
         self.ledger = Ledger()
@@ -66,10 +60,7 @@ class DeviceManager:
         self._folder = folder
         self._active_pods = active_pods
         self._changes = changes
-        self._clock = clock
-        self._compat = compat
-        self._dial_timeout_seconds = dial_timeout_seconds
-        self._pre_start_timeout_seconds = pre_start_timeout_seconds
+        self._settings = settings
         self._endpoints: dict[str, Endpoint] = {}
         self._were_running: frozenset[tuple[str, str]] = frozenset()
         self._registration: Registration | None = None
@@ -88,14 +79,7 @@ class DeviceManager:
         self._were_running = frozenset(running_containers)
         self._read_checkpoint()
         self._folder.prepare()
-        self._registration = Registration(
-            self._folder,
-            self,
-            tasks,
-            self._changes,
-            self._dial_timeout_seconds,
-            self._compat,
-        )
+        self._registration = Registration(self._folder, self, tasks, self._changes, self._settings)
         await self._registration.open()
         self._changes.announce(ChangeKind.STARTED)
 
@@ -116,6 +100,7 @@ class DeviceManager:
         """Replace the devices of a resource, and write the checkpoint even if nothing changed."""
         self.ledger.update(resource_name, resources.listed(self.ledger.state(resource_name), devices))
         self._changes.announce(ChangeKind.LISTED, resource_name=resource_name)
+        logger.info("Processed device updates for resource", extra={"resource_name": resource_name})
         try:
             self._write_checkpoint()
         except OSError as error:
@@ -127,7 +112,7 @@ class DeviceManager:
         if endpoint is None:
             return
         self.ledger.update(resource_name, resources.disconnected(self.ledger.state(resource_name)))
-        endpoint.stopped_at_seconds = self._clock()
+        endpoint.stopped_at_seconds = self._settings.clock()
         self._changes.announce(ChangeKind.DISCONNECTED, resource_name=resource_name)
 
     # ── reading ──
@@ -144,7 +129,7 @@ class DeviceManager:
 
     def capacity(self) -> Capacity:
         """Return the counts of this moment. Nothing is forgotten; `drop_expired` does that."""
-        now = self._clock()
+        now = self._settings.clock()
         gone = [
             name
             for name in self.ledger.resources
@@ -244,7 +229,7 @@ class DeviceManager:
             # The devices stay marked (manager.go allocateContainerResources): a leak until pods are freed.
             # Go prints the empty message as an empty text.
             raise AllocationError("no containers return in allocation response ")
-        self.ledger.assign(claim, device_ids, responses[0], compat=self._compat)
+        self.ledger.assign(claim, device_ids, responses[0], compat=self._settings.compat)
         return True
 
     async def _pick(self, claim: Claim) -> tuple[str, ...]:
@@ -270,7 +255,7 @@ class DeviceManager:
                 f"no devices found allocated in local cache for pod {claim.pod_uid}, "
                 f"container {claim.container_name}, resource {claim.resource_name}",
             )
-        await endpoint.pre_start(held.allocation.device_ids, self._pre_start_timeout_seconds)
+        await endpoint.pre_start(held.allocation.device_ids, self._settings.pre_start_timeout_seconds)
 
     def _registered(self, resource_name: str) -> Endpoint:
         endpoint = self._endpoints.get(resource_name)
@@ -300,7 +285,7 @@ class DeviceManager:
             )
             return
         self.ledger.restore(assignments_of(checkpoint, _decoded_response))
-        now = self._clock()
+        now = self._settings.clock()
         for name in checkpoint.registered or ():
             self.ledger.update(name, resources.restored(self.ledger.state(name)))
             self._endpoints[name] = Endpoint(name, None, None, now)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
 from devplug.kubelet.admission import admit
 from devplug.kubelet.changes import Changes
-from devplug.kubelet.devicemanager import PRE_START_TIMEOUT_SECONDS, DeviceManager
+from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.folder import PluginFolder
 from devplug.kubelet.pods import ContainerState, PodPhase
 from devplug.kubelet.podtable import PodTable
-from devplug.kubelet.registration import DIAL_TIMEOUT_SECONDS, Registration
+from devplug.kubelet.settings import KubeletSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from devplug.devices import AdvertisedDevice, Allocation, StrPath
     from devplug.kubelet.changes import Change
     from devplug.kubelet.pods import ContainerStatus, Event, Pod, PodStatus
+    from devplug.kubelet.registration import Registration
 
 __all__ = ["Kubelet"]
 
@@ -40,10 +41,7 @@ class Kubelet:
     """A kubelet that plugins cannot tell from the real one, as far as the device plugin socket goes.
 
     It listens inside `running`; pods, their states and the node's numbers outlive that, as they outlive a
-    kubelet process on a node. `clock` returns seconds and never goes back: the grace period and the times of
-    changes are read from it. With `compat` it has the flaws of 1.36 that plugins meet: the end of an old
-    stream disconnects a newer plugin, and what crashes the real kubelet raises `KubeletCrashError` and stops
-    this one.
+    kubelet process on a node. The keyword arguments are those of `KubeletSettings`.
     """
 
     def __init__(
@@ -52,14 +50,16 @@ class Kubelet:
         *,
         clock: Callable[[], float] = time.monotonic,
         compat: bool = True,
-        dial_timeout_seconds: float = DIAL_TIMEOUT_SECONDS,
-        pre_start_timeout_seconds: float = PRE_START_TIMEOUT_SECONDS,
+        dial_timeout_seconds: float = 10.0,
+        pre_start_timeout_seconds: float = 30.0,
     ) -> None:
         self._folder = PluginFolder(Path(os.fspath(plugin_dir)))
-        self._clock = clock
-        self._compat = compat
-        self._dial_timeout_seconds = dial_timeout_seconds
-        self._pre_start_timeout_seconds = pre_start_timeout_seconds
+        self._settings = KubeletSettings(
+            clock=clock,
+            compat=compat,
+            dial_timeout_seconds=dial_timeout_seconds,
+            pre_start_timeout_seconds=pre_start_timeout_seconds,
+        )
         self._changes = Changes(clock)
         self._admission = asyncio.Lock()
         self._pods = PodTable(self._changes)
@@ -283,15 +283,7 @@ class Kubelet:
     # ── inside ──
 
     def _new_life(self) -> DeviceManager:
-        return DeviceManager(
-            self._folder,
-            self._pods.active_uids,
-            self._changes,
-            clock=self._clock,
-            compat=self._compat,
-            dial_timeout_seconds=self._dial_timeout_seconds,
-            pre_start_timeout_seconds=self._pre_start_timeout_seconds,
-        )
+        return DeviceManager(self._folder, self._pods.active_uids, self._changes, self._settings)
 
     async def _start(self, running_containers: Collection[tuple[str, str]] = ()) -> None:
         if self._tasks is None:

@@ -26,18 +26,16 @@ if TYPE_CHECKING:
 
     from devplug.devices import AdvertisedDevice, PluginOptions, RegisterRequest
     from devplug.kubelet.folder import PluginFolder
+    from devplug.kubelet.settings import KubeletSettings
 
-__all__ = ["DIAL_TIMEOUT_SECONDS", "PluginHandler", "Registration"]
+__all__ = ["PluginHandler", "Registration"]
 
 logger = logging.getLogger(__name__)
 
-DIAL_TIMEOUT_SECONDS: Final = 10.0
-"""How long the kubelet tries to reach a plugin that registers (plugin/v1beta1/client.go dial)."""
-
-RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+_RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What the kubelet's servers take in one message: grpc-go's default."""
 
-STOP_TIMEOUT_SECONDS: Final = 5.0
+_STOP_TIMEOUT_SECONDS: Final = 5.0
 """How long a stopping kubelet waits for its own connections to close."""
 
 
@@ -76,9 +74,7 @@ class Registration:
     handler: PluginHandler
     tasks: asyncio.TaskGroup
     changes: Changes
-    dial_timeout_seconds: float
-    compat: bool
-    """Whether a stream's end is looked up by resource name, as in 1.36, or by client."""
+    settings: KubeletSettings
     _listener: Listener = field(init=False)
     _clients: dict[str, _Client] = field(default_factory=dict)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -88,7 +84,7 @@ class Registration:
         self._listener = Listener(
             self.folder.kubelet_socket,
             (unary(REGISTER, self._register),),
-            receive_limit_bytes=RECEIVE_LIMIT_BYTES,
+            receive_limit_bytes=_RECEIVE_LIMIT_BYTES,
         )
 
     @property
@@ -114,7 +110,7 @@ class Registration:
         for task in self._running:
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=STOP_TIMEOUT_SECONDS)
+            await asyncio.wait(self._running, timeout=_STOP_TIMEOUT_SECONDS)
 
     def disconnect(self, resource_name: str) -> None:
         """Close the connection of whoever serves this name now, and mark the resource (handler.go).
@@ -134,6 +130,10 @@ class Registration:
 
         The options in the request are not read.
         """
+        logger.info(
+            "Got registration request from device plugin with resource",
+            extra={"resource_name": request.resource_name},
+        )
         self._registrations[request.resource_name] += 1
         if request.version != DEVICE_PLUGIN_VERSION:
             raise RegistrationError(
@@ -151,7 +151,7 @@ class Registration:
         Raises `RegistrationError`. The plugin may get its ListAndWatch call before its Register call returns.
         """
         client = _Client(resource_name, path, asyncio.get_running_loop().create_future())
-        if self.compat:
+        if self.settings.compat:
             # The new client stands in the table before it is dialled, and if that fails nobody does
             # (handler.go connectClient); the end of the old one's stream then marks nothing.
             self._clients[resource_name] = client
@@ -162,7 +162,7 @@ class Registration:
         except BaseException:
             # Also when the plugin gives up waiting, which cancels this call.
             client.task.cancel()
-            if self.compat:
+            if self.settings.compat:
                 self._clients.pop(resource_name, None)
             raise
 
@@ -173,7 +173,7 @@ class Registration:
                 peer = await self._dial(client, connection)
                 options = await self._options(peer)
                 client.is_connected = True
-                if not self.compat:
+                if not self.settings.compat:
                     self._clients[client.resource_name] = client
                 self.handler.plugin_connected(client.resource_name, peer, options)
                 self.changes.announce(ChangeKind.REGISTERED, resource_name=client.resource_name)
@@ -188,7 +188,7 @@ class Registration:
     async def _dial(self, client: _Client, connection: AsyncExitStack) -> Peer:
         try:
             return await connection.enter_async_context(
-                connected(dialled_path(client.path), ready_within_seconds=self.dial_timeout_seconds),
+                connected(dialled_path(client.path), ready_within_seconds=self.settings.dial_timeout_seconds),
             )
         except RemoteError as error:
             raise RegistrationError(f"failed to dial device plugin: {error.text}") from error
@@ -216,7 +216,7 @@ class Registration:
             # 1.36 looks for the client by name and not for this one: so the end of an old stream disconnects
             # the newest client of its name.
             current = self._clients.get(client.resource_name)
-            is_found = current is not None if self.compat else current is client
+            is_found = current is not None if self.settings.compat else current is client
             if is_found:
                 self.disconnect(client.resource_name)
         finally:

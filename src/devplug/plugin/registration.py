@@ -35,7 +35,7 @@ CUT_WAIT_SECONDS: Final = 0.25
 """How long to wait after a lost stream. In 1.36 the end of an old stream closes the newest connection of the
 same resource name (handler.go runClient), so registering at once would race with the kubelet's clean-up."""
 
-LAST_CUT_WAIT_SECONDS: Final = 1.0
+LAST_CUT_WAIT_SECONDS: Final = 0.5
 FIRST_RETRY_SECONDS: Final = 0.01
 UNREACHABLE_RETRY_SECONDS: Final = 5.0
 """The slowest pace while kubelet.sock refuses connections: its kubelet is dead, or does not listen yet."""

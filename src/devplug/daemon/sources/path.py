@@ -16,6 +16,7 @@ from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
 from devplug.daemon.templates import Missing, render_one
 from devplug.devices import stable_id
+from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class PathSource:
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30
     _told: set[str] = field(default_factory=set)
+    _owners: dict[str, str] = field(default_factory=dict)
+    """The path that each name belongs to: the first one that had it, also while that is gone."""
 
     async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -60,40 +63,51 @@ class PathSource:
                 # A device counts once, however many paths lead to its node: a link and the node, two links.
                 # Behind /dev/null and its like there is no device, so there every path is one.
                 has_hardware = node.is_block or node.number[0] != MEMORY_MAJOR
-                identity = os.path.realpath(self.host.inside(path)) if has_hardware else path
-                if identity not in seen:
-                    seen.add(identity)
-                    numa_node = self.host.numa_node(node)
-                    facts = _facts(node, numa_node)
-                    name = self._name(selector.glob, node, facts)
-                    if name in found:
-                        name = stable_id(f"{name}@{path}")
-                    found[name] = Found(name, (node,), numa_node, MappingProxyType(facts))
+                real_path = self.host.outside(os.path.realpath(self.host.inside(path)))
+                identity = real_path if has_hardware else path
+                if identity in seen or (node.is_block and self._is_forbidden_disk(path, real_path, selector)):
+                    continue
+                seen.add(identity)
+                numa_node = self.host.numa_node(node)
+                facts = _facts(node, numa_node)
+                name = self._name(selector.glob, node, facts)
+                if self._owners.setdefault(name, path) != path:
+                    name = stable_id(f"{name}@{path}")
+                found[name] = Found(name, (node,), numa_node, MappingProxyType(facts))
         return tuple(found[name] for name in sorted(found))
 
     def _matches(self, selector: PathSelector) -> list[str]:
-        """Return the paths of the host that the selector covers, sorted, but for what it must leave out."""
+        """Return the paths of the host that the selector covers, sorted, without those it excludes."""
         matched = sorted(
             self.host.outside(path)
             for path in glob.iglob(self.host.inside(selector.glob))  # noqa: PTH207
         )
-        left_out = list(selector.exclude)
-        folder = os.path.dirname(selector.glob)  # noqa: PTH120 -- a glob is no path
-        if covers_whole_root(selector.glob, DEVICE_ROOTS) and "rawDisks" not in self.allow:
-            left_out += [f"{folder}/{disk}" for disk in DISK_NODES]
-        return [path for path in matched if not any(covers(pattern, path) for pattern in left_out)]
+        return [path for path in matched if not any(covers(pattern, path) for pattern in selector.exclude)]
 
     def _node(self, path: str) -> FoundNode | None:
         try:
             return self.host.node(path)
         except NotADeviceNodeError as error:
-            if path not in self._told:
-                self._told.add(path)
-                logger.warning(
-                    "a path that the configuration covers is left out",
-                    extra={"resource_name": self.resource_name, "reason": str(error)},
-                )
+            self._tell(path, str(error))
             return None
+
+    def _is_forbidden_disk(self, path: str, real_path: str, selector: PathSelector) -> bool:
+        """Whether `path` leads to a whole disk that nothing allows, whatever the path is called (by-id)."""
+        disks = (f"{root}/{disk}" for root in DEVICE_ROOTS for disk in DISK_NODES)
+        if "rawDisks" in self.allow or not any(covers(disk, real_path) for disk in disks):
+            return False
+        if not covers_whole_root(selector.glob, DEVICE_ROOTS):
+            self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
+        return True
+
+    def _tell(self, path: str, reason: str) -> None:
+        """Log once why a path that the file covers is no device."""
+        if path not in self._told:
+            self._told.add(path)
+            logger.warning(
+                "a path that the configuration covers is left out",
+                extra={"resource_name": self.resource_name, "path": path, "reason": reason},
+            )
 
     def _name(self, pattern: str, node: FoundNode, facts: Mapping[str, str | int]) -> str:
         """Return the device ID: of the template, else what the wildcards stand for, from their folder on."""

@@ -1,0 +1,329 @@
+"""What happens to a pod when it comes: the calls its plugin gets, and what people see of a refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.devices import ContainerResponse, DeviceNode, Mount
+from devplug.errors import KubeletCrashError, KubeletError
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.pods import ALWAYS, Container, ContainerOptions, Event, Pod, PodPhase, PodStatus
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    happened,
+    healthy,
+    pod,
+    registered,
+    running,
+    unhealthy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.kubelet.fakes import Devices, Ids
+
+
+async def refuse(_: Ids) -> Sequence[ContainerResponse]:
+    raise KubeletError("boom")
+
+
+# ── calls ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_allocate_is_called_once_per_container_and_resource_with_all_ids(short_dir: Path) -> None:
+    """C44."""
+    containers = (
+        Container("c1", {RESOURCE: 2, OTHER_RESOURCE: 1, "cpu": 4}),
+        Container("c2", {RESOURCE: 1, "unknown.com/x": 1}),
+    )
+
+    async def scenario() -> None:
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy("a", "b", "c")) as plugin,
+            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+        ):
+            status = await kubelet.admit(Pod("u", "u", containers=containers))
+            assert status.phase is PodPhase.PENDING
+            assert plugin.called("Allocate") == [("a", "b"), ("c",)]
+            assert other.called("Allocate") == [("x",)]
+
+    asyncio.run(scenario())
+
+
+def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None:
+    """C45."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            assert (await kubelet.run_pod(pod("u", 0))).phase is PodPhase.RUNNING
+            assert plugin.called("Allocate") == []
+
+    asyncio.run(scenario())
+
+
+def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) -> None:
+    """C46, C48: the sidecar gets what the init container before it held."""
+    wanted = {RESOURCE: 1}
+    init = (Container("i1", wanted), Container("s", wanted, ALWAYS), Container("i2", {RESOURCE: 2}))
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
+            status = await kubelet.run_pod(
+                Pod("u", "u", init_containers=init, containers=(Container("c", wanted),)),
+            )
+            assert status.phase is PodPhase.RUNNING
+            assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]
+
+    asyncio.run(scenario())
+
+
+def test_a_pod_that_wants_a_resource_nobody_serves_runs_without_it(short_dir: Path) -> None:
+    """C78, as far as the device manager goes."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet:
+            status = await kubelet.run_pod(pod("u"))
+            assert (status.phase, status.container("c").options) == (PodPhase.RUNNING, None)
+
+    asyncio.run(scenario())
+
+
+def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(short_dir: Path) -> None:
+    """C62: there is no deadline."""
+
+    async def scenario() -> None:
+        entered, hold = asyncio.Event(), asyncio.Event()
+
+        async def wait(ids: Ids) -> Sequence[ContainerResponse]:
+            entered.set()
+            await hold.wait()
+            return [ContainerResponse()]
+
+        async with (
+            running(short_dir, pre_start_timeout_seconds=0.01) as kubelet,
+            registered(kubelet, healthy("a")) as plugin,
+            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+        ):
+            plugin.on_allocate = wait
+            async with asyncio.TaskGroup() as tasks:
+                slow = tasks.create_task(kubelet.admit(pod("slow")))
+                await entered.wait()
+                behind = tasks.create_task(kubelet.admit(pod("behind", resource_name=OTHER_RESOURCE)))
+                # A list takes its way meanwhile: only admissions wait.
+                with kubelet.changes() as changes:
+                    plugin.send(healthy("a", "b"))
+                    await happened(changes, ChangeKind.LISTED)
+                assert other.called("Allocate") == []
+                hold.set()
+            assert slow.result().phase is behind.result().phase is PodPhase.PENDING
+
+    asyncio.run(scenario())
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_refused_pod_has_failed_for_good_with_reason_message_and_event(short_dir: Path) -> None:
+    """C49, C55."""
+    why = (
+        "Allocate failed due to requested number of devices unavailable for example.com/a. "
+        "Requested: 2, Available: 1, which is unexpected"
+    )
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a") + unhealthy("b")):
+            status = await kubelet.run_pod(pod("u", 2))
+            assert status == PodStatus(
+                PodPhase.FAILED, "UnexpectedAdmissionError", f"Pod was rejected: {why}"
+            )
+            assert kubelet.events == [Event("u", "Warning", "UnexpectedAdmissionError", why)]
+            with pytest.raises(KubeletError, match="has ended"):
+                await kubelet.start_container("u", "c")
+
+    asyncio.run(scenario())
+
+
+def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
+    """C56: neither when devices come nor when the kubelet restarts."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            refused = await kubelet.admit(pod("u", 2))
+            with kubelet.changes() as changes:
+                plugin.send(healthy("a", "b"))
+                await happened(changes, ChangeKind.LISTED)
+            await kubelet.restart()
+            assert kubelet.pod("u") == refused
+            assert plugin.called("Allocate") == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (unhealthy("a"), "no healthy devices present; cannot allocate unhealthy devices example.com/a"),
+        (healthy("a"), "rpc error: code = Unknown desc = boom"),
+    ],
+)
+def test_the_error_stands_in_the_pods_message(short_dir: Path, devices: Devices, text: str) -> None:
+    """C50, C52."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, devices) as plugin:
+            plugin.on_allocate = refuse
+            message = (await kubelet.admit(pod("u"))).message
+            assert message == f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_without_containers_is_refused_and_leaks_the_devices(short_dir: Path) -> None:
+    """C53."""
+
+    async def nothing(_: Ids) -> Sequence[ContainerResponse]:
+        return []
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+            plugin.on_allocate = nothing
+            message = (await kubelet.admit(pod("u"))).message
+            assert "Allocate failed due to no containers return in allocation response , which" in message
+            plugin.on_allocate = None
+            assert "Requested: 2, Available: 1" in (await kubelet.admit(pod("v", 2))).message
+
+    asyncio.run(scenario())
+
+
+def test_only_the_first_container_of_an_answer_counts(short_dir: Path) -> None:
+    """C54."""
+
+    async def two(_: Ids) -> Sequence[ContainerResponse]:
+        return [ContainerResponse(envs={"N": "1"}), ContainerResponse(envs={"N": "2"})]
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            plugin.on_allocate = two
+            options = (await kubelet.run_pod(pod("u"))).container("c").options
+            assert options is not None
+            assert options.envs == {"N": "1"}
+
+    asyncio.run(scenario())
+
+
+def test_a_plugin_that_is_gone_is_told_apart_from_one_that_refuses(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy("a"), name="old") as old,
+            registered(kubelet, healthy("b"), name="new"),
+        ):
+            with kubelet.changes() as changes:
+                kubelet.drop_stream(RESOURCE)
+                old.send(healthy("a"))
+                await happened(changes, ChangeKind.LISTED)
+            assert "has been stopped, which is unexpected" in (await kubelet.admit(pod("u"))).message
+
+    asyncio.run(scenario())
+
+
+# ── who holds what ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_devices_of_an_ended_pod_are_free_at_the_next_allocation(short_dir: Path, is_removed: bool) -> None:
+    """C71."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+            await kubelet.run_pod(pod("u"))
+            assert "Available: 0" in (await kubelet.admit(pod("early"))).message
+            kubelet.remove_pod("u") if is_removed else kubelet.end_pod("u")
+            assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
+            assert (await kubelet.admit(pod("late"))).phase is PodPhase.PENDING
+            assert [held.pod_uid for held in kubelet.allocations()] == ["late"]
+
+    asyncio.run(scenario())
+
+
+def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactive(short_dir: Path) -> None:
+    """C72."""
+    containers = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 5}))
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+            await kubelet.admit(Pod("u", "u", containers=containers))
+            assert [(held.container_name, held.device_ids) for held in kubelet.allocations()] == [
+                ("c1", ("a",))
+            ]
+            assert (await kubelet.admit(pod("v", 2))).phase is PodPhase.PENDING
+
+    asyncio.run(scenario())
+
+
+def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short_dir: Path) -> None:
+    async def scenario(*, compat: bool) -> None:
+        async with (
+            running(short_dir, compat=compat) as kubelet,
+            registered(kubelet, healthy("a", "b")) as plugin,
+        ):
+
+            async def vanish(ids: Ids) -> Sequence[ContainerResponse]:
+                with kubelet.changes() as changes:
+                    plugin.send(healthy("b"))
+                    await happened(changes, ChangeKind.LISTED)
+                return [ContainerResponse()]
+
+            plugin.on_allocate = vanish
+            if not compat:
+                assert (await kubelet.admit(pod("u"))).phase is PodPhase.PENDING
+                return
+            with pytest.raises(KubeletCrashError, match="the kubelet would have crashed here"):
+                await kubelet.admit(pod("u"))
+            await plugin.streams(0)
+            with pytest.raises(KubeletError, match="not running"):
+                await kubelet.admit(pod("v"))
+            plugin.on_allocate = None
+            await kubelet.restart(with_pods=False)
+            assert kubelet.is_running
+
+    asyncio.run(scenario(compat=True))
+    asyncio.run(scenario(compat=False))
+
+
+# ── what a container gets ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_responses_of_two_resources_are_merged_first_one_first() -> None:
+    """C68."""
+
+    def response(who: str) -> ContainerResponse:
+        return ContainerResponse(
+            envs={"SHARED": who, who: "1"},
+            annotations={"shared": who, who: "1"},
+            mounts=[Mount(f"/{who}", "/shared"), Mount(f"/{who}")],
+            device_nodes=[DeviceNode(f"/dev/{who}", "/dev/shared"), DeviceNode(f"/dev/{who}")],
+            cdi_devices=["x.com/y=shared", f"x.com/y={who}"],
+        )
+
+    merged = ContainerOptions.merged([response("one"), response("two")])
+    assert merged == ContainerOptions(
+        envs={"SHARED": "one", "one": "1", "two": "1"},
+        annotations={"shared": "one", "one": "1", "two": "1"},
+        mounts=(Mount("/one", "/shared"), Mount("/one"), Mount("/two")),
+        device_nodes=(DeviceNode("/dev/one", "/dev/shared"), DeviceNode("/dev/one"), DeviceNode("/dev/two")),
+        cdi_devices=("x.com/y=shared", "x.com/y=one", "x.com/y=two"),
+    )
+
+
+def test_merging_one_response_changes_nothing() -> None:
+    response = ContainerResponse(envs={"A": "1"}, mounts=[Mount("/a")], cdi_devices=["x.com/y=a"])
+    merged = ContainerOptions.merged([response])
+    assert (merged.envs, merged.mounts, merged.cdi_devices) == ({"A": "1"}, (Mount("/a"),), ("x.com/y=a",))

@@ -1,0 +1,95 @@
+"""Waiting for the kubelet and measuring it, without polling."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.kubelet.changes import Change, ChangeKind, Changes
+from tests.kubelet.fakes import RESOURCE, FakePlugin, happened, healthy, pod, registered, running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_wait_returns_at_once_what_is_true_already() -> None:
+    async def scenario() -> None:
+        assert await Changes(time.monotonic).wait(lambda: 7) == 7
+
+    asyncio.run(scenario())
+
+
+def test_wait_asks_again_after_every_change() -> None:
+    async def scenario() -> None:
+        changes = Changes(time.monotonic)
+        asked: list[int] = []
+
+        def third() -> bool:
+            asked.append(len(asked))
+            return len(asked) == 3
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(changes.wait(third))
+            while not waiting.done():
+                await asyncio.sleep(0)
+                changes.announce(ChangeKind.POD)
+        assert len(asked) == 3
+
+    asyncio.run(scenario())
+
+
+def test_wait_can_be_cut_off(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await kubelet.wait(lambda: False)
+
+    asyncio.run(scenario())
+
+
+def test_no_change_is_lost_between_two_reads() -> None:
+    async def scenario() -> None:
+        changes = Changes(lambda: 5.0)
+        changes.announce(ChangeKind.STARTED)
+        with changes.watching() as seen:
+            changes.announce(ChangeKind.LISTED, resource_name=RESOURCE)
+            changes.announce(ChangeKind.POD, pod_uid="u")
+            assert await anext(seen) == Change(5.0, ChangeKind.LISTED, RESOURCE)
+            assert await anext(seen) == Change(5.0, ChangeKind.POD, pod_uid="u")
+
+    asyncio.run(scenario())
+
+
+def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
+    async def scenario() -> list[str]:
+        kinds: list[str] = []
+        async with running(short_dir) as kubelet:
+            with kubelet.changes() as changes:
+                async with registered(kubelet, healthy("a")):
+                    await kubelet.run_pod(pod("u"))
+                async for change in changes:
+                    kinds.append(change.kind)
+                    if change.kind is ChangeKind.STREAM_ENDED:
+                        break
+        return kinds
+
+    assert asyncio.run(scenario()) == ["registered", "listed", "pod", "pod", "disconnected", "stream ended"]
+
+
+def test_changes_carry_the_time_at_which_the_table_had_them(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            running(short_dir) as kubelet,
+            FakePlugin(short_dir, devices=healthy("a")).serving() as plugin,
+        ):
+            before = time.monotonic()
+            with kubelet.changes() as changes:
+                await plugin.register()
+                listed = await happened(changes, ChangeKind.LISTED)
+            assert before <= listed.at_seconds <= time.monotonic()
+
+    asyncio.run(scenario())

@@ -1,0 +1,375 @@
+"""What the kubelet answers to Register, and what it then does to the plugin."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.devices import PluginOptions, resource_name_fault
+from devplug.errors import KubeletError, RemoteError
+from devplug.kubelet.changes import ChangeKind
+from devplug.wire.sockets import connected
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    FakePlugin,
+    happened,
+    healthy,
+    pod,
+    register,
+    registered,
+    running,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from devplug.kubelet.manager import Kubelet
+
+    Takeover = Callable[[Kubelet, FakePlugin, FakePlugin], Coroutine[None, None, None]]
+
+
+def refusal(folder: Path, **request: str) -> str:
+    """Return the text that Register fails with."""
+
+    async def scenario() -> str:
+        async with running(folder, dial_timeout_seconds=0.2), FakePlugin(folder).serving() as plugin:
+            resource_name = request.pop("resource_name", RESOURCE)
+            with pytest.raises(RemoteError) as caught:
+                await plugin.register(
+                    resource_name,
+                    version=request.pop("version", "v1beta1"),
+                    endpoint=request.pop("endpoint", None),
+                )
+            assert caught.value.status == "Unknown"
+            return caught.value.text
+
+    return asyncio.run(scenario())
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "", "v1", "V1BETA1"])
+def test_register_refuses_any_version_but_v1beta1(short_dir: Path, version: str) -> None:
+    """C01."""
+    assert refusal(short_dir, version=version) == (
+        f'requested API version "{version}" is not supported by kubelet. Supported version is ["v1beta1"]'
+    )
+
+
+def test_register_looks_at_the_version_before_the_name(short_dir: Path) -> None:
+    """C02."""
+    assert refusal(short_dir, version="v2", resource_name="gpu").startswith('requested API version "v2"')
+
+
+def test_register_refuses_what_is_no_extended_resource_name(short_dir: Path) -> None:
+    """C03."""
+    assert refusal(short_dir, resource_name="gpu") == 'the ResourceName "gpu" is invalid'
+
+
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [
+        ("a.kubernetes.io/x", False),
+        ("requests.example.com/x", False),
+        ("Example.com/x", False),
+        ("example.com/x/y", False),
+        ("foo/bar", True),
+        ("example.com/X_1.y", True),
+        ("a" * 244 + "/x", True),
+        ("a" * 245 + "/x", False),
+        ("example.com/" + "x" * 63, True),
+        ("example.com/" + "x" * 64, False),
+    ],
+)
+def test_register_uses_the_whole_rule_of_extended_resource_names(name: str, is_valid: bool) -> None:
+    """C04, C05."""
+    assert (resource_name_fault(name) is None) is is_valid
+
+
+@pytest.mark.parametrize("endpoint", ["nothing.sock", "", "%ff.sock", "%00.sock", "x" * 200, "a#b.sock"])
+def test_register_fails_if_nobody_serves_the_endpoint_in_time(short_dir: Path, endpoint: str) -> None:
+    """C06; the time is 10 s, here 0.2 s."""
+    assert refusal(short_dir, endpoint=endpoint) == (
+        "failed to dial device plugin: context deadline exceeded"
+    )
+
+
+def test_register_refuses_an_endpoint_that_go_cannot_parse(short_dir: Path) -> None:
+    assert refusal(short_dir, endpoint="a%zz.sock") == (
+        f'failed to dial device plugin: parse "passthrough:///{short_dir}/a%zz.sock": '
+        'invalid URL escape "%zz"'
+    )
+
+
+def test_register_of_the_kubelets_own_socket_fails_at_the_options(short_dir: Path) -> None:
+    assert refusal(short_dir, endpoint="kubelet.sock") == (
+        "failed to get device plugin options: rpc error: code = Unimplemented desc = "
+        "unknown service v1beta1.DevicePlugin"
+    )
+
+
+def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
+    """C07."""
+
+    async def scenario() -> None:
+        async with running(short_dir, dial_timeout_seconds=60) as kubelet:
+            plugin = FakePlugin(short_dir, devices=healthy("a"))
+            with pytest.raises(RemoteError, match="context deadline exceeded"):
+                await plugin.register(timeout_seconds=0.1)
+            async with plugin.serving():
+                await register(kubelet, plugin)
+
+    asyncio.run(scenario())
+
+
+def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
+    """C08."""
+
+    async def scenario() -> None:
+        async with running(short_dir, dial_timeout_seconds=8), asyncio.TaskGroup() as tasks:
+            plugin = FakePlugin(short_dir, devices=healthy("a"))
+            registering = tasks.create_task(plugin.register())
+            async with plugin.serving():
+                await registering
+
+    asyncio.run(scenario())
+
+
+def test_register_fails_and_changes_nothing_if_the_options_do(short_dir: Path) -> None:
+    """C11."""
+
+    async def fail() -> None:
+        raise KubeletError("boom")
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+            plugin.on_options = fail
+            with pytest.raises(RemoteError) as caught:
+                await plugin.register()
+            assert caught.value.text == (
+                "failed to get device plugin options: rpc error: code = Unknown desc = boom"
+            )
+            assert plugin.called("ListAndWatch") == []
+            assert kubelet.capacity() == {}
+
+    asyncio.run(scenario())
+
+
+def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
+    """C15."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            with pytest.raises(RemoteError):
+                await plugin.register(version="v2")
+            with pytest.raises(RemoteError):
+                await plugin.register("gpu")
+            assert [kubelet.registrations(name) for name in (RESOURCE, "gpu", OTHER_RESOURCE)] == [2, 1, 0]
+
+    asyncio.run(scenario())
+
+
+# ── what a registration does ──────────────────────────────────────────────────────────────────────
+
+
+def test_options_are_asked_once_before_register_returns(short_dir: Path) -> None:
+    """C09."""
+
+    async def scenario() -> None:
+        async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
+            await plugin.register()
+            assert len(plugin.called("GetDevicePluginOptions")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_options_in_the_request_have_no_effect(short_dir: Path) -> None:
+    """C10."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+            plugin.devices = healthy("a")
+            await plugin.register(options=PluginOptions(True, True))
+            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE))
+            await kubelet.run_pod(pod("u"))
+            assert plugin.called("PreStartContainer") == []
+            assert plugin.called("GetPreferredAllocation") == []
+
+    asyncio.run(scenario())
+
+
+def test_register_does_not_wait_for_a_list(short_dir: Path) -> None:
+    """C12: the stream is opened without the plugin asking, and nothing waits for it."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, FakePlugin(short_dir, first="nothing").serving() as plugin:
+            await plugin.register()
+            await plugin.streams(1)
+            assert kubelet.capacity() == {}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["sub/x.sock", "/sub/x.sock", "./sub/../sub/x.sock/", "../{}/sub/x.sock"]
+)
+def test_endpoint_is_joined_to_the_plugin_folder(short_dir: Path, endpoint: str) -> None:
+    """C14."""
+
+    async def scenario() -> None:
+        async with running(short_dir), FakePlugin(short_dir, socket_name="sub/x.sock").serving() as plugin:
+            await plugin.register(endpoint=endpoint.format(short_dir.name))
+
+    asyncio.run(scenario())
+
+
+def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+            await register(kubelet, plugin, OTHER_RESOURCE)
+            assert kubelet.capacity() == {RESOURCE: 2, OTHER_RESOURCE: 2}
+
+    asyncio.run(scenario())
+
+
+# ── two registrations of one resource ─────────────────────────────────────────────────────────────
+
+
+def takeover(folder: Path, scenario: Takeover, *, compat: bool = True) -> None:
+    """Run a scenario with a kubelet and two plugins, of which `new` registered after `old`."""
+
+    async def whole() -> None:
+        async with (
+            running(folder, compat=compat) as kubelet,
+            registered(kubelet, healthy("old"), name="old") as old,
+            registered(kubelet, healthy("new1", "new2"), name="new") as new,
+        ):
+            await scenario(kubelet, old, new)
+
+    asyncio.run(whole())
+
+
+def test_the_second_plugin_takes_over_allocate(short_dir: Path) -> None:
+    """C16."""
+
+    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+        await kubelet.admit(pod("u"))
+        assert (old.called("Allocate"), new.called("Allocate")) == ([], [("new1",)])
+
+    takeover(short_dir, scenario)
+
+
+def test_lists_of_the_first_plugin_still_replace_the_devices(short_dir: Path) -> None:
+    """C17."""
+
+    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+        with kubelet.changes() as changes:
+            assert old.send(healthy("x", "y", "z")) == 1
+            await happened(changes, ChangeKind.LISTED)
+        assert [device.id for device in kubelet.devices(RESOURCE)] == ["x", "y", "z"]
+
+    takeover(short_dir, scenario)
+
+
+def test_the_end_of_the_first_stream_disconnects_the_second_plugin(short_dir: Path) -> None:
+    """C18: in 1.36 the client is looked up by resource name (handler.go runClient)."""
+
+    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+        old.end_streams()
+        await new.streams(0)
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 2}, {RESOURCE: 0})
+
+    takeover(short_dir, scenario)
+
+
+def test_the_end_of_the_first_stream_spares_the_second_plugin_where_that_is_mended(short_dir: Path) -> None:
+    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+        with kubelet.changes() as changes:
+            old.end_streams()
+            await happened(changes, ChangeKind.STREAM_ENDED)
+        assert (new.open_streams, kubelet.allocatable()) == (1, {RESOURCE: 2})
+        assert kubelet.device_manager.endpoints[RESOURCE].stopped_at_seconds is None
+
+    takeover(short_dir, scenario, compat=False)
+
+
+@pytest.mark.parametrize(("compat", "allocatable"), [(True, 1), (False, 0)])
+def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugin(
+    short_dir: Path,
+    compat: bool,
+    allocatable: int,
+) -> None:
+    """As in 1.36: the entry of the resource is gone, so its devices stay healthy for good."""
+
+    async def scenario() -> None:
+        async with (
+            running(short_dir, compat=compat, dial_timeout_seconds=0.5) as kubelet,
+            registered(kubelet, healthy("a")) as plugin,
+        ):
+            with pytest.raises(RemoteError):
+                await plugin.register(endpoint="nothing.sock")
+            with kubelet.changes() as changes:
+                plugin.end_streams()
+                await happened(changes, ChangeKind.STREAM_ENDED)
+            assert kubelet.allocatable() == {RESOURCE: allocatable}
+
+    asyncio.run(scenario())
+
+
+# ── the stream ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:
+    """C19."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            with kubelet.changes() as changes:
+                plugin.end_streams(KubeletError("boom"))
+                await happened(changes, ChangeKind.DISCONNECTED)
+            # The kubelet still answers, and has had every chance to come back.
+            async with registered(kubelet, healthy("b"), OTHER_RESOURCE, "q"):
+                assert len(plugin.called("ListAndWatch")) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
+    """C22."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            with kubelet.changes() as changes:
+                plugin.send(healthy(*(f"{number:01000}" for number in range(4500))))
+                await happened(changes, ChangeKind.DISCONNECTED)
+            assert kubelet.capacity() == {RESOURCE: 1}
+
+    asyncio.run(scenario())
+
+
+def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            kubelet.drop_stream(RESOURCE)
+            await plugin.streams(0)
+            assert kubelet.allocatable() == {RESOURCE: 0}
+            async with connected(plugin.socket_path, ready_within_seconds=2):
+                pass
+            await register(kubelet, plugin)
+            assert kubelet.allocatable() == {RESOURCE: 1}
+
+    asyncio.run(scenario())
+
+
+def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet:
+            with pytest.raises(KubeletError, match=f"no plugin serves {RESOURCE}"):
+                kubelet.drop_stream(RESOURCE)
+
+    asyncio.run(scenario())
