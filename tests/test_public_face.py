@@ -76,7 +76,7 @@ def test_devplug_has_each_name_that_it_exports(name: str) -> None:
 
 def test_devplug_refuses_other_names_as_modules_do() -> None:
     with pytest.raises(AttributeError, match="module 'devplug' has no attribute 'Devices'"):
-        _ = devplug.Devices
+        _ = devplug.Devices  # type: ignore[attr-defined]  # that is the point
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -169,6 +169,21 @@ def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_dir: Path, turns: int) -> None:
+    async def story() -> None:
+        listener = Listener(short_dir / "p.sock", Plugin().bindings())
+        async with asyncio.TaskGroup() as group:
+            binding = group.create_task(listener.bind())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            binding.cancel()
+        await listener.close()
+        assert list(short_dir.iterdir()) == []
+
+    asyncio.run(story())
+
+
 def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
     async def story() -> None:
         room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")

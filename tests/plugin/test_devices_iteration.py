@@ -1,0 +1,484 @@
+"""How `devices` is asked: every shape it may have, and what happens when it ends, fails or lies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devplug import Device, DeviceFeed, DevicePlugin, PluginError, serve
+from devplug.plugin.discovery import discover
+from devplug.plugin.inventory import Inventory
+from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, play, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+A, B = Device("a"), Device("b")
+
+
+class Asked(DevicePlugin):
+    """A plugin whose `devices` is a function of how often it was asked before."""
+
+    resource_name = RESOURCE
+
+    def __init__(self, answer: Callable[[int], Any]) -> None:
+        self.answer = answer
+        self.times = 0
+
+    def devices(self) -> Any:
+        self.times += 1
+        return self.answer(self.times - 1)
+
+
+@asynccontextmanager
+async def discovered(plugin: DevicePlugin, time: Time | None = None) -> AsyncIterator[Inventory]:
+    """The inventory of a plugin that is asked for its devices meanwhile."""
+    time = time or Time()
+    inventory = Inventory(plugin.resource_name)
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(discover(plugin, inventory, clock=time.clock, sleep=time.sleep))
+        try:
+            yield inventory
+        finally:
+            asking.cancel()
+
+
+def listed(inventory: Inventory) -> dict[str, str]:
+    """What is advertised, with the reasons."""
+    return {device.id: device.health.reason for device in inventory.snapshot.devices.values()}
+
+
+async def refused(plugin: DevicePlugin) -> str:
+    inventory = Inventory(plugin.resource_name)
+    with pytest.raises(PluginError) as caught:
+        await discover(plugin, inventory)
+    assert not inventory.is_ready
+    return str(caught.value)
+
+
+# ── shapes ──
+
+
+class ReturnsList(DevicePlugin):
+    resource_name = RESOURCE
+
+    def devices(self) -> list[Device]:
+        return [A]
+
+
+class ReturnsLater(DevicePlugin):
+    resource_name = RESOURCE
+
+    async def devices(self) -> list[Device]:
+        return [A]
+
+
+class Yields(DevicePlugin):
+    resource_name = RESOURCE
+
+    def devices(self) -> Iterator[list[Device]]:
+        yield [B]
+        while True:
+            yield [A]
+            threading.Event().wait(0.01)
+
+
+class YieldsLater(DevicePlugin):
+    resource_name = RESOURCE
+
+    async def devices(self) -> AsyncIterator[list[Device]]:
+        yield [B]
+        yield [A]
+        await asyncio.Event().wait()
+
+
+class ReturnsFeed(DevicePlugin):
+    resource_name = RESOURCE
+
+    def devices(self) -> DeviceFeed:
+        return DeviceFeed([A])
+
+
+class ReturnsFeedLater(DevicePlugin):
+    resource_name = RESOURCE
+
+    async def devices(self) -> Any:
+        return DeviceFeed([A])
+
+
+class ReturnsCoroutine(DevicePlugin):
+    resource_name = RESOURCE
+
+    def devices(self) -> Any:
+        async def later() -> list[Device]:
+            return [A]
+
+        return later()
+
+
+class ReturnsIterator(DevicePlugin):
+    resource_name = RESOURCE
+
+    def devices(self) -> Any:
+        return iter([[B], [A]])
+
+
+SHAPES = [
+    ReturnsList,
+    ReturnsLater,
+    Yields,
+    YieldsLater,
+    ReturnsFeed,
+    ReturnsFeedLater,
+    ReturnsCoroutine,
+    ReturnsIterator,
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_devices_may_have_this_shape(shape: type[DevicePlugin]) -> None:
+    async def story() -> None:
+        async with discovered(shape()) as inventory:
+            await until(lambda: listed(inventory) == {"a": ""})
+
+    play(story())
+
+
+@pytest.mark.parametrize("shape", [ReturnsList, ReturnsLater, ReturnsCoroutine])
+def test_a_returned_list_is_all_there_is(shape: type[DevicePlugin]) -> None:
+    async def story() -> None:
+        inventory = Inventory(RESOURCE)
+        await discover(shape(), inventory)  # which so has an end
+        assert listed(inventory) == {"a": ""}
+
+    play(story())
+
+
+def test_a_def_runs_in_a_thread_and_all_its_lists_in_the_same_one() -> None:
+    threads = []
+
+    def steps() -> Iterator[list[Device]]:
+        for _ in range(3):
+            threads.append(threading.current_thread())
+            yield [A]
+
+    async def story() -> None:
+        time = Time()
+        async with discovered(Asked(lambda _: steps()), time):
+            await time.asleep(1)
+        assert len(set(threads)) == 1
+        assert threads[0] is not threading.main_thread()
+        assert threads[0].daemon
+
+    play(story())
+
+
+def test_each_list_is_the_whole_truth() -> None:
+    async def story() -> None:
+        feed = DeviceFeed([A, B])
+        async with discovered(Asked(lambda _: feed)) as inventory:
+            await until(lambda: listed(inventory) == {"a": "", "b": ""})
+            feed.replace([B])
+            await until(lambda: listed(inventory) == {"b": ""})
+
+    play(story())
+
+
+# ── before the first list ──
+
+
+def explode(_: int) -> Any:
+    raise OSError(19, "no such bus")
+
+
+async def explode_later() -> Any:
+    raise OSError(19, "no such bus")
+
+
+def explode_in_a_step() -> Iterator[list[Device]]:
+    yield from explode(0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [explode, lambda _: explode_later(), lambda _: explode_in_a_step()],
+    ids=["def", "async", "yield"],
+)
+def test_devices_that_fail_before_the_first_list_end_the_program(
+    short_dir: Path, answer: Callable[[int], Any]
+) -> None:
+    async def story() -> None:
+        with pytest.raises(PluginError) as caught:
+            async with serve(Asked(answer), plugin_dir=short_dir):
+                await asyncio.Event().wait()
+        text = "example.com/a: devices failed: OSError(19, 'no such bus')"
+        assert str(caught.value) == text
+        assert isinstance(caught.value.__cause__, OSError)
+        assert list(short_dir.iterdir()) == []
+
+    play(story())
+
+
+def test_an_iterator_that_ends_before_the_first_list_is_refused() -> None:
+    async def story() -> None:
+        text = "example.com/a: devices ended without giving a list"
+        assert await refused(Asked(lambda _: iter([]))) == text
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (A, 'devices gave one Device, not a list of all: write [Device("a", ...)]'),
+        (iter([A, B]), 'devices gave one Device, not a list of all: write [Device("a", ...)]'),
+        (None, "devices gave NoneType, not a list of all devices"),
+        ({"a": A}, "devices gave dict, not a list of all devices"),
+        ([A, A], 'device ID "a" is listed 2 times'),
+        (["a"], 'devices gave a list with "a" in it, which is no Device'),
+    ],
+    ids=["a device", "yields devices", "nothing", "a mapping", "a double", "ids"],
+)
+def test_a_first_list_that_is_none_is_refused_with_what_to_write(answer: object, text: str) -> None:
+    async def story() -> None:
+        assert await refused(Asked(lambda _: answer)) == text
+
+    play(story())
+
+
+# ── after the first list ──
+
+
+def test_an_iterator_that_ends_is_started_again_after_a_second_and_its_last_list_stands() -> None:
+    async def story() -> None:
+        time = Time()
+        plugin = Asked(lambda n: iter([[A], [A, B]] if n == 0 else [[B]]))
+        async with discovered(plugin, time) as inventory:
+            await time.asleep(1)
+            assert 0.8 <= time.slept[0] <= 1.2
+            assert listed(inventory) == {"a": "", "b": ""}
+            time.wake()
+            await time.asleep(2)
+            assert 0.8 <= time.slept[1] <= 1.2
+            assert listed(inventory) == {"b": ""}
+            assert plugin.times == 2
+
+    play(story())
+
+
+def fails_after(*lists: list[Device]) -> Iterator[list[Device]]:
+    yield from lists
+    raise OSError(5, "bus error")
+
+
+def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        time = Time()
+        async with discovered(
+            Asked(lambda n: fails_after(*([[A]] if n == 0 else [[A, B]]))), time
+        ) as inventory:
+            await time.asleep(1)
+            assert listed(inventory) == {"a": ""}
+            time.wake()
+            await time.asleep(2)
+            assert listed(inventory) == {"a": "", "b": ""}
+
+    play(story())
+    assert "devices failed, the last list stands" in caplog.text
+    assert "bus error" in caplog.text
+
+
+def test_a_later_list_that_is_none_is_a_failure_and_the_last_one_stands() -> None:
+    async def story() -> None:
+        time = Time()
+        bad: Any = [A, A]
+        async with discovered(Asked(lambda _: iter([[A], bad])), time) as inventory:
+            await time.asleep(1)
+            assert listed(inventory) == {"a": ""}
+
+    play(story())
+
+
+def test_failures_in_a_row_wait_ever_longer_up_to_half_a_minute() -> None:
+    async def story() -> None:
+        time = Time()
+        async with discovered(Asked(lambda n: fails_after(*([[A]] if n == 0 else []))), time):
+            for n in range(1, 9):
+                await time.asleep(n)
+                time.wake()
+            for wait, nominal in zip(time.slept, [1, 2, 4, 8, 16, 30, 30, 30], strict=False):
+                assert 0.8 * nominal <= wait <= 1.2 * nominal
+
+    play(story())
+
+
+def test_after_thirty_seconds_of_failing_every_device_is_unhealthy_and_says_why() -> None:
+    async def story() -> None:
+        time = Time()
+        async with discovered(Asked(lambda n: fails_after(*([[A, B]] if n == 0 else []))), time) as inventory:
+            await time.asleep(1)
+            failing_since = time.now
+            while time.now - failing_since < 30:
+                assert listed(inventory) == {"a": "", "b": ""}
+                time.wake()
+                await time.asleep(len(time.slept) + 1)
+            reason = "devices fails: OSError(5, 'bus error')"
+            assert listed(inventory) == {"a": reason, "b": reason}
+
+    play(story())
+
+
+def test_a_good_list_after_that_makes_the_devices_healthy_again() -> None:
+    async def story() -> None:
+        time = Time()
+        works = False
+        plugin = Asked(lambda n: fails_after(*([[A]] if n == 0 or works else [])))
+        async with discovered(plugin, time) as inventory:
+            await time.asleep(1)
+            time.now += 100
+            time.wake()
+            await time.asleep(2)
+            assert listed(inventory)["a"]
+            works = True
+            time.wake()
+            await until(lambda: listed(inventory) == {"a": ""})
+
+    play(story())
+
+
+def test_a_failure_long_after_the_last_one_is_a_first_failure() -> None:
+    """Also when every list since then was equal, and so changed nothing."""
+
+    async def story() -> None:
+        time = Time()
+
+        def works_for_an_hour() -> Iterator[list[Device]]:
+            yield [A]
+            time.now += 3600
+            raise OSError(5, "bus error")
+
+        async with discovered(Asked(lambda _: works_for_an_hour()), time) as inventory:
+            for n in range(1, 4):
+                await time.asleep(n)
+                assert listed(inventory) == {"a": ""}
+                assert time.slept[-1] <= 1.2
+                time.wake()
+
+    play(story())
+
+
+# ── the end ──
+
+
+def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
+    async def story() -> None:
+        ends: list[threading.Thread] = []
+
+        def steps() -> Iterator[list[Device]]:
+            try:
+                while True:
+                    yield [A]
+                    go.wait()
+            finally:
+                ends.append(threading.current_thread())
+
+        go = threading.Event()
+        async with discovered(Asked(lambda _: steps())) as inventory:
+            await until(lambda: inventory.is_ready)
+            go.set()
+        assert len(ends) == 1
+        assert ends[0] is not threading.main_thread()
+
+    play(story())
+
+
+def test_the_finally_of_an_async_generator_runs_when_the_plugin_is_closed() -> None:
+    async def story() -> None:
+        ends = []
+
+        async def steps() -> AsyncIterator[list[Device]]:
+            try:
+                yield [A]
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ends.append(True)
+
+        async with discovered(Asked(lambda _: steps())) as inventory:
+            await until(lambda: inventory.is_ready)
+        assert ends == [True]
+
+    play(story())
+
+
+def test_the_finally_runs_too_when_a_list_is_refused() -> None:
+    async def story() -> None:
+        ends = []
+
+        def steps() -> Iterator[Any]:
+            try:
+                yield "text"
+            finally:
+                ends.append(True)
+
+        await refused(Asked(lambda _: steps()))
+        assert ends == [True]
+
+    play(story())
+
+
+def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> None:
+    blocked, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def steps() -> Iterator[list[Device]]:
+        try:
+            yield [A]
+            blocked.set()
+            go.wait()
+            yield [A]
+        finally:
+            ended.set()
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        async with discovered(Asked(lambda _: steps())) as inventory:
+            await until(blocked.is_set)
+            assert inventory.is_ready
+            began = loop.time()
+        assert 0.4 < loop.time() - began < 1
+        assert not ended.is_set()
+        go.set()
+        await until(ended.is_set)
+
+    play(story())
+
+
+def test_no_thread_is_left_after_the_close() -> None:
+    async def story() -> None:
+        async with discovered(ReturnsList()) as inventory:
+            await until(lambda: inventory.is_ready)
+        await until(lambda: not our_threads())
+
+    play(story())
+
+
+def test_a_missed_beat_of_the_feed_costs_nothing() -> None:
+    """The plugin reads the latest state of its feed, not a queue of changes."""
+
+    async def story() -> None:
+        feed = DeviceFeed([A])
+        async with discovered(Asked(lambda _: feed)) as inventory:
+            await until(lambda: inventory.is_ready)
+            for n in range(1000):
+                feed.replace(devices(f"d{n}"))
+            await until(lambda: list(listed(inventory)) == ["d999"])
+            assert inventory.lists_taken < 10
+
+    play(story())

@@ -1,0 +1,109 @@
+"""Many lives in a row: each ends registered, and none leaves a descriptor, a task or a thread behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug import serve
+from devplug.kubelet.manager import Kubelet
+from tests.plugin.fakes import (
+    RESOURCE,
+    Fed,
+    allocatable,
+    our_threads,
+    play,
+    plugin_sockets,
+    registered,
+    until,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+GRPC_THREADS = 16
+"""How many threads gRPC may add to its pool while it is busy; it gives them back after half a minute."""
+
+
+def held() -> tuple[int, int, int, int]:
+    """How many descriptors, tasks and threads this process has, without what only waits to be collected."""
+    gc.collect()
+    return (
+        len(os.listdir("/proc/self/fd")),  # noqa: PTH208 -- only their number matters
+        len(asyncio.all_tasks()),
+        threading.active_count(),
+        len(os.listdir("/proc/self/task")),  # noqa: PTH208 -- as above
+    )
+
+
+async def settled(before: tuple[int, int, int, int]) -> None:
+    """Wait until no more is held than before: gRPC closes its connections in its own time."""
+    allowed = (*before[:3], before[3] + GRPC_THREADS)
+    await until(lambda: all(now <= then for now, then in zip(held(), allowed, strict=True)))
+
+
+def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+            before = held()
+            for n in range(220):
+                await kubelet.restart()
+                await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                assert kubelet.registrations(RESOURCE) == 1
+                if n == 20:
+                    before = held()
+            assert len(plugin_sockets(short_dir)) == 1
+            await settled(before)
+
+    play(story(), 120)
+
+
+def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_dir: Path) -> None:
+    """Twenty-five plugins lose theirs at the same time, as each one waits for a second in the end."""
+
+    async def story() -> None:
+        names = [f"example.com/r{n}" for n in range(25)]
+        async with registered(short_dir, *(Fed("a", resource_name=name) for name in names)) as (kubelet, _):
+            before = held()
+            for n in range(9):
+                await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
+                if n == 1:
+                    before = held()
+                for name in names:
+                    kubelet.drop_stream(name)
+            await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
+            assert {kubelet.registrations(name) for name in names} == {10}
+            await settled(before)
+
+    play(story(), 60)
+
+
+def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_dir: Path) -> None:
+    async def story() -> None:
+        await one_life(short_dir / "warm")
+        await until(lambda: not our_threads())
+        before = held()
+        for n in range(50):
+            await one_life(short_dir / f"d{n % 5}")
+        await until(lambda: not our_threads())
+        await settled(before)
+
+    async def one_life(folder: Path) -> None:
+        async with serve(Fed("a"), plugin_dir=folder) as serving:
+            await asyncio.sleep(0)
+            async with Kubelet(folder).running() as kubelet:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        assert plugin_sockets(folder) == []
+        shutil.rmtree(folder)
+
+    play(story(), 120)

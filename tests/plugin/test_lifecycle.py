@@ -1,0 +1,656 @@
+"""How a plugin gets registered and stays so: against the emulated kubelet, and against worse ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import AsyncExitStack, aclosing, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug import PluginError, serve
+from devplug.errors import RegistrationError
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import PodPhase
+from devplug.wire import methods
+from devplug.wire.sockets import connected
+from tests.kubelet.fakes import FakePlugin, healthy, pod
+from tests.plugin.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Fed,
+    Listed,
+    Registrar,
+    Steered,
+    allocatable,
+    devices,
+    ended,
+    play,
+    plugin_sockets,
+    registered,
+    start,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devplug import Device
+    from devplug.devices import RegisterRequest
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    return sum(words in record.getMessage() for record in caplog.records)
+
+
+# ── getting registered ──
+
+
+def test_a_plugin_registers_once_with_a_kubelet_that_is_there(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+@pytest.mark.parametrize("missing", ["kubelet/device-plugins", "device-plugins", "."])
+def test_a_plugin_registers_when_the_kubelet_comes_later(short_dir: Path, missing: str) -> None:
+    async def story() -> None:
+        folder = short_dir / missing
+        async with serve(Fed("a"), plugin_dir=folder) as serving:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            async with Kubelet(folder).running() as kubelet:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+def test_nothing_is_made_in_the_folder_before_the_first_list(short_dir: Path) -> None:
+    """A kubelet that hears of a resource without its devices refuses the pods that wait for them."""
+
+    async def story() -> None:
+        plugin = Fed()
+        plugin.feed = type(plugin.feed)()
+        async with Kubelet(short_dir).running() as kubelet, serve(plugin, plugin_dir=short_dir) as serving:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert kubelet.registrations(RESOURCE) == 0
+            assert plugin_sockets(short_dir) == []
+            plugin.feed.put(*devices("a"))
+            await serving.wait_registered()
+            await kubelet.wait(lambda: kubelet.capacity().get(RESOURCE) == 1)
+
+    play(story())
+
+
+def test_an_empty_first_list_is_a_list(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed()) as (kubelet, _):
+            assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+def test_all_plugins_of_a_program_register(short_dir: Path) -> None:
+    async def story() -> None:
+        names = [f"example.com/r{n}" for n in range(40)]
+        plugins = [Fed("a", resource_name=name) for name in names]
+        async with registered(short_dir, *plugins) as (kubelet, _):
+            await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
+            assert [kubelet.registrations(name) for name in names] == [1] * 40
+
+    play(story())
+
+
+def test_each_plugin_has_a_socket_of_its_own_with_a_short_name(short_dir: Path) -> None:
+    async def story() -> None:
+        long_name = f"{'d' * 60}.example.com/{'k' * 63}"
+        async with registered(short_dir, Fed("a"), Fed("a", resource_name=long_name)):
+            names = [path.name for path in plugin_sockets(short_dir)]
+            assert len(names) == 2
+            assert all(len(os.fsencode(name)) <= 40 for name in names)
+
+    play(story())
+
+
+def test_a_folder_that_is_too_deep_for_sockets_is_refused_with_the_limit(short_dir: Path) -> None:
+    async def story() -> None:
+        folder = short_dir / ("x" * 70)
+        folder.mkdir()
+        with pytest.raises(PluginError, match="bytes; Unix sockets take 107: use a shorter folder"):
+            async with serve(Fed("a"), plugin_dir=folder):
+                await asyncio.Event().wait()
+        assert list(folder.iterdir()) == []
+
+    play(story())
+
+
+# ── staying registered ──
+
+
+def test_a_plugin_registers_once_with_each_kubelet_that_starts(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+            for _ in range(5):
+                await kubelet.restart()
+                await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+def test_a_plugin_is_back_soon_after_a_kubelet_restart(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            with kubelet.changes() as changes:
+                await kubelet.restart()
+                at = {}
+                async for change in changes:
+                    at[change.kind] = change.at_seconds
+                    if change.kind is ChangeKind.LISTED:
+                        break
+            assert at[ChangeKind.LISTED] - at[ChangeKind.STARTED] < 1
+
+    play(story())
+
+
+def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            await kubelet.restart(orderly=True)
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_two_restarts_in_one_breath_lose_nothing(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            for _ in range(10):
+                await kubelet.restart()
+                await kubelet.restart()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_a_kubelet_that_stays_away_for_long_and_comes_back_is_registered_with(short_dir: Path) -> None:
+    async def story() -> None:
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            for _ in range(3):
+                await one_kubelet()
+                assert serving.plugins
+
+    async def one_kubelet() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_a_removed_socket_is_made_again_while_the_stream_lives_without_a_registration(
+    short_dir: Path,
+) -> None:
+    async def story() -> None:
+        plugin = Fed("a")
+        async with registered(short_dir, plugin) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            (path,) = plugin_sockets(short_dir)
+            old = path.stat()
+            path.unlink()
+            await until(lambda: path.exists() and path.stat() != old)
+            plugin.feed.put(*devices("b"))
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            assert (await kubelet.run_pod(pod("p", 2))).phase is PodPhase.RUNNING
+            assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+def test_a_replaced_socket_is_taken_back(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            (path,) = plugin_sockets(short_dir)
+            path.unlink()
+            path.touch()
+            await until(path.is_socket)
+            assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
+def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_second(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            with kubelet.changes() as changes:
+                kubelet.drop_stream(RESOURCE)
+                assert allocatable(kubelet) == 0
+                at = {}
+                async for change in changes:
+                    at[change.kind] = change.at_seconds
+                    if change.kind is ChangeKind.REGISTERED:
+                        break
+            assert 0.25 <= at[ChangeKind.REGISTERED] - at[ChangeKind.DISCONNECTED] < 1
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            assert kubelet.registrations(RESOURCE) == 2
+
+    play(story())
+
+
+def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            waits = []
+            for _ in range(3):
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                cut_at = time.monotonic()
+                kubelet.drop_stream(RESOURCE)
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                waits.append(time.monotonic() - cut_at)
+            assert 0.25 <= waits[0] < 0.5 <= waits[1] < 1 <= waits[2]
+
+    play(story())
+
+
+@pytest.mark.parametrize(("compat", "registrations"), [(True, 3), (False, 2)])
+def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_no_more(
+    short_dir: Path, compat: bool, registrations: int
+) -> None:
+    """The kubelet looks its client up by resource name, and cuts the newest (kubernetes#121994)."""
+
+    async def story() -> None:
+        async with AsyncExitStack() as stack:
+            kubelet = await stack.enter_async_context(Kubelet(short_dir, compat=compat).running())
+            old = await stack.enter_async_context(FakePlugin(short_dir, devices=healthy("x", "y")).serving())
+            await old.register()
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            serving = await stack.enter_async_context(serve(Fed("a"), plugin_dir=short_dir))
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            with kubelet.changes() as changes:
+                await old.die()
+                async for change in changes:
+                    if change.kind is ChangeKind.STREAM_ENDED:
+                        break
+            await kubelet.wait(
+                lambda: kubelet.registrations(RESOURCE) == registrations and allocatable(kubelet) == 1
+            )
+            await serving.wait_registered()
+
+    play(story())
+
+
+def test_a_folder_that_was_removed_and_made_again_heals(short_dir: Path) -> None:
+    async def story() -> None:
+        folder = short_dir / "device-plugins"
+        async with registered(folder, Fed("a")) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            shutil.rmtree(folder)
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            assert len(plugin_sockets(folder)) == 1
+        assert plugin_sockets(folder) == []
+
+    play(story())
+
+
+def test_a_folder_that_was_renamed_away_and_made_again_heals(short_dir: Path) -> None:
+    async def story() -> None:
+        folder = short_dir / "device-plugins"
+        async with registered(folder, Fed("a")) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            folder.rename(short_dir / "old")
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+# ── kubelets that are not well ──
+
+
+def test_a_refused_registration_is_tried_again_one_at_a_time_until_it_is_accepted(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async def refuse_at_first(_: RegisterRequest) -> None:
+            if len(registrar.requests) <= 6:
+                raise RegistrationError("no room")
+
+        registrar = Registrar(short_dir, refuse_at_first)
+        async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir):
+            await until(lambda: said(caplog, "registered with the kubelet"))
+            assert len(registrar.requests) == 7
+            assert registrar.most_at_once == 1
+
+    with caplog.at_level(logging.INFO):
+        play(story())
+    assert said(caplog, "the kubelet refused the registration") == 1
+
+
+def test_a_registration_says_version_endpoint_and_options(short_dir: Path) -> None:
+    class Choosy(Listed):
+        def pre_start(self, devices: Sequence[Device], /) -> None:
+            """Only its presence matters."""
+
+    async def story() -> None:
+        async def accept(_: RegisterRequest) -> None:
+            """As a kubelet that then says no more."""
+
+        registrar = Registrar(short_dir, accept)
+        async with registrar.running(), serve(Choosy(), plugin_dir=short_dir):
+            await until(lambda: registrar.requests)
+            (request,) = registrar.requests
+            assert request.version == "v1beta1"
+            assert request.endpoint == plugin_sockets(short_dir)[0].name
+            assert request.resource_name == RESOURCE
+            assert request.options.pre_start_required
+            assert not request.options.preferred_allocation_available
+
+    play(story())
+
+
+def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Path) -> None:
+    async def story() -> None:
+        answer = asyncio.Event()
+
+        async def think(_: RegisterRequest) -> None:
+            await answer.wait()
+
+        plugin = Fed("a")
+        registrar = Registrar(short_dir, think)
+        async with registrar.running(), serve(plugin, plugin_dir=short_dir):
+            await until(lambda: registrar.requests)
+            plugin.feed.put(*devices("b"))
+            (path,) = plugin_sockets(short_dir)
+            path.unlink()
+            await until(path.exists)
+            assert len(registrar.requests) == 1
+            answer.set()
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(registrar.requests) == 1
+
+    play(story())
+
+
+def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path) -> None:
+    async def story() -> None:
+        async def hang(_: RegisterRequest) -> None:
+            await asyncio.Event().wait()
+
+        registrar = Registrar(short_dir, hang)
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            async with registrar.running():
+                await until(lambda: registrar.requests)
+            async with Kubelet(short_dir).running() as kubelet:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        assert registrar.most_at_once == 1
+
+    play(story())
+
+
+def test_a_refusal_after_a_lost_stream_is_tried_again_soon(short_dir: Path) -> None:
+    """Not when the stream of the registration before would have been given up: after fifteen seconds."""
+
+    async def story() -> None:
+        cut, at = asyncio.Event(), []
+
+        async def listen_once(endpoint: str) -> None:
+            async with (
+                connected(short_dir / endpoint) as peer,
+                aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as lists,
+            ):
+                await anext(lists)
+                await cut.wait()
+
+        async def answer(request: RegisterRequest) -> None:
+            at.append(time.monotonic())
+            if len(at) == 1:
+                group.create_task(listen_once(request.endpoint))
+            if len(at) == 2:
+                raise RegistrationError("not now")
+
+        async with (
+            asyncio.TaskGroup() as group,
+            Registrar(short_dir, answer).running(),
+            serve(Fed("a"), plugin_dir=short_dir) as serving,
+        ):
+            await serving.wait_registered()
+            cut.set()
+            await until(lambda: len(at) == 3)
+        assert at[2] - at[1] < 1
+
+    play(story())
+
+
+@pytest.mark.parametrize("kind", ["a file", "a folder", "a fifo", "a dead socket", "a link to nowhere"])
+def test_a_kubelet_socket_that_is_none_is_waited_out(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    def make(path: Path) -> None:
+        match kind:
+            case "a file":
+                path.touch()
+            case "a folder":
+                path.mkdir()
+            case "a fifo":
+                os.mkfifo(path)
+            case "a link to nowhere":
+                path.symlink_to("nowhere")
+            case _:
+                with socket.socket(socket.AF_UNIX) as dead:
+                    dead.bind(str(path))
+
+    async def story() -> None:
+        path = short_dir / "kubelet.sock"
+        make(path)
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await until(lambda: plugin_sockets(short_dir))
+            if kind != "a link to nowhere":
+                await until(lambda: said(caplog, "kubelet.sock refuses connections"))
+            path.rmdir() if path.is_dir() else path.unlink()
+            async with Kubelet(short_dir).running() as kubelet:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_a_missing_folder_is_said_once_for_all_plugins(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        plugins = [Fed("a", resource_name=f"example.com/r{n}") for n in range(3)]
+        async with serve(*plugins, plugin_dir=short_dir / "missing"):
+            await until(lambda: said(caplog, "no kubelet here"))
+            for _ in range(50):
+                await asyncio.sleep(0)
+
+    play(story())
+    assert said(caplog, "no kubelet here") == 1
+
+
+# ── ending ──
+
+
+def test_closing_removes_the_socket_and_the_lock_and_nothing_of_others(short_dir: Path) -> None:
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            with socket.socket(socket.AF_UNIX) as other:
+                other.bind(str(short_dir / "other.sock"))
+            (short_dir / "notes").touch()
+            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                assert (short_dir / ".devplug").is_dir()
+            names = {path.name for path in short_dir.iterdir()}
+            assert names - {"kubelet_internal_checkpoint"} == {"kubelet.sock", "notes", "other.sock"}
+
+    play(story())
+
+
+def test_an_idle_plugin_closes_within_a_second_and_the_kubelet_learns_it(short_dir: Path) -> None:
+    async def story() -> None:
+        plugins = [Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)]
+        async with Kubelet(short_dir).running() as kubelet:
+            async with serve(*plugins, plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
+                began = time.monotonic()
+            assert time.monotonic() - began < 1
+            await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 0)
+            assert kubelet.capacity()[RESOURCE] == 1
+
+    play(story())
+
+
+def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Path) -> None:
+    """The kubelet closes its connection as soon as the stream ends, so the stream has to end last."""
+
+    async def story() -> None:
+        plugin = Steered()
+        answer = asyncio.Event()
+
+        async def wait(_: Sequence[Device]) -> None:
+            await answer.wait()
+
+        plugin.on_call = wait
+        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+            async with serve(plugin, plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                admission = group.create_task(kubelet.admit(pod("p")))
+                await plugin.entered.wait()
+                group.create_task(release(answer))
+            assert (await admission).phase is PodPhase.PENDING, kubelet.pod("p").message
+            assert plugin_sockets(short_dir) == []
+
+    async def release(answer: asyncio.Event) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        answer.set()
+
+    play(story())
+
+
+def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Steered()
+        plugin.allocate_timeout_seconds = 0.3
+
+        async def hang(_: Sequence[Device]) -> None:
+            await asyncio.Event().wait()
+
+        plugin.on_call = hang
+        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+            async with serve(plugin, plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                admission = group.create_task(kubelet.admit(pod("p")))
+                await plugin.entered.wait()
+                began = time.monotonic()
+            assert time.monotonic() - began < 2
+            assert "allocate: no answer in 0.3s" in (await admission).message
+
+    play(story())
+
+
+def test_closing_before_any_kubelet_came_leaves_nothing(short_dir: Path) -> None:
+    async def story() -> None:
+        async with serve(Fed("a"), plugin_dir=short_dir):
+            await until(lambda: plugin_sockets(short_dir))
+        assert list(short_dir.iterdir()) == []
+
+    play(story())
+
+
+# ── two processes, one name ──
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+def test_a_second_process_waits_for_the_first_and_takes_over(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            first = start("run(P())", short_dir)
+            try:
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                async with serve(Fed("b", "c"), plugin_dir=short_dir) as serving:
+                    words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+                    await until(lambda: said(caplog, words))
+                    assert kubelet.registrations(RESOURCE) == 1
+                    first.terminate() if end == "SIGTERM" else first.kill()
+                    await serving.wait_registered()
+                    await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                    assert kubelet.registrations(RESOURCE) == 2
+                    assert len(plugin_sockets(short_dir)) == 1
+            finally:
+                ended(first)
+
+    play(story())
+
+
+# ── rights and mounts ──
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
+def test_a_folder_without_the_right_to_write_is_refused_with_the_right(short_dir: Path) -> None:
+    short_dir.chmod(0o755)
+    program = "os.setgroups([]); os.setgid(65534); os.setuid(65534); import devplug; run(P())"
+    code, errors = ended(start(f"import devplug.plugin.serving; {program}", short_dir))
+    assert code == 1
+    text = f"no right to create a socket in {short_dir}: run as uid 0, or let this user write there"
+    assert f"KubeletError: {text}" in errors
+
+
+def _may_mount() -> bool:
+    wanted = ["unshare", "--mount", "mount", "--bind", "/tmp", "/tmp"]
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run(wanted, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.root
+def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what_to_do(
+    short_dir: Path,
+) -> None:
+    """As `rm -rf` on the host under a hostPath mount: nothing can be made in the folder any more."""
+    if not _may_mount():
+        pytest.skip("this user may not make bind mounts of its own")
+    host, inside = short_dir / "host", short_dir / "inside"
+    host.mkdir()
+    inside.mkdir()
+    mount = ("unshare", "--mount", "sh", "-c", f'mount --bind {host} {inside} && exec "$0" "$@"')
+
+    async def story() -> None:
+        await until(lambda: plugin_sockets(host) or process.poll() is not None)
+        while host.exists():
+            with suppress(OSError):  # the plugin makes its socket again meanwhile
+                shutil.rmtree(host)
+
+    process = start("run(P())", inside, *mount)
+    play(story())
+    code, errors = ended(process)
+    assert code == 1
+    assert f"PluginFolderLostError: {inside} was deleted on the host while it was mounted here" in errors
+    assert "restart this container" in errors

@@ -1,0 +1,189 @@
+"""Who may serve a name in a folder, and which sockets may be removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.plugin.ownership import LOCK_FOLDER, Claim, new_socket_name, remove_stale_sockets
+from tests.plugin.fakes import OTHER_RESOURCE, RESOURCE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# ── names ──
+
+
+@given(st.text(min_size=1, max_size=400))
+def test_a_socket_name_is_one_file_name_of_at_most_forty_bytes(resource_name: str) -> None:
+    name = new_socket_name(resource_name)
+    assert len(os.fsencode(name)) <= 40
+    assert "/" not in name
+    assert name.startswith("devplug-")
+    assert name.endswith(".sock")
+
+
+def test_each_socket_name_is_new() -> None:
+    assert len({new_socket_name(RESOURCE) for _ in range(50)}) > 45  # of 65,536 in each process
+
+
+def test_socket_names_of_two_resources_differ_in_their_first_part() -> None:
+    first, second = new_socket_name(RESOURCE), new_socket_name(OTHER_RESOURCE)
+    assert first[:20] != second[:20]
+    assert new_socket_name(RESOURCE)[:20] == first[:20]
+
+
+# ── the lock ──
+
+
+def test_a_free_name_can_be_taken_once(short_dir: Path) -> None:
+    claim, other = Claim(short_dir, RESOURCE), Claim(short_dir, RESOURCE)
+    assert not claim.is_held()
+    assert claim.take() is None
+    assert claim.is_held()
+    assert other.take() == f"process {os.getpid()}"
+    assert not other.is_held()
+    claim.release()
+    assert other.take() is None
+    other.release()
+
+
+def test_another_name_or_another_folder_is_free(short_dir: Path) -> None:
+    (short_dir / "b").mkdir()
+    claims = [Claim(short_dir, RESOURCE), Claim(short_dir, OTHER_RESOURCE), Claim(short_dir / "b", RESOURCE)]
+    assert [claim.take() for claim in claims] == [None, None, None]
+    for claim in claims:
+        claim.release()
+
+
+def test_releasing_leaves_nothing_and_may_be_repeated(short_dir: Path) -> None:
+    claim = Claim(short_dir, RESOURCE)
+    claim.release()
+    claim.take()
+    claim.release()
+    claim.release()
+    assert list(short_dir.iterdir()) == []
+
+
+def test_the_folder_of_the_locks_stays_while_another_lock_is_in_it(short_dir: Path) -> None:
+    first, second = Claim(short_dir, RESOURCE), Claim(short_dir, OTHER_RESOURCE)
+    first.take()
+    second.take()
+    first.release()
+    assert second.is_held()
+    second.release()
+    assert list(short_dir.iterdir()) == []
+
+
+def test_the_locks_are_nobody_elses_to_read(short_dir: Path) -> None:
+    claim = Claim(short_dir, RESOURCE)
+    claim.take()
+    assert (short_dir / LOCK_FOLDER).stat().st_mode & 0o777 == 0o700
+    assert claim.path.stat().st_mode & 0o777 == 0o600
+    claim.release()
+
+
+@pytest.mark.parametrize("loss", ["removed", "replaced", "folder removed"])
+def test_a_lock_whose_file_others_would_not_find_is_lost(short_dir: Path, loss: str) -> None:
+    claim = Claim(short_dir, RESOURCE)
+    claim.take()
+    if loss == "folder removed":
+        shutil.rmtree(short_dir / LOCK_FOLDER)
+    else:
+        claim.path.unlink()
+    if loss == "replaced":
+        claim.path.touch()
+    assert not claim.is_held()
+    assert claim.take() is None
+    assert claim.is_held()
+    claim.release()
+
+
+def test_a_lost_lock_is_not_removed_with_the_file_of_its_next_owner(short_dir: Path) -> None:
+    claim, other = Claim(short_dir, RESOURCE), Claim(short_dir, RESOURCE)
+    claim.take()
+    claim.path.unlink()
+    assert other.take() is None
+    claim.release()
+    assert other.is_held()
+    other.release()
+
+
+def test_the_lock_of_a_dead_process_is_free(short_dir: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from devplug.plugin.ownership import Claim; "
+        f"claim = Claim(Path(sys.argv[1]), {RESOURCE!r}); assert claim.take() is None; os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(short_dir)], check=False)
+    assert done.returncode == 9
+    claim = Claim(short_dir, RESOURCE)
+    assert claim.path.exists()
+    assert claim.take() is None
+    assert claim.path.read_text() == f"process {os.getpid()}\n"
+    claim.release()
+
+
+def test_a_folder_that_takes_no_lock_says_why(short_dir: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Claim(short_dir / "missing", RESOURCE).take()
+    (short_dir / LOCK_FOLDER).touch()
+    with pytest.raises(OSError, match="File exists"):
+        Claim(short_dir, RESOURCE).take()
+
+
+# ── stale sockets ──
+
+
+def bound(stack: ExitStack, path: Path, *, listening: bool) -> None:
+    server = stack.enter_context(socket.socket(socket.AF_UNIX))
+    server.bind(str(path))
+    if listening:
+        server.listen()
+    else:
+        server.close()
+
+
+def test_only_dead_sockets_of_the_same_name_are_removed(short_dir: Path) -> None:
+    with ExitStack() as stack:
+        dead = [new_socket_name(RESOURCE) for _ in range(3)]
+        for name in dead:
+            bound(stack, short_dir / name, listening=False)
+        bound(stack, short_dir / new_socket_name(RESOURCE), listening=True)
+        bound(stack, short_dir / new_socket_name(OTHER_RESOURCE), listening=False)
+        bound(stack, short_dir / "nvidia-gpu.sock", listening=False)
+        bound(stack, short_dir / "kubelet.sock", listening=False)
+        (short_dir / new_socket_name(RESOURCE)).touch()
+        (short_dir / new_socket_name(RESOURCE)).mkdir()
+        (short_dir / new_socket_name(RESOURCE)).symlink_to("nvidia-gpu.sock")
+        before = {path.name for path in short_dir.iterdir()}
+        assert sorted(remove_stale_sockets(short_dir, RESOURCE)) == sorted(dead)
+        assert before - {path.name for path in short_dir.iterdir()} == set(dead)
+
+
+def test_a_live_socket_that_is_too_busy_to_answer_is_kept(short_dir: Path) -> None:
+    with ExitStack() as stack:
+        path = short_dir / new_socket_name(RESOURCE)
+        server = stack.enter_context(socket.socket(socket.AF_UNIX))
+        server.bind(str(path))
+        server.listen(0)
+        for _ in range(3):
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            client.connect_ex(str(path))
+        assert remove_stale_sockets(short_dir, RESOURCE) == []
+        assert path.exists()
+
+
+def test_a_folder_without_sockets_has_nothing_to_remove(short_dir: Path) -> None:
+    assert remove_stale_sockets(short_dir, RESOURCE) == []
+    assert remove_stale_sockets(short_dir / "missing", RESOURCE) == []

@@ -1,0 +1,489 @@
+"""`serve` for programs and `run` for scripts: what they own, how they end, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devplug import Device, DevicePlugin, PluginError, run, serve
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import PodPhase
+from tests.kubelet.fakes import pod
+from tests.plugin.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Fed,
+    Listed,
+    Steered,
+    allocatable,
+    ended,
+    our_threads,
+    play,
+    plugin_sockets,
+    registered,
+    start,
+    until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from pathlib import Path
+
+    from devplug import Serving
+
+
+# ── a set of plugins that changes ──
+
+
+def test_plugins_that_come_and_go_do_not_touch_the_others(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            for n in range(3):
+                await one_guest(kubelet, serving, f"vendor.io/guest{n}")
+            assert kubelet.registrations(RESOURCE) == 1
+            assert allocatable(kubelet) == 1
+
+    async def one_guest(kubelet: Kubelet, serving: Serving, name: str) -> None:
+        serving.add(Fed("x", "y", resource_name=name))
+        assert [plugin.resource_name for plugin in serving.plugins] == [RESOURCE, name]
+        await serving.wait_registered()
+        await kubelet.wait(lambda: allocatable(kubelet, name) == 2)
+        assert len(plugin_sockets(short_dir)) == 2
+        await serving.remove(name)
+        assert [plugin.resource_name for plugin in serving.plugins] == [RESOURCE]
+        assert len(plugin_sockets(short_dir)) == 1
+        await kubelet.wait(lambda: allocatable(kubelet, name) == 0)
+
+    play(story())
+
+
+def test_a_removed_name_can_be_added_again(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+            await serving.remove(RESOURCE)
+            serving.add(Fed("a", "b"))
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+
+    play(story())
+
+
+def test_serving_may_begin_with_no_plugin_at_all(short_dir: Path) -> None:
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet, serve(plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            serving.add(Fed("a"))
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_a_name_that_is_served_already_is_refused_and_the_first_serves_on(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+            taken = 'resource name "example.com/a" is served already; one plugin per name'
+            with pytest.raises(PluginError, match=taken):
+                serving.add(Fed("b"))
+            assert len(serving.plugins) == 1
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+def test_a_plugin_with_faults_is_not_added(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (_, serving):
+            with pytest.raises(PluginError, match="has no resource_name"):
+                serving.add(DevicePlugin())
+            assert len(serving.plugins) == 1
+
+    play(story())
+
+
+def test_an_unknown_name_is_removed_without_a_word(short_dir: Path) -> None:
+    async def story() -> None:
+        async with serve(plugin_dir=short_dir) as serving:
+            await serving.remove("example.com/none")
+
+    play(story())
+
+
+def test_removing_the_one_that_could_not_register_ends_the_wait_for_all(short_dir: Path) -> None:
+    async def story() -> None:
+        silent = Fed(resource_name=OTHER_RESOURCE)
+        silent.feed = type(silent.feed)()
+        async with registered(short_dir, Fed("a")) as (_, serving), asyncio.TaskGroup() as group:
+            serving.add(silent)
+            waiting = group.create_task(serving.wait_registered())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not waiting.done()
+            await serving.remove(OTHER_RESOURCE)
+            await waiting
+
+    play(story())
+
+
+def test_removing_a_plugin_waits_for_its_call_in_flight(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin, go = Steered(), asyncio.Event()
+
+        async def wait(_: Sequence[Device]) -> None:
+            await go.wait()
+
+        plugin.on_call = wait
+        async with registered(short_dir, plugin) as (kubelet, serving), asyncio.TaskGroup() as group:
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            admission = group.create_task(kubelet.admit(pod("p")))
+            await plugin.entered.wait()
+            removal = group.create_task(serving.remove(RESOURCE))
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not removal.done()
+            go.set()
+            await removal
+            assert (await admission).phase is PodPhase.PENDING
+
+    play(story())
+
+
+def test_leaving_the_block_leaves_no_task_and_no_thread(short_dir: Path) -> None:
+    class Threaded(Fed):
+        def allocate(self, devices: Sequence[Device], /) -> Any:
+            return super().allocate(devices)
+
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            before = asyncio.all_tasks()
+            async with serve(Threaded("a"), plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                await kubelet.admit(pod("p"))
+            assert {task for task in asyncio.all_tasks() - before if "devplug" in repr(task)} == set()
+            await until(lambda: not our_threads())
+
+    play(story())
+
+
+# ── errors ──
+
+
+def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")):
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        play(story())
+    assert plugin_sockets(short_dir) == []
+
+
+def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: Path) -> None:
+    class Broken(Listed):
+        resource_name = OTHER_RESOURCE
+
+        def devices(self) -> Any:
+            raise OSError(19, "no such bus")
+
+    async def serve_and_add(plugin: DevicePlugin) -> None:
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            serving.add(plugin)
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            with pytest.raises(PluginError, match=f"{OTHER_RESOURCE}: devices failed"):
+                await serve_and_add(Broken())
+            assert plugin_sockets(short_dir) == []
+            assert not (short_dir / ".devplug").exists()
+            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+                await serving.wait_registered()
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    "start_serving", [lambda **given: run(Listed(), **given), None], ids=["run", "serve"]
+)
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"listen": ":9100"}, "listen: metrics and probes are not built yet in this version; leave it out"),
+        ({"registration": "watcher"}, 'registration: "watcher" is not built yet in this version'),
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(
+    short_dir: Path, start_serving: Callable[..., None] | None, given: dict[str, Any], text: str
+) -> None:
+    async def story() -> None:
+        async with serve(Listed(), plugin_dir=short_dir, **given):
+            raise AssertionError
+
+    with pytest.raises(PluginError, match=text):
+        start_serving(plugin_dir=short_dir, **given) if start_serving else play(story())
+
+
+@pytest.mark.parametrize("registration", ["socket", "auto"])
+def test_both_ways_of_registration_that_are_built_work(short_dir: Path, registration: Any) -> None:
+    async def story() -> None:
+        async with (
+            Kubelet(short_dir).running(),
+            serve(Fed("a"), plugin_dir=short_dir, registration=registration) as serving,
+        ):
+            await serving.wait_registered()
+
+    play(story())
+
+
+def test_a_folder_without_right_that_once_worked_is_waited_for(short_dir: Path) -> None:
+    """`KubeletError` is for the start only: later it may pass, so that no program ends because of a node."""
+
+    async def story() -> None:
+        folder = short_dir / "device-plugins"
+        async with registered(folder, Fed("a")) as (kubelet, _):
+            aside = short_dir / "aside"
+            folder.rename(aside)
+            folder.touch()  # nothing can be made in it now
+            for _ in range(50):
+                await asyncio.sleep(0)
+            folder.unlink()
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+    play(story())
+
+
+# ── which folder ──
+
+
+@pytest.mark.parametrize("how", ["argument", "variable"])
+def test_a_script_finds_its_folder(short_dir: Path, how: str) -> None:
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            if how == "argument":
+                script = start(f"run(P(), plugin_dir={str(short_dir)!r})", short_dir / "not-this-one")
+            else:
+                script = start("run(P())", short_dir)
+            try:
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                script.terminate()
+            finally:
+                assert ended(script)[0] == 0
+
+    play(story())
+
+
+def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
+    from devplug.plugin.serving import KUBELET_PLUGIN_DIR
+
+    assert KUBELET_PLUGIN_DIR == "/var/lib/kubelet/device-plugins"
+    if os.path.exists(KUBELET_PLUGIN_DIR):  # noqa: PTH110 -- a plain question
+        pytest.skip("this machine has a kubelet, which shall not get a plugin of ours")
+    script = start("threading.Timer(1, os._exit, [7]).start(); run(P())")
+    code, errors = ended(script)
+    assert code == 7
+    assert "no kubelet here, waiting for its folder" in errors
+    assert f"folder={KUBELET_PLUGIN_DIR}" in errors
+
+
+# ── scripts ──
+
+
+def with_script(
+    short_dir: Path,
+    program: str,
+    then: Callable[[Kubelet, subprocess.Popen[str]], Coroutine[Any, Any, None]],
+    ready: Callable[[Kubelet], object] = allocatable,
+) -> tuple[int, str, float]:
+    """Run a script until it is ready and `then` is over; return its code, its log and its last seconds."""
+    result: list[tuple[int, str, float]] = []
+
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet:
+            script = start(program, short_dir)
+            try:
+                await kubelet.wait(lambda: ready(kubelet))
+                await then(kubelet, script)
+                began = time.monotonic()
+            finally:
+                end = ended(script)
+            result.append((*end, time.monotonic() - began))
+            assert plugin_sockets(short_dir) == []
+
+    play(story(), 18)
+    return result[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_idle_script_with_code_0_within_a_second(
+    short_dir: Path, number: signal.Signals
+) -> None:
+    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+        script.send_signal(number)
+
+    code, errors, seconds = with_script(short_dir, "run(P())", signalled)
+    assert code == 0
+    assert seconds < 1
+    assert "Traceback" not in errors
+    assert "registered with the kubelet  resource_name=example.com/a devices=1" in errors
+
+
+BLOCKED = {
+    "a generator": """
+class Q(P):
+    def devices(self):
+        yield [Device("a")]
+        time.sleep(8)
+""",
+    "a thread of asyncio": """
+import asyncio
+class Q(P):
+    async def devices(self):
+        yield [Device("a")]
+        await asyncio.to_thread(time.sleep, 8)
+""",
+    "a thread of asyncio that nobody waits for": """
+import asyncio
+class Q(P):
+    async def devices(self):
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 8)
+        yield [Device("a")]
+        await asyncio.Event().wait()
+""",
+}
+
+
+@pytest.mark.parametrize("program", BLOCKED.values(), ids=BLOCKED)
+def test_code_that_blocks_for_eight_seconds_does_not_hold_the_exit(short_dir: Path, program: str) -> None:
+    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+        script.terminate()
+
+    code, errors, seconds = with_script(short_dir, f"{program}\nrun(Q())", signalled)
+    assert code == 0, errors
+    assert seconds < 1.5
+
+
+def test_a_pod_that_is_being_admitted_when_the_signal_comes_has_its_answer(short_dir: Path) -> None:
+    program = f"""
+class Q(P):
+    def allocate(self, devices):
+        os.mkfifo("{short_dir}/begun")
+        open("{short_dir}/go").read()
+        return ContainerResponse.of(devices, envs={{"X": "1"}})
+run(Q())
+"""
+    os.mkfifo(short_dir / "go")
+    answers = []
+
+    async def signalled(kubelet: Kubelet, script: subprocess.Popen[str]) -> None:
+        async with asyncio.TaskGroup() as group:
+            admission = group.create_task(kubelet.run_pod(pod("p")))
+            await until((short_dir / "begun").exists)
+            script.terminate()
+            (short_dir / "go").write_text("")
+            answers.append((await admission).containers[0].options)
+
+    code, errors, _ = with_script(short_dir, program, signalled)
+    assert code == 0, errors
+    assert answers[0] is not None
+    assert answers[0].envs == {"X": "1"}
+
+
+def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
+    program = f"""
+class Q(P):
+    def allocate(self, devices):
+        os.mkfifo("{short_dir}/begun")
+        threading.Event().wait(60)
+run(Q())
+"""
+
+    async def story() -> None:
+        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+            script = start(program, short_dir)
+            try:
+                await kubelet.wait(lambda: allocatable(kubelet))
+                group.create_task(kubelet.admit(pod("p")))
+                await until((short_dir / "begun").exists)
+                script.terminate()
+                while script.poll() is None:
+                    script.terminate()
+                    await asyncio.sleep(0)
+            finally:
+                assert ended(script)[0] == -signal.SIGTERM
+
+    play(story())
+
+
+def test_the_first_example_of_the_guide_runs_as_a_script(short_dir: Path) -> None:
+    program = """
+import devplug
+
+class Fpga(devplug.DevicePlugin):
+    resource_name = "example.com/fpga"
+
+    def devices(self):
+        return [devplug.Device(f"fpga-{n}", numa_nodes=[n], device_nodes=[f"/dev/fpga{n}"]) for n in (0, 1)]
+
+devplug.run(Fpga())
+"""
+    name = "example.com/fpga"
+
+    async def used(kubelet: Kubelet, script: subprocess.Popen[str]) -> None:
+        listed = kubelet.devices(name)
+        assert [(device.id, device.numa_nodes) for device in listed] == [("fpga-0", (0,)), ("fpga-1", (1,))]
+        status = await kubelet.run_pod(pod("p", 2, name))
+        options = status.containers[0].options
+        assert options is not None
+        assert {node.host_path for node in options.device_nodes} == {"/dev/fpga0", "/dev/fpga1"}
+        script.terminate()
+
+    code, errors, _ = with_script(short_dir, program, used, lambda kubelet: allocatable(kubelet, name) == 2)
+    assert code == 0, errors
+    assert "allocated" in errors
+
+
+def test_a_script_that_is_wrong_ends_with_the_faults(short_dir: Path) -> None:
+    code, errors = ended(start("class Q(DevicePlugin): prestart = 1\nrun(Q())", short_dir))
+    assert code == 1
+    assert errors.splitlines()[-1] == (
+        'devplug.errors.PluginError: Q has no resource_name; write resource_name = "example.com/kind"; '
+        "Q has no method `devices`; Q has `prestart`, which nothing calls; did you mean `pre_start`?"
+    )
+
+
+def test_a_script_whose_devices_fail_at_the_start_shows_the_line_that_failed(short_dir: Path) -> None:
+    program = """
+class Q(P):
+    def devices(self):
+        raise OSError(19, "no such bus")
+run(Q())
+"""
+    code, errors = ended(start(program, short_dir))
+    assert code == 1
+    assert "OSError: [Errno 19] no such bus" in errors
+    assert "in devices" in errors
+    assert errors.splitlines()[-1].startswith("devplug.errors.PluginError: example.com/a: devices failed")
+
+
+def test_a_type_checker_catches_a_misspelt_name(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is a tool of developers")
+    file = tmp_path / "plugin.py"
+    file.write_text("import devplug\ndevplug.Device('a')\ndevplug.Devices\n")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--no-incremental", "--cache-dir", os.devnull, str(file)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert 'plugin.py:3: error: Module has no attribute "Devices"' in checked.stdout
+    assert "plugin.py:2" not in checked.stdout

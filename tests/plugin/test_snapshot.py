@@ -1,0 +1,224 @@
+"""From an author's list to the list that the kubelet gets, and how fast lists may follow: rules only."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug import Device, Health, PluginError
+from devplug.devices import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
+from devplug.plugin.snapshot import Pace, Snapshot, checked_list, next_snapshot
+
+GONE = Health.unhealthy("gone")
+healths = st.sampled_from([Health.healthy(), Health.unhealthy("x"), Health.unknown("y")])
+lists = st.lists(
+    st.builds(Device, st.sampled_from("abcdef"), health=healths, numa_nodes=st.lists(st.integers(-1, 3))),
+    unique_by=lambda device: device.id,
+)
+
+
+def told(snapshot: Snapshot) -> dict[str, str]:
+    return {device.id: device.health for device in snapshot.advertised()}
+
+
+def after(*steps: list[Device], **last: Any) -> Snapshot:
+    snapshot = Snapshot()
+    for step in steps[:-1]:
+        snapshot = next_snapshot(snapshot, step)
+    return next_snapshot(snapshot, steps[-1], **last)
+
+
+# ── what the kubelet is told ──
+
+
+def test_devices_are_advertised_in_the_order_of_their_ids() -> None:
+    snapshot = after([Device("b"), Device("c"), Device("a")])
+    assert [device.id for device in snapshot.advertised()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("nodes", [(), (-1,), (-1, -1)])
+def test_a_device_without_a_numa_node_has_no_topology_at_all(nodes: tuple[int, ...]) -> None:
+    assert after([Device("a", numa_nodes=nodes)]).advertised() == (AdvertisedDevice("a", "Healthy", None),)
+
+
+def test_numa_nodes_are_advertised_sorted_and_once_each() -> None:
+    device = Device("a", numa_nodes=[1, 0, -1, 1])
+    assert after([device]).advertised() == (AdvertisedDevice("a", "Healthy", (0, 1)),)
+
+
+def test_an_unhealthy_device_is_advertised_with_the_one_word_that_the_api_has() -> None:
+    assert told(after([Device("a", health=Health.unhealthy("dust"))])) == {"a": "Unhealthy"}
+
+
+def test_a_new_device_of_unknown_health_is_healthy() -> None:
+    assert told(after([Device("a", health=Health.unknown("no answer"))])) == {"a": "Healthy"}
+
+
+@pytest.mark.parametrize(("before", "word"), [(None, "Healthy"), ("dust", "Unhealthy")])
+def test_unknown_health_never_changes_what_was_told(before: str | None, word: str) -> None:
+    known = Device("a", health=Health.from_fault(before))
+    unknown = Device("a", health=Health.unknown("no answer"))
+    assert told(after([known], [unknown], [unknown])) == {"a": word}
+
+
+def test_unknown_health_keeps_the_reason_that_was_told() -> None:
+    known, unknown = Device("a", health=Health.unhealthy("dust")), Device("a", health=Health.unknown("?"))
+    assert after([known], [unknown]).devices["a"].health.reason == "dust"
+
+
+def test_a_dropped_device_that_a_pod_may_hold_stays_unhealthy_and_gone() -> None:
+    snapshot = after([Device("a"), Device("b")], [Device("b")], held={"a"})
+    assert told(snapshot) == {"a": "Unhealthy", "b": "Healthy"}
+    assert snapshot.devices["a"].health == GONE
+
+
+def test_a_dropped_device_that_nobody_holds_leaves() -> None:
+    assert told(after([Device("a"), Device("b")], [Device("b")], held={"b"})) == {"b": "Healthy"}
+
+
+def test_a_held_id_that_was_never_listed_is_not_made_up() -> None:
+    assert told(after([Device("b")], held={"a"})) == {"b": "Healthy"}
+
+
+def test_a_device_that_is_gone_comes_back_with_the_list() -> None:
+    gone = after([Device("a")], [], held={"a"})
+    assert told(next_snapshot(gone, [Device("a")], held={"a"})) == {"a": "Healthy"}
+
+
+def test_a_marked_device_is_unhealthy_with_the_reason_of_the_mark() -> None:
+    snapshot = after([Device("a"), Device("b")], marked={"a": "link down"})
+    assert told(snapshot) == {"a": "Unhealthy", "b": "Healthy"}
+    assert snapshot.devices["a"].health.reason == "link down"
+
+
+def test_a_list_that_is_not_to_be_believed_makes_every_device_unhealthy_with_the_reason() -> None:
+    snapshot = after([Device("a"), Device("b", health=Health.unknown("?"))], failing="nobody answers")
+    assert {device.health for device in snapshot.devices.values()} == {Health.unhealthy("nobody answers")}
+
+
+def test_a_change_of_health_keeps_all_else_of_a_device() -> None:
+    device = Device("a", numa_nodes=[1], device_nodes=["/dev/a"], attributes={"k": "v"})
+    gone = after([device], [], held={"a"}).devices["a"]
+    assert gone == device.with_health(GONE)
+
+
+@given(lists, lists, st.sets(st.sampled_from("abcdef")))
+def test_a_held_device_never_leaves_and_all_others_are_as_listed(
+    first: list[Device], second: list[Device], held: set[str]
+) -> None:
+    snapshot = after(first, second, held=held)
+    ids = {device.id for device in second}
+    assert set(snapshot.devices) == ids | (held & {device.id for device in first})
+    assert list(snapshot.devices) == sorted(snapshot.devices)
+    assert all(device.health.state.value != "unknown" for device in snapshot.devices.values())
+
+
+@given(lists, st.sets(st.sampled_from("abcdef")))
+def test_the_same_list_again_changes_nothing(listed: list[Device], held: set[str]) -> None:
+    snapshot = after(listed)
+    assert next_snapshot(snapshot, listed, held=held) == snapshot
+
+
+# ── what an author may give ──
+
+
+@pytest.mark.parametrize("make", [list, tuple, set, frozenset, lambda ds: {d.id: d for d in ds}.values()])
+def test_any_collection_of_devices_is_a_list(make: Any) -> None:
+    given = [Device("a"), Device("b")]
+    assert sorted(checked_list(make(given)), key=lambda device: device.id) == given
+
+
+@pytest.mark.parametrize(
+    ("listed", "text"),
+    [
+        (Device("a"), 'devices gave one Device, not a list of all: write [Device("a", ...)]'),
+        (None, "devices gave NoneType, not a list of all devices"),
+        ("abc", "devices gave str, not a list of all devices"),
+        ({"a": Device("a")}, "devices gave dict, not a list of all devices"),
+        (7, "devices gave int, not a list of all devices"),
+        (iter([Device("a")]), "devices gave list_iterator, not a list of all devices"),
+        (["a"], 'devices gave a list with "a" in it, which is no Device'),
+        ([[Device("a")]], "in it, which is no Device"),
+        ([Device("a"), SimpleNamespace(id="b")], "in it, which is no Device"),
+        ([Device("a"), Device("a")], 'device ID "a" is listed 2 times'),
+        ([Device("a"), Device("a", health=GONE)], 'device ID "a" is listed 2 times'),
+    ],
+)
+def test_what_is_no_list_of_devices_is_refused_with_what_to_write(listed: object, text: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        checked_list(listed)
+    assert text in str(caught.value)
+
+
+def test_every_double_is_named_up_to_five() -> None:
+    with pytest.raises(PluginError) as caught:
+        checked_list([Device(f"d{n // 2}") for n in range(20)])
+    assert caught.value.faults == tuple(f'device ID "d{n}" is listed 2 times' for n in range(5))
+
+
+def test_a_list_that_the_kubelet_could_not_take_is_refused_with_the_count_that_fits() -> None:
+    listed = [Device(f"{n:063}", numa_nodes=[0]) for n in range(60_000)]
+    with pytest.raises(
+        PluginError, match=r"60000 devices make a list of \d+ bytes; the kubelet takes"
+    ) as found:
+        checked_list(listed)
+    fitting = int(str(found.value).partition("about ")[2].split()[0])
+    assert 0.99 < list_size_bytes(listed[:fitting]) / LIST_LIMIT_BYTES <= 1
+
+
+# ── how fast ──
+
+
+def test_a_burst_of_five_goes_at_once_and_the_sixth_waits_half_a_second() -> None:
+    pace = Pace()
+    for _ in range(5):
+        assert pace.wait_seconds(10.0) == 0
+        pace.spend(10.0)
+    assert pace.wait_seconds(10.0) == 0.5
+    assert pace.wait_seconds(10.5) == 0
+
+
+def test_after_a_rest_the_burst_is_whole_again_and_no_larger() -> None:
+    pace = Pace()
+    for now in (0.0, 1000.0):
+        for _ in range(5):
+            assert pace.wait_seconds(now) == 0
+            pace.spend(now)
+        assert pace.wait_seconds(now) > 0
+
+
+@given(
+    st.lists(st.floats(0, 3), max_size=60),
+    st.floats(0.5, 10),
+    st.integers(1, 10),
+)
+def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(
+    pauses: list[float], per_second: float, burst: int
+) -> None:
+    pace, now, sent = Pace(per_second, burst), 0.0, []
+    for pause in pauses:
+        now += max(pause, pace.wait_seconds(now + pause))
+        if pace.wait_seconds(now) > 0:
+            continue
+        pace.spend(now)
+        sent.append(now)
+    for first in range(len(sent)):
+        for last in range(first, len(sent)):
+            assert last - first + 1 <= burst + per_second * (sent[last] - sent[first]) + 1e-6
+
+
+@given(st.lists(st.floats(0, 5), max_size=30), st.floats(0, 100))
+def test_the_wait_is_never_negative_and_never_longer_than_one_list_takes(
+    pauses: list[float], start: float
+) -> None:
+    pace, now = Pace(), start
+    for pause in pauses:
+        now += pause
+        wait = pace.wait_seconds(now)
+        assert 0 <= wait <= 0.5 + 1e-9
+        now += wait
+        pace.spend(now)

@@ -1,0 +1,152 @@
+"""Threads for code that may block: bounded in number, given back, and never in the way of the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from concurrent.futures import wait
+from typing import Any
+
+import pytest
+
+from devplug.plugin.threads import DaemonThreads
+from tests.plugin.fakes import play, until
+from tests.wire.fakes import eventually
+
+
+def named(name: str) -> int:
+    return sum(thread.name.startswith(name) for thread in threading.enumerate())
+
+
+def test_a_job_runs_in_a_daemon_thread_of_the_pool_with_its_arguments() -> None:
+    def job(*args: int, **kwargs: int) -> tuple[Any, ...]:
+        thread = threading.current_thread()
+        return args, kwargs, thread.name, thread.daemon
+
+    with DaemonThreads(2, "t-job") as threads:
+        assert threads.submit(job, 1, 2, x=3).result(5) == ((1, 2), {"x": 3}, "t-job-1", True)
+
+
+def test_an_error_is_the_jobs_result() -> None:
+    with DaemonThreads(1, "t-error") as threads, pytest.raises(ZeroDivisionError):
+        threads.submit(lambda: 1 / 0).result(5)
+
+
+def test_an_idle_thread_is_used_again() -> None:
+    with DaemonThreads(8, "t-again") as threads:
+        idents = set()
+        for _ in range(20):
+            idents.add(threads.submit(threading.get_ident).result(5))
+            assert eventually(lambda: threads._idle == threads._running)
+        assert len(idents) == 1
+
+
+def test_jobs_run_side_by_side_up_to_the_limit_and_the_rest_wait_their_turn() -> None:
+    go = threading.Event()
+    running: list[int] = []
+
+    def job(number: int) -> int:
+        running.append(number)
+        go.wait(10)
+        return number
+
+    with DaemonThreads(3, "t-limit") as threads:
+        futures = [threads.submit(job, n) for n in range(10)]
+        assert eventually(lambda: len(running) == 3)
+        assert named("t-limit") == 3
+        assert sorted(running) == [0, 1, 2]
+        go.set()
+        assert [future.result(5) for future in futures] == list(range(10))
+        assert named("t-limit") <= 3
+
+
+def test_one_thread_runs_the_jobs_in_their_order() -> None:
+    order: list[int] = []
+    with DaemonThreads(1, "t-order") as threads:
+        wait([threads.submit(order.append, n) for n in range(100)], 5)
+    assert order == list(range(100))
+
+
+def test_a_job_that_is_cancelled_while_it_waits_never_runs() -> None:
+    go = threading.Event()
+    ran: list[int] = []
+    with DaemonThreads(1, "t-cancel") as threads:
+        first = threads.submit(go.wait, 10)
+        waiting = threads.submit(ran.append, 1)
+        assert waiting.cancel()
+        go.set()
+        assert first.result(5)
+        assert threads.submit(lambda: 7).result(5) == 7
+    assert ran == []
+
+
+def test_a_stop_iteration_reaches_whoever_waits_on_a_loop() -> None:
+    """Asyncio's futures take none: whoever waited for one would wait for ever."""
+
+    async def story() -> None:
+        def stop() -> None:
+            raise StopIteration("seven")
+
+        with DaemonThreads(1, "t-stop") as threads, pytest.raises(RuntimeError) as caught:
+            await asyncio.get_running_loop().run_in_executor(threads, stop)
+        assert str(caught.value) == "the code raised StopIteration('seven')"
+        assert isinstance(caught.value.__cause__, StopIteration)
+
+    play(story())
+
+
+def test_a_shut_pool_ends_its_threads_and_takes_no_more_jobs() -> None:
+    threads = DaemonThreads(4, "t-shut")
+    wait([threads.submit(lambda: None) for _ in range(20)], 5)
+    threads.shutdown()
+    threads.shutdown()
+    assert eventually(lambda: named("t-shut") == 0)
+    with pytest.raises(RuntimeError, match="this pool of threads was shut down"):
+        threads.submit(lambda: None)
+
+
+def test_shutting_a_pool_waits_for_nobody_and_a_blocked_thread_ends_with_its_job() -> None:
+    go = threading.Event()
+    threads = DaemonThreads(1, "t-blocked")
+    first, second = threads.submit(go.wait, 10), threads.submit(lambda: 2)
+    threads.shutdown(wait=True)
+    assert named("t-blocked") == 1
+    assert not first.done()
+    go.set()
+    assert second.result(5) == 2
+    assert eventually(lambda: named("t-blocked") == 0)
+
+
+def test_a_loop_takes_the_pool_as_its_default_and_lets_go_of_it() -> None:
+    async def story() -> None:
+        asyncio.get_running_loop().set_default_executor(DaemonThreads(2, "t-default"))
+        assert (await asyncio.to_thread(threading.current_thread)).name == "t-default-1"
+
+    play(story())
+    assert eventually(lambda: named("t-default") == 0)
+
+
+def test_many_pools_in_a_row_leave_no_thread() -> None:
+    async def story() -> None:
+        for _ in range(50):
+            with DaemonThreads(2, "t-many") as threads:
+                await asyncio.get_running_loop().run_in_executor(threads, int)
+        await until(lambda: named("t-many") == 0)
+
+    play(story())
+
+
+def test_a_blocked_thread_does_not_hold_the_exit() -> None:
+    program = """
+import threading
+from devplug.plugin.threads import DaemonThreads
+begun = threading.Event()
+def block():
+    begun.set()
+    threading.Event().wait(60)
+DaemonThreads(1).submit(block)
+begun.wait()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=10).returncode == 0

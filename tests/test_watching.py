@@ -1,0 +1,318 @@
+"""The process's one inotify descriptor: which folders it watches for whom, and whom an event wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.watching import Watcher, folders_to_watch, shared_watcher
+from tests.wire.fakes import open_descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+    from typing import Any
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await story
+
+    asyncio.run(bounded())
+
+
+async def turns(count: int = 10) -> None:
+    """Let the loop read what the kernel has told by now: its queue is filled before a call returns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# ── which folders ──
+
+
+def plan(folder: Path, *patterns: str) -> dict[str, set[str]]:
+    """The folders to watch for patterns below `folder`, named from there; those above it left out."""
+    found = folders_to_watch(f"{folder}/{pattern}" for pattern in patterns)
+    return {
+        os.path.relpath(path, folder): names
+        for path, names in found.items()
+        if path == str(folder) or path.startswith(f"{folder}/")
+    }
+
+
+def test_the_folder_of_a_path_is_watched_for_its_name(short_dir: Path) -> None:
+    assert plan(short_dir, "node") == {".": {"node"}}
+
+
+def test_every_folder_on_the_way_is_watched_for_the_next_one(short_dir: Path) -> None:
+    (short_dir / "a" / "b").mkdir(parents=True)
+    assert plan(short_dir, "a/b/tty*") == {".": {"a"}, "a": {"b"}, "a/b": {"tty*"}}
+
+
+def test_the_root_is_on_every_way() -> None:
+    assert folders_to_watch(["/missing/x"]) == {"/": {"missing"}}
+    assert folders_to_watch(["/missing"]) == {"/": {"missing"}}
+
+
+def test_the_way_ends_where_a_folder_is_missing(short_dir: Path) -> None:
+    (short_dir / "a").mkdir()
+    assert plan(short_dir, "a/b/c/d") == {".": {"a"}, "a": {"b"}}
+
+
+def test_a_file_in_the_place_of_a_folder_is_no_folder(short_dir: Path) -> None:
+    (short_dir / "a").touch()
+    assert plan(short_dir, "a/b") == {".": {"a"}}
+
+
+def test_a_glob_in_the_middle_is_every_folder_that_matches(short_dir: Path) -> None:
+    for name in ("card0", "card1", "other"):
+        (short_dir / name).mkdir()
+    (short_dir / "card2").touch()
+    assert plan(short_dir, "card*/dev") == {".": {"card*"}, "card0": {"dev"}, "card1": {"dev"}}
+
+
+def test_a_glob_whose_folder_cannot_be_read_matches_none(short_dir: Path) -> None:
+    assert plan(short_dir, "missing/*/x") == {".": {"missing"}}
+
+
+def test_a_link_to_a_folder_is_a_folder(short_dir: Path) -> None:
+    (short_dir / "real").mkdir()
+    (short_dir / "link").symlink_to("real")
+    assert plan(short_dir, "link/x") == {".": {"link"}, "link": {"x"}}
+
+
+def test_patterns_that_share_a_folder_share_its_watch(short_dir: Path) -> None:
+    (short_dir / "a").mkdir()
+    assert plan(short_dir, "a/x", "a/y*", "b") == {".": {"a", "b"}, "a": {"x", "y*"}}
+
+
+def test_no_pattern_needs_no_folder() -> None:
+    assert folders_to_watch([]) == {}
+
+
+# ── one descriptor ──
+
+
+def test_all_who_watch_share_one_descriptor_and_the_last_gives_it_back(short_dir: Path) -> None:
+    async def story() -> None:
+        before = open_descriptors()
+        async with shared_watcher() as one:
+            async with shared_watcher() as other:
+                assert one is other
+                with one.subscribe(lambda: None) as first, other.subscribe(lambda: None) as second:
+                    assert open_descriptors() == before
+                    first.arm([f"{short_dir}/a"])
+                    second.arm([f"{short_dir}/b", "/missing"])
+                    assert open_descriptors() == before + 1
+            with one.subscribe(lambda: None) as third:
+                third.arm([f"{short_dir}/c"])
+                assert open_descriptors() == before + 1
+        assert open_descriptors() == before
+        async with shared_watcher() as later:
+            assert later is not one
+
+    play(story())
+
+
+def test_each_loop_has_a_watcher_of_its_own() -> None:
+    async def story() -> None:
+        async with shared_watcher() as watcher:
+            seen.append(watcher)
+
+    seen: list[Watcher] = []
+    play(story())
+    play(story())
+    assert seen[0] is not seen[1]
+
+
+# ── whom an event wakes ──
+
+
+def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
+    async def story() -> None:
+        woken: list[str] = []
+        async with shared_watcher() as watcher, asyncio.timeout(5):
+            with ExitStack() as stack:
+                for name in ("a", "b*"):
+                    on_change = lambda name=name: woken.append(name)  # noqa: E731 -- one word is enough
+                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{short_dir}/{name}"])
+                (short_dir / "b1").touch()
+                await turns()
+                assert set(woken) == {"b*"}
+                (short_dir / "x").touch()
+                await turns()
+                assert set(woken) == {"b*"}
+                (short_dir / "a").touch()
+                await turns()
+                assert set(woken) == {"a", "b*"}
+
+    play(story())
+
+
+def test_arming_wakes_nobody(short_dir: Path) -> None:
+    async def story() -> None:
+        woken: list[int] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append(1)) as subscription:
+                for _ in range(5):
+                    subscription.arm([f"{short_dir}/a"])
+                await turns()
+        assert woken == []
+
+    play(story())
+
+
+def test_a_name_that_is_no_longer_armed_wakes_nobody(short_dir: Path) -> None:
+    async def story() -> None:
+        woken: list[int] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append(1)) as subscription:
+                subscription.arm([f"{short_dir}/a"])
+                subscription.arm([f"{short_dir}/b"])
+                (short_dir / "a").touch()
+                await turns()
+                assert woken == []
+                subscription.arm([])
+                (short_dir / "b").touch()
+                await turns()
+                assert woken == []
+
+    play(story())
+
+
+def test_a_subscription_that_has_ended_is_woken_no_more_and_the_others_are(short_dir: Path) -> None:
+    async def story() -> None:
+        woken: list[str] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append("stays")) as stays:
+                stays.arm([f"{short_dir}/a"])
+                with watcher.subscribe(lambda: woken.append("ends")) as ends:
+                    ends.arm([f"{short_dir}/a"])
+                (short_dir / "a").touch()
+                await turns()
+        assert set(woken) == {"stays"}
+
+    play(story())
+
+
+@pytest.mark.parametrize("loss", ["removed", "renamed"])
+def test_the_loss_of_a_folder_wakes_all_who_watch_in_it(short_dir: Path, loss: str) -> None:
+    async def story() -> None:
+        folder = short_dir / "folder"
+        folder.mkdir()
+        woken: list[str] = []
+        async with shared_watcher() as watcher:
+            with ExitStack() as stack:
+                for name in ("a", "b"):
+                    on_change = lambda name=name: woken.append(name)  # noqa: E731 -- as above
+                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{name}"])
+                folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+                await turns()
+        assert set(woken) == {"a", "b"}
+
+    play(story())
+
+
+def test_two_ways_to_one_folder_keep_both_their_names(short_dir: Path) -> None:
+    async def story() -> None:
+        (short_dir / "real").mkdir()
+        (short_dir / "link").symlink_to("real")
+        woken: list[int] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append(1)) as subscription:
+                for name in ("a", "b"):
+                    subscription.arm([f"{short_dir}/link/a", f"{short_dir}/real/b"])
+                    await turns()
+                    woken.clear()
+                    (short_dir / "real" / name).touch()
+                    await turns()
+                    assert woken, name
+
+    play(story())
+
+
+def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> None:
+    """Nobody knows what was lost, so everybody has to look."""
+    with open("/proc/sys/fs/inotify/max_queued_events") as limit:  # noqa: PTH123 -- one number
+        kept = int(limit.read())
+    if kept > 100_000:
+        pytest.skip(f"this kernel keeps {kept} events, which is too many to make here")
+
+    async def story() -> None:
+        noisy, quiet = short_dir / "noisy", short_dir / "quiet"
+        noisy.mkdir()
+        quiet.mkdir()
+        woken: list[str] = []
+        async with shared_watcher() as watcher:
+            with ExitStack() as stack:
+                for folder in (noisy, quiet):
+                    on_change = lambda name=folder.name: woken.append(name)  # noqa: E731 -- as above
+                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/wanted"])
+                for _ in range(kept // 2 + 1):
+                    os.close(os.open(noisy / "noise", os.O_CREAT))
+                    (noisy / "noise").unlink()
+                while set(woken) != {"noisy", "quiet"}:
+                    await turns(1)
+
+    play(story())
+
+
+def test_a_folder_that_goes_while_it_is_armed_is_no_error(short_dir: Path) -> None:
+    async def story() -> None:
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: None) as subscription:
+                watcher.arm(subscription, {f"{short_dir}/missing": {"a"}, str(short_dir): {"missing"}})
+
+    play(story())
+
+
+def test_watches_of_folders_that_nobody_wants_are_given_back(short_dir: Path) -> None:
+    """The kernel keeps a limited number of them for each user."""
+
+    async def story() -> None:
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: None) as keeper, watcher.subscribe(lambda: None) as subscription:
+                keeper.arm([f"{short_dir}/x"])
+                before = kernel_watches()
+                for n in range(20):
+                    (short_dir / f"d{n}").mkdir()
+                    subscription.arm([f"{short_dir}/d{n}/x"])
+                    assert kernel_watches() == before + 1
+                subscription.arm([])
+                assert kernel_watches() == before
+                subscription.arm([f"{short_dir}/d0/x"])
+                shutil.rmtree(short_dir / "d0")
+                await turns()
+                assert kernel_watches() == before
+
+    play(story())
+
+
+def kernel_watches() -> int:
+    """How many watches the process has, as the kernel counts them (proc(5))."""
+    count = 0
+    for number in os.listdir("/proc/self/fdinfo"):  # noqa: PTH208 -- the numbers are what is wanted
+        try:
+            with open(f"/proc/self/fdinfo/{number}") as facts:  # noqa: PTH123 -- not worth a Path
+                count += sum(line.startswith("inotify ") for line in facts)
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def test_a_closed_watcher_can_be_closed_again() -> None:
+    async def story() -> None:
+        watcher = Watcher()
+        watcher.close()
+        with watcher.subscribe(lambda: None) as subscription:
+            subscription.arm(["/missing"])
+        watcher.close()
+        watcher.close()
+
+    play(story())
