@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
+SETTLE_SECONDS = 20
+"""How long what ends in its own time may take to end."""
+
 GRPC_THREADS = 16
 """How many threads gRPC may add to its pool while it is busy; it gives them back after half a minute."""
 
@@ -48,7 +51,11 @@ def held() -> tuple[int, int, int, int]:
 async def settled(before: tuple[int, int, int, int]) -> None:
     """Wait until no more is held than before: gRPC closes its connections in its own time."""
     allowed = (*before[:3], before[3] + GRPC_THREADS)
-    await until(lambda: all(now <= then for now, then in zip(held(), allowed, strict=True)))
+    try:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            await until(lambda: all(now <= then for now, then in zip(held(), allowed, strict=True)))
+    except TimeoutError:
+        assert held() <= allowed, f"{asyncio.all_tasks()}"
 
 
 def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(short_dir: Path) -> None:

@@ -28,12 +28,12 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from devplug.cli.telling import Teller
     from devplug.daemon.config import Config
 
-__all__ = ["DemoError", "demo", "demo_config"]
+__all__ = ["DemoError", "demo", "demo_config", "tell"]
 
 Facts = dict[str, Any]
 
@@ -55,16 +55,24 @@ def demo(*, output: str, color: str) -> int:
     logging.getLogger("devplug.kubelet").addHandler(logging.NullHandler())
     teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
     try:
-        asyncio.run(_tell(teller))
+        asyncio.run(_tell_or_clean_up(teller))
     finally:
         teller.close()
     return OK if teller.is_good() else FAILED
 
 
-async def _tell(teller: Teller) -> None:
+async def _tell_or_clean_up(teller: Teller) -> None:
     # SIGTERM is a Ctrl-C here: the daemon, the devices and the folder have to be given back in both cases.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
-    await _Demo(teller).tell()
+    await tell(teller)
+
+
+async def tell(teller: Teller, new_plug: Callable[[], HotPlug] = best_plug) -> None:
+    """Tell `teller` the story, with devices that `new_plug` makes; raises `DemoError` where it gets stuck.
+
+    Whatever happens, the daemon, the devices and the temporary folder are gone at the end.
+    """
+    await _Demo(teller, new_plug).tell()
 
 
 def demo_config(present: list[tuple[str, str]], plug: HotPlug, firmware: Path) -> str:
@@ -92,8 +100,9 @@ resources:{shared}
 class _Demo:
     """One telling of the story, with everything that has to be given back at its end."""
 
-    def __init__(self, teller: Teller) -> None:
+    def __init__(self, teller: Teller, new_plug: Callable[[], HotPlug]) -> None:
         self._teller = teller
+        self._new_plug = new_plug
         self._folder = Path(tempfile.mkdtemp(prefix="devplug-demo-"))
         self._plugin_dir = self._folder / "device-plugins"
         self._plugs: list[HotPlug] = []
@@ -125,15 +134,15 @@ class _Demo:
         self._plugin_dir.mkdir()
         firmware = self._folder / "firmware"
         firmware.mkdir()
-        text = demo_config(_shared_here(), best_plug(), firmware)
+        text = demo_config(_shared_here(), self._new_plug(), firmware)
         config = load(text, "demo.yaml")
         while len(PathSource("", config.resources[-1].discover.path).look()) < STEADY_DEVICES:
-            steady = best_plug()
+            steady = self._new_plug()
             self._plugs.append(steady)
             await steady.plug()
         config_file = self._folder / "demo.yaml"
         config_file.write_text(text, encoding="utf-8")
-        plug = best_plug()
+        plug = self._new_plug()
         self._plugs.append(plug)
         return plug, config_file, config
 
@@ -179,6 +188,11 @@ class _Demo:
         limits = {name: 1 for name in names if name == hot or name == names[0]}
         async with _step("no answer to pod-a"):
             status = await kubelet.run_pod(Pod("pod-a", "pod-a", containers=(Container("main", limits),)))
+            while status.phase is PodPhase.FAILED and kubelet.devices(hot) != offered:
+                # It was given a terminal that its owner had just closed: as a controller would, make another.
+                offered = kubelet.devices(hot)
+                kubelet.remove_pod("pod-a")
+                status = XXX
         if status.phase is not PodPhase.RUNNING:
             raise DemoError(f"pod-a does not run: {status.message or status.containers[0].message}")
         self._teller.pod_runs(_pod_facts("pod-a", limits, status))

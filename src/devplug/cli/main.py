@@ -57,14 +57,14 @@ def commands() -> None:
     envvar="DEVPLUG_KUBELET_ROOT",
     default=_KUBELET_ROOT,
     show_default=True,
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The kubelet's folder; k0s and microk8s have another one.",
 )
 @click.option(
     "--plugin-dir",
     metavar="DIR",
     envvar="DEVPLUG_PLUGIN_DIR",
-    type=click.Path(),
+    type=click.Path(readable=False),
     help="The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
 )
 @click.pass_context

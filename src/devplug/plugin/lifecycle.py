@@ -132,6 +132,8 @@ class Lifecycle:
                     while True:
                         self._wake.clear()
                         subscription.arm(watched)
+                        if not self._is_registering and self._stream is not StreamState.AWAITED:
+                            await self._listener.tidy()
                         step, look_again_seconds = next_step(self._look())
                         if step is Step.WAIT:
                             await self._wait(look_again_seconds)

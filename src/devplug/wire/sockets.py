@@ -173,7 +173,7 @@ def stream(
     return Binding(method, handler)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Server:
     """One gRPC server behind a listener, with the number of calls and streams that it serves now."""
 
@@ -230,10 +230,19 @@ class Listener:
             await server.grpc_server.stop(None)
             raise KubeletError(f"cannot make the socket {self.path}: {error.strerror}") from error
         self._identity = identity
-        idle = [old for old in self._servers if not old.open_calls]
-        self._servers = [*(old for old in self._servers if old.open_calls), server]
-        for old in idle:
-            await old.grpc_server.stop(None)
+        # The one that is replaced may be between two calls of a caller that it still has.
+        await self._drop_idle(self._servers[:-1])
+        self._servers.append(server)
+
+    async def tidy(self) -> None:
+        """Stop the servers of lost files that nobody calls any more; for when no caller is just arriving."""
+        await self._drop_idle(self._servers[:-1])
+
+    async def _drop_idle(self, servers: list[_Server]) -> None:
+        for server in servers:
+            if not server.open_calls:
+                self._servers.remove(server)
+                await server.grpc_server.stop(None)
 
     async def close(self, grace_seconds: float = 0, *, keep_file: bool = False) -> None:
         """Stop listening, let calls in flight end within `grace_seconds`, remove our file. Safe to repeat.
