@@ -6,7 +6,6 @@ Every figure and every sentence in quotes is an answer of one of the two; nothin
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import shutil
 import signal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.cli.exits import FAILED, OK
 from devplug.cli.hotplug import HotPlug, best_plug
+from devplug.cli.scene import demo_config, devices_here, shared_here
 from devplug.cli.telling import JsonTeller, TextTeller
 from devplug.daemon.loading import load
 from devplug.daemon.sources.path import PathSource
@@ -30,18 +30,20 @@ from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from devplug.cli.telling import Teller
+    from devplug.cli.scene import demo_config, devices_here, shared_here
+from devplug.cli.telling import Teller
     from devplug.daemon.config import Config
 
-__all__ = ["DemoError", "demo", "demo_config", "tell"]
+__all__ = ["DemoError", "demo", "tell"]
 
 Facts = dict[str, Any]
 
 STEP_SECONDS: Final = 20.0
 """How long any step may take before the demo gives up and says which."""
 
-SHARED: Final = (("fuse", "/dev/fuse"), ("kvm", "/dev/kvm"), ("tun", "/dev/net/tun"))
-REPLICAS: Final = 10
+LIST_SECONDS: Final = 1.0
+"""How long a list may be on its way where many devices come and go."""
+
 STEADY_DEVICES: Final = 2
 
 
@@ -75,28 +77,6 @@ async def tell(teller: Teller, new_plug: Callable[[], HotPlug] = best_plug) -> N
     await _Demo(teller, new_plug).tell()
 
 
-def demo_config(present: list[tuple[str, str]], plug: HotPlug, firmware: Path) -> str:
-    """Return the configuration of the demo: what is shared, and the kind of device that comes and goes."""
-    shared = "".join(
-        f"""
-  - name: example.com/{kind}
-    discover: {{path: {path}}}
-    share: {{replicas: {REPLICAS}, maxPerContainer: 1}}"""
-        for kind, path in present
-    )
-    host_path = json.dumps(str(firmware).replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
-    return f"""version: 1
-resources:{shared}
-  - name: example.com/{plug.kind}
-    discover: {{path: "{plug.glob}"}}
-    expose:
-      containerPath: "/dev/{plug.kind}{{index}}"
-      env: {{DEVICES: "{{containerPaths}}"}}
-      mounts: [{{hostPath: {host_path}, containerPath: /lib/firmware/demo, readOnly: true}}]
-    whenUnplugged: {{keepUnhealthyFor: 0s}}
-"""
-
-
 class _Demo:
     """One telling of the story, with everything that has to be given back at its end."""
 
@@ -119,7 +99,7 @@ class _Demo:
     async def _tell(self) -> None:
         plug, config_file, config = await self._prepare()
         hot = f"example.com/{plug.kind}"
-        self._teller.found(_devices_here(config))
+        self._teller.found(devices_here(config))
         kubelet = Kubelet(self._plugin_dir)
         async with kubelet.running(), self._daemon(config_file) as (daemon, started_at):
             names = [resource.name for resource in config.resources]
@@ -134,7 +114,7 @@ class _Demo:
         self._plugin_dir.mkdir()
         firmware = self._folder / "firmware"
         firmware.mkdir()
-        text = demo_config(_shared_here(), self._new_plug(), firmware)
+        text = demo_config(shared_here(), self._new_plug(), firmware)
         config = load(text, "demo.yaml")
         while len(PathSource("", config.resources[-1].discover.path).look()) < STEADY_DEVICES:
             steady = self._new_plug()
@@ -187,12 +167,16 @@ class _Demo:
         self._teller.doing("two pods ask for devices")
         limits = {name: 1 for name in names if name == hot or name == names[0]}
         async with _step("no answer to pod-a"):
-            status = await kubelet.run_pod(Pod("pod-a", "pod-a", containers=(Container("main", limits),)))
-            while status.phase is PodPhase.FAILED and kubelet.devices(hot) != offered:
-                # It was given a terminal that its owner had just closed: as a controller would, make another.
-                offered = kubelet.devices(hot)
-                kubelet.remove_pod("pod-a")
-                status = XXX
+            pod = Pod("pod-a", "pod-a", containers=(Container("main", limits),))
+            listed = kubelet.devices(hot)
+            status = await kubelet.run_pod(pod)
+            if status.phase is PodPhase.FAILED:
+                # Somebody may just have closed the terminal that it got. A controller would try again, too.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LIST_SECONDS):
+                        await kubelet.wait(lambda: kubelet.devices(hot) != listed)
+                kubelet.remove_pod(pod.uid)
+                status = await kubelet.run_pod(pod)
         if status.phase is not PodPhase.RUNNING:
             raise DemoError(f"pod-a does not run: {status.message or status.containers[0].message}")
         self._teller.pod_runs(_pod_facts("pod-a", limits, status))
@@ -273,26 +257,6 @@ class _Demo:
                 "left_behind": left,
             },
         )
-
-
-def _shared_here() -> list[tuple[str, str]]:
-    return [(kind, path) for kind, path in SHARED if Path(path).exists()]
-
-
-def _devices_here(config: Config) -> list[Facts]:
-    """Return a row for each device that the configuration finds on this machine."""
-    return [
-        {
-            "resource": resource.name,
-            "device": found.name,
-            "node": found.nodes[0].host_path,
-            "numa_node": found.numa_node,
-            "health": "Healthy",
-            "replicas": resource.share.replicas,
-        }
-        for resource in config.resources
-        for found in PathSource(resource.name, resource.discover.path).look()
-    ]
 
 
 def _pod_facts(name: str, limits: dict[str, int], status: PodStatus) -> Facts:

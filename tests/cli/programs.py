@@ -1,0 +1,80 @@
+"""The `devplug` command as people start it: a process of its own, and dead at the end of a test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+DEVPLUG = (sys.executable, "-m", "devplug")
+STATIC = """version: 1
+resources:
+- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}
+- {name: example.com/b, discover: {static: {ids: [b0]}}}
+"""
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Return this process's environment without what the command reads, and with `variables`."""
+    ours = ("DEVPLUG_", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "NODE_NAME")
+    return {name: text for name, text in os.environ.items() if not name.startswith(ours)} | variables
+
+
+def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        command, env=environment(**variables), capture_output=True, text=True, timeout=15, check=False
+    )
+
+
+def devplug(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `devplug` with these arguments to its end."""
+    return run([*DEVPLUG, *map(str, arguments)], **variables)
+
+
+@contextmanager
+def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the command; it is dead when the block is left. What it says is for `lines_until` and `ended`."""
+    process = subprocess.Popen(
+        [*DEVPLUG, *map(str, arguments)],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def said_until(process: subprocess.Popen[str], text: str, *, on_error: bool = True) -> str:
+    """Read what a process says, up to and with the first line that has `text` in it."""
+    stream = process.stderr if on_error else process.stdout
+    assert stream is not None
+    said = ""
+    for line in stream:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"{text!r} was never said, but: {said}")
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 10) -> int:
+    """Wait for the end of a process; return its exit code."""
+    process.communicate(timeout=seconds)
+    return process.returncode
+
+
+def config_file(folder: Path, text: str = STATIC) -> Path:
+    """Write a configuration."""
+    path = folder / "devplug.yaml"
+    path.write_text(text)
+    return path

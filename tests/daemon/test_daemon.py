@@ -1,0 +1,84 @@
+"""A configuration as served plugins: which of its resources this machine has, and that they are served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.daemon import NODE_NAME_VARIABLE, resources_of, serve_config
+from devplug.daemon.selectors import StaticSelector
+from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.static import StaticSource
+from devplug.kubelet.manager import Kubelet
+from tests.daemon.hosts import config
+from tests.daemon.served import play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TWO = """
+- {name: example.com/here, discover: {static: {ids: [a, b]}}, nodeNames: ["gpu-*", edge]}
+- {name: example.com/all, discover: {static: {ids: [c]}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("node_name", "names"),
+    [
+        ("gpu-1", ["example.com/here", "example.com/all"]),
+        ("edge", ["example.com/here", "example.com/all"]),
+        ("edge-1", ["example.com/all"]),
+        ("GPU-1", ["example.com/all"]),
+    ],
+)
+def test_a_machine_has_the_resources_whose_globs_cover_its_name(node_name: str, names: list[str]) -> None:
+    assert [resource.name for resource in resources_of(config(TWO), node_name)] == names
+
+
+def test_all_resources_of_this_machine_are_served(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NODE_NAME_VARIABLE, "edge")
+
+    async def scenario() -> None:
+        kubelet = Kubelet(short_dir)
+        async with kubelet.running(), serve_config(config(TWO), plugin_dir=short_dir):
+            await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/here": 2})
+
+    play(scenario())
+
+
+def test_resources_of_other_machines_are_left_out_and_named_in_the_log(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(NODE_NAME_VARIABLE, "cpu-1")
+
+    async def scenario() -> None:
+        async with serve_config(config(TWO), plugin_dir=short_dir) as serving:
+            assert [plugin.resource_name for plugin in serving.plugins] == ["example.com/all"]
+
+    with caplog.at_level(logging.INFO, "devplug.daemon"):
+        play(scenario())
+    (record,) = [record for record in caplog.records if record.name == "devplug.daemon.daemon"]
+    assert (vars(record)["names"], vars(record)["node"]) == (["example.com/here"], "cpu-1")
+
+
+def test_nothing_is_left_in_the_folder_when_the_block_is_left(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with serve_config(config(TWO), plugin_dir=short_dir) as serving:
+            async with asyncio.timeout(5):
+                while not list(short_dir.iterdir()):  # noqa: ASYNC110 -- nothing tells of the lock without a kubelet
+                    await asyncio.sleep(0)
+            assert serving.plugins
+        assert list(short_dir.iterdir()) == []
+
+    play(scenario())
+
+
+# ── devices without hardware ──────────────────────────────────────────────────────────────────────
+
+
+def test_static_devices_are_sorted_and_know_their_numa_nodes() -> None:
+    source = StaticSource((StaticSelector(ids=("b", "a"), numa_nodes={"b": 1}), StaticSelector(ids=("c",))))
+    assert source.look() == (Found("a"), Found("b", (), 1, {"numaNode": 1}), Found("c"))

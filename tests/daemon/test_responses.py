@@ -1,0 +1,235 @@
+"""From found devices to what is advertised and what a container gets: pure, without a host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.responses import (
+    advertised_devices,
+    container_response,
+    found_name,
+    with_room_for_replicas,
+)
+from devplug.daemon.sources.found import Found, FoundNode
+from devplug.daemon.unplugged import Known
+from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
+from devplug.errors import InvalidRequestError, UnhealthyDeviceError
+from tests.daemon.hosts import resource
+
+if TYPE_CHECKING:
+    from devplug.daemon.config import Resource
+
+
+def tty(number: int, folder: str = "/dev", **facts: str | int) -> Found:
+    path = f"{folder}/tty{number}"
+    facts = {"file": f"tty{number}", "hostPath": path, **facts}
+    return Found(f"tty{number}", (FoundNode(path, (4, number)),), None, facts)
+
+
+def serving(rest: str = "") -> Resource:
+    return resource(f'discover: {{path: "/dev/tty*"}}, {rest}')
+
+
+def response(one: Resource, *found: Found, ids: tuple[str, ...] = ()) -> ContainerResponse:
+    """Return what a container gets with these devices, or with these IDs of them."""
+    by_name = {device.name: device for device in found}
+    return container_response([Device(id_) for id_ in ids or by_name], by_name, one)
+
+
+def advertised(one: Resource, *known: Known | Found) -> list[Device]:
+    return list(advertised_devices((k if isinstance(k, Known) else Known(k) for k in known), one))
+
+
+# ── what is advertised ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_present_device_is_healthy() -> None:
+    assert advertised(serving(), tty(0)) == [Device("tty0")]
+
+
+def test_a_device_that_is_gone_is_unhealthy_and_says_so() -> None:
+    assert advertised(serving(), Known(tty(0), gone_at=5)) == [
+        Device("tty0", health=Health.unhealthy("unplugged"))
+    ]
+
+
+def test_a_device_is_advertised_with_its_numa_node() -> None:
+    assert advertised(serving(), Found("x", numa_node=1)) == [Device("x", numa_nodes=[1])]
+
+
+def test_each_replica_is_advertised() -> None:
+    ids = [device.id for device in advertised(serving("share: {replicas: 3}"), tty(0))]
+    assert ids == ["tty0::0", "tty0::1", "tty0::2"]
+
+
+def test_all_replicas_of_a_device_that_is_gone_are_unhealthy() -> None:
+    listed = advertised(serving("share: {replicas: 2}"), Known(tty(0), gone_at=5))
+    assert {device.health for device in listed} == {Health.unhealthy("unplugged")}
+
+
+def test_a_device_without_a_value_for_a_template_is_unhealthy_and_says_which() -> None:
+    one = serving('expose: {env: {"NODE_{index}": "{numaNode}"}}')
+    assert advertised(one, tty(0), tty(1, numaNode=0)) == [
+        Device("tty0", health=Health.unhealthy("no value for {numaNode}")),
+        Device("tty1"),
+    ]
+
+
+def test_a_device_with_a_path_that_no_container_can_have_is_unhealthy_and_the_others_are_not() -> None:
+    """Anybody who may make a link below a glob may give it such a name."""
+    odd = Found("odd", (FoundNode("/dev/tty\n", (4, 9)),), None, {"file": "tty\n", "hostPath": "/dev/tty\n"})
+    broken, whole = advertised(serving(), odd, tty(0))
+    assert broken.health == Health.unhealthy(
+        'device node: host path "/dev/tty\\n" has control characters; '
+        'device node: container path "/dev/tty\\n" has control characters'
+    )
+    assert whole == Device("tty0")
+
+
+@pytest.mark.parametrize(
+    ("device_id", "replicas", "name"),
+    [("a", 1, "a"), ("a::0", 2, "a"), ("a::b", 1, "a::b"), ("a::b::1", 2, "a::b")],
+)
+def test_a_device_id_leads_back_to_the_name(device_id: str, replicas: int, name: str) -> None:
+    assert found_name(device_id, replicas) == name
+
+
+@pytest.mark.parametrize(("replicas", "longest"), [(1, 63), (2, 60), (11, 59), (101, 58)])
+def test_a_name_that_is_short_enough_for_its_replicas_stays(replicas: int, longest: int) -> None:
+    found = Found("x" * longest)
+    assert with_room_for_replicas(found, replicas) is found
+
+
+@pytest.mark.parametrize(("replicas", "longest"), [(2, 60), (11, 59), (101, 58)])
+def test_a_name_that_is_too_long_for_its_replicas_is_cut(replicas: int, longest: int) -> None:
+    cut = with_room_for_replicas(Found("x" * (longest + 1), numa_node=1), replicas)
+    assert (len(cut.name), cut.numa_node) == (longest, 1)
+    assert len(advertised(serving(f"share: {{replicas: {replicas}}}"), cut)) == replicas
+
+
+def test_two_long_names_are_cut_to_different_ones() -> None:
+    one, other = (with_room_for_replicas(Found("x" * 62 + end), 2).name for end in "ab")
+    assert one != other
+
+
+# ── device nodes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_container_gets_the_node_under_its_own_path() -> None:
+    assert response(serving(), tty(0)) == ContainerResponse(device_nodes=["/dev/tty0"])
+
+
+def test_permissions_are_those_of_the_file() -> None:
+    assert response(serving("expose: {permissions: r}"), tty(0)).device_nodes == (
+        DeviceNode("/dev/tty0", permissions="r"),
+    )
+
+
+def test_the_index_counts_the_containers_devices_in_the_order_of_their_ids() -> None:
+    one = serving('expose: {containerPath: "/dev/serial{index}"}')
+    assert response(one, tty(7), tty(3)).device_nodes == (
+        DeviceNode("/dev/tty3", "/dev/serial0"),
+        DeviceNode("/dev/tty7", "/dev/serial1"),
+    )
+
+
+def test_a_container_path_that_ends_in_a_slash_is_a_folder() -> None:
+    one = serving("expose: {containerPath: /dev/serial/}")
+    assert response(one, tty(0)).device_nodes == (DeviceNode("/dev/tty0", "/dev/serial/tty0"),)
+
+
+def test_a_devices_value_cannot_leave_the_folder_of_a_path() -> None:
+    one = serving('expose: {containerPath: "/dev/serial/{file}"}')
+    odd = Found("x", (FoundNode("/dev/x", (4, 1)),), None, {"file": "../../etc", "hostPath": "/dev/x"})
+    assert response(one, odd).device_nodes[0].container_path == "/dev/serial/.._.._etc"
+
+
+def test_two_devices_that_would_be_one_file_in_the_container_are_refused_by_name() -> None:
+    one = serving("expose: {containerPath: /dev/serial/}")
+    other = Found("b", (FoundNode("/dev/b/tty0", (4, 9)),), None, {"hostPath": "/dev/b/tty0"})
+    with pytest.raises(InvalidRequestError, match="/dev/serial/tty0"):
+        response(one, tty(0), other)
+
+
+def test_a_device_without_hardware_gives_no_node() -> None:
+    one = resource("discover: {static: {ids: [a]}}")
+    assert response(one, Found("a")) == ContainerResponse()
+
+
+# ── environment, annotations, mounts ──────────────────────────────────────────────────────────────
+
+
+def test_a_plain_variable_sees_all_devices() -> None:
+    one = serving('expose: {env: {PORTS: "{containerPaths}", COUNT: "{count}"}}')
+    assert response(one, tty(1), tty(0)).envs == {"PORTS": "/dev/tty0,/dev/tty1", "COUNT": "2"}
+
+
+def test_a_variable_with_a_variable_in_its_name_is_written_once_per_device() -> None:
+    one = serving('expose: {env: {"PORT_{index}": "{hostPath}"}}')
+    assert response(one, tty(4), tty(8)).envs == {"PORT_0": "/dev/tty4", "PORT_1": "/dev/tty8"}
+
+
+def test_both_kinds_of_variables_go_together() -> None:
+    one = serving('expose: {env: {IDS: "{ids}", "ID_{index}": "{id}"}}')
+    assert response(one, tty(4)).envs == {"IDS": "tty4", "ID_0": "tty4"}
+
+
+def test_the_container_path_in_a_variable_is_the_one_that_the_container_has() -> None:
+    one = serving('expose: {containerPath: "/dev/serial{index}", env: {"PORT_{index}": "{containerPath}"}}')
+    assert response(one, tty(4)).envs == {"PORT_0": "/dev/serial0"}
+
+
+def test_annotations_see_all_devices() -> None:
+    one = serving('expose: {annotations: {example.com/ports: "{files}"}}')
+    assert response(one, tty(1), tty(0)).annotations == {"example.com/ports": "tty0,tty1"}
+
+
+def test_a_mount_is_read_only_and_elsewhere_if_the_file_says_so() -> None:
+    one = serving("expose: {mounts: [{hostPath: /opt/a, containerPath: /b, readOnly: true}]}")
+    assert response(one, tty(0)).mounts == (Mount("/opt/a", "/b", read_only=True),)
+
+
+def test_a_mount_has_its_host_path_in_the_container_too() -> None:
+    one = serving("expose: {mounts: [{hostPath: /opt/a}]}")
+    assert response(one, tty(0)).mounts == (Mount("/opt/a", "/opt/a"),)
+
+
+def test_a_mount_that_is_the_same_for_all_devices_is_there_once() -> None:
+    one = serving("expose: {mounts: [{hostPath: /opt/a}]}")
+    assert len(response(one, tty(0), tty(1)).mounts) == 1
+
+
+def test_a_mount_may_be_each_devices_own() -> None:
+    one = serving('expose: {mounts: [{hostPath: "/opt/{id}"}]}')
+    assert response(one, tty(0), tty(1)).mounts == (Mount("/opt/tty0"), Mount("/opt/tty1"))
+
+
+# ── sharing ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_replicas_of_one_device_are_one_device_in_the_container() -> None:
+    one = serving('share: {replicas: 4}, expose: {env: {IDS: "{ids}", COUNT: "{count}"}}')
+    assert response(one, tty(0), ids=("tty0::1", "tty0::3")) == ContainerResponse(
+        device_nodes=["/dev/tty0"], envs={"IDS": "tty0", "COUNT": "1"}
+    )
+
+
+def test_more_devices_than_a_container_may_have_are_refused_with_both_numbers() -> None:
+    one = serving("share: {replicas: 4, maxPerContainer: 1}")
+    with pytest.raises(InvalidRequestError) as refused:
+        response(one, tty(0), ids=("tty0::0", "tty0::1"))
+    assert str(refused.value) == "2 devices of example.com/a are asked for; one container may have 1"
+
+
+def test_as_many_devices_as_a_container_may_have_are_given() -> None:
+    one = serving("share: {maxPerContainer: 2}")
+    assert len(response(one, tty(0), tty(1)).device_nodes) == 2
+
+
+def test_a_device_without_a_value_for_a_template_is_not_given() -> None:
+    one = serving('expose: {env: {"NODE_{index}": "{numaNode}"}}')
+    with pytest.raises(UnhealthyDeviceError) as refused:
+        response(one, tty(0))
+    assert str(refused.value) == 'device "tty0" is unhealthy (no value for {numaNode})'
