@@ -30,8 +30,7 @@ from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from devplug.cli.scene import demo_config, devices_here, shared_here
-from devplug.cli.telling import Teller
+    from devplug.cli.telling import Teller
     from devplug.daemon.config import Config
 
 __all__ = ["DemoError", "demo", "tell"]
