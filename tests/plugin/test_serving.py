@@ -339,10 +339,11 @@ def test_a_signal_ends_an_idle_script_with_code_0_within_a_second(
 
 BLOCKED = {
     "a generator": """
+import threading
 class Q(P):
     def devices(self):
         yield [Device("a")]
-        time.sleep(8)
+        threading.Event().wait(8)
 """,
     "a thread of asyncio": """
 import asyncio
