@@ -59,6 +59,10 @@ Response = TypeVar("Response")
 
 logger = logging.getLogger(__name__)
 
+# gRPC joins its poller thread when its last object is collected, wherever that happens to be, and now and
+# then the thread never ends. One reference that is never given back keeps it for the life of the process.
+grpc.aio.init_grpc_aio()  # type: ignore[attr-defined]  # the stubs lack it
+
 SOCKET_PATH_LIMIT_BYTES: Final = 107
 """The longest path of a Unix socket: `sun_path` holds 108 bytes with its end mark (unix(7))."""
 
