@@ -13,7 +13,6 @@ import pytest
 
 from devplug import serve
 from devplug.kubelet.manager import Kubelet
-from devplug.wire.sockets import Listener
 from tests.plugin.fakes import (
     RESOURCE,
     Fed,
@@ -97,10 +96,6 @@ def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_dir: Pa
 
 def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_dir: Path) -> None:
     async def story() -> None:
-        # gRPC ends its poller with its last object, and now and then hangs when it is begun again on the same
-        # loop. A program ends then, so one idle server keeps it alive here.
-        keeper = Listener(short_dir / "keeper", ())
-        await keeper.bind()
         await one_life(short_dir / "warm")
         await until(lambda: not our_threads())
         before = held()
@@ -108,7 +103,6 @@ def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_d
             await one_life(short_dir / f"d{n % 5}")
         await until(lambda: not our_threads())
         await settled(before)
-        await keeper.close()
 
     async def one_life(folder: Path) -> None:
         async with serve(Fed("a"), plugin_dir=folder) as serving:
