@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.devices import AdvertisedDevice, ContainerResponse, PluginOptions, RegisterRequest
+from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
+from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
 from devplug.wire import methods
 from devplug.wire.sockets import Listener, connected, socket_identity, stream, unary
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from devplug.devices import HEALTHY, RegisterRequest
+from devplug.devices import HEALTHY
 from devplug.errors import KubeletError, RemoteError
 from devplug.wire import methods
 from devplug.wire.sockets import Listener, Peer, connected, unary
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from devplug.devices import AdvertisedDevice
+    from devplug.exchange import AdvertisedDevice, RegisterRequest
 
 DIAL_SECONDS = 10
 """How long the kubelet waits for a plugin that registers to be there (client.go)."""

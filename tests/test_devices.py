@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from devplug.devices import (
     DEVICE_ID_LIMIT_BYTES,
     UNHEALTHY,
-    AdvertisedDevice,
     ContainerResponse,
     Device,
     DeviceNode,
@@ -27,6 +26,7 @@ from devplug.devices import (
     stable_id,
 )
 from devplug.errors import PluginError
+from devplug.exchange import AdvertisedDevice
 from devplug.wire.messages import DEVICE_LIST
 
 device_ids = st.from_regex(r"\A[A-Za-z0-9._:@+][A-Za-z0-9._:@+-]{0,62}\Z")

@@ -1,7 +1,7 @@
 """The values that both ends of the socket speak of, and the rules they obey. No I/O, no clock, no logging.
 
 What an author or a file makes is validated here, once, with every fault named. What a peer sent is kept as
-it came (`AdvertisedDevice`, `ContainerResponse.as_received`), because the kubelet validates none of it.
+it came (`ContainerResponse.as_received`, and all of `exchange`), because the kubelet validates none of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "HEALTHY",
     "LIST_LIMIT_BYTES",
     "UNHEALTHY",
-    "AdvertisedDevice",
     "Allocation",
     "ContainerResponse",
     "Device",
@@ -33,9 +32,6 @@ __all__ = [
     "Health",
     "HealthState",
     "Mount",
-    "PluginOptions",
-    "PreferenceRequest",
-    "RegisterRequest",
     "ResourceName",
     "StrPath",
     "device_id_fault",
@@ -457,48 +453,7 @@ def _clashes(what: str, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
             yield f"two {what} want {quoted(container_path)}: {quoted(first)} and {quoted(host_path)}"
 
 
-# ── what crosses the socket ───────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class AdvertisedDevice:
-    """One device of a ListAndWatch list, as the kubelet receives it: the API's Device, unvalidated.
-
-    `health` counts as healthy only if it is exactly `Healthy`. `numa_nodes` is None without a topology
-    message, which differs from an empty one.
-    """
-
-    id: str
-    health: str
-    numa_nodes: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PluginOptions:
-    """Which optional calls the kubelet may make: the API's DevicePluginOptions."""
-
-    pre_start_required: bool = False
-    preferred_allocation_available: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterRequest:
-    """What a plugin sends to be known. The kubelet ignores `options` here and asks for them itself."""
-
-    version: str
-    endpoint: str
-    """File name of the plugin's socket, inside the plugin folder."""
-    resource_name: str
-    options: PluginOptions = PluginOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class PreferenceRequest:
-    """One container's part of GetPreferredAllocation."""
-
-    available: tuple[str, ...]
-    must_include: tuple[str, ...]
-    size: int
+# ── what containers hold, and lists weigh ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

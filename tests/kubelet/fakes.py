@@ -8,14 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from devplug.devices import (
-    HEALTHY,
-    UNHEALTHY,
-    AdvertisedDevice,
-    ContainerResponse,
-    PluginOptions,
-    RegisterRequest,
-)
+from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
+from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
@@ -33,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from devplug.devices import PreferenceRequest
+    from devplug.exchange import PreferenceRequest
     from devplug.kubelet.changes import Change
 
 RESOURCE = "example.com/a"

@@ -6,7 +6,6 @@ import re
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
-from devplug.devices import AdvertisedDevice, PluginOptions
 from devplug.errors import (
     DevplugError,
     IncidentError,
@@ -16,6 +15,7 @@ from devplug.errors import (
     NotReadyError,
     UnknownDeviceError,
 )
+from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet.pods import Container, Pod
 from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError

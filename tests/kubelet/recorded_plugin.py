@@ -13,7 +13,7 @@ from tests.kubelet.recorded_notation import as_devices, as_options, as_refusal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.devices import PreferenceRequest
+    from devplug.exchange import PreferenceRequest
     from tests.kubelet.fakes import Ids
     from tests.kubelet.recorded_world import World
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.devices import AdvertisedDevice
 from devplug.errors import KubeletError
+from devplug.exchange import AdvertisedDevice
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.resources import UNKNOWN, count, disconnected, dropped, grace_is_over, listed, restored
 from tests.kubelet.fakes import (

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.devices import AdvertisedDevice, ContainerResponse
+from devplug.devices import ContainerResponse
+from devplug.exchange import AdvertisedDevice
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import (
     Checkpoint,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from devplug.devices import PluginOptions
 from devplug.errors import KubeletError
+from devplug.exchange import PluginOptions
 from devplug.kubelet.pods import Container, ContainerState, Event, Pod, PodPhase
 from tests.kubelet.fakes import RESOURCE, Clock, FakePlugin, healthy, pod, register, registered, running
 

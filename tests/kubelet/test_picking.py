@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.devices import AdvertisedDevice, ContainerResponse, PreferenceRequest
+from devplug.devices import ContainerResponse
 from devplug.errors import AllocationError, KubeletCrashError
+from devplug.exchange import AdvertisedDevice, PreferenceRequest
 from devplug.kubelet.allocation import Claim, Ledger, numa_grouping
 from devplug.kubelet.resources import UNKNOWN, disconnected, dropped, listed, split_by_affinity
 from tests.kubelet.fakes import RESOURCE, Devices, healthy, unhealthy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from devplug.devices import PluginOptions
 from devplug.errors import NotOfferedError
+from devplug.exchange import PluginOptions
 from devplug.kubelet.pods import PodPhase
 from tests.kubelet.fakes import healthy, pod, registered, running
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.devices import PreferenceRequest
+    from devplug.exchange import PreferenceRequest
     from tests.kubelet.fakes import Ids
 
 PREFERS = PluginOptions(preferred_allocation_available=True)

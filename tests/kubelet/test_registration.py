@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.devices import PluginOptions, resource_name_fault
+from devplug.devices import resource_name_fault
 from devplug.errors import KubeletError, RemoteError
+from devplug.exchange import PluginOptions
 from devplug.kubelet.changes import ChangeKind
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import (

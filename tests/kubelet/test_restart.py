@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from devplug.devices import PluginOptions
+from devplug.exchange import PluginOptions
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Serving
-    from devplug.devices import AdvertisedDevice, RegisterRequest
+    from devplug.exchange import AdvertisedDevice, RegisterRequest
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug import AllocationError, ContainerResponse, Device, Health, UnhealthyDeviceError
-from devplug.devices import DeviceNode, PreferenceRequest
+from devplug.devices import DeviceNode
 from devplug.errors import RemoteError
+from devplug.exchange import PreferenceRequest
 from devplug.kubelet.pods import PodPhase
 from devplug.wire import methods
 from tests.kubelet.fakes import pod

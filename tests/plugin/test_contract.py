@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, DevicePlugin, PluginError, serve
-from devplug.devices import PluginOptions
+from devplug.exchange import PluginOptions
 from devplug.plugin.contract import offers, options_of, plugin_faults
 from tests.plugin.fakes import Fed, Listed, play
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Device
-    from devplug.devices import RegisterRequest
+    from devplug.exchange import RegisterRequest
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import Device, Health
-from devplug.devices import AdvertisedDevice
+from devplug.exchange import AdvertisedDevice
 from tests.plugin.fakes import UNPLUGGED, Listed, devices, play, refusal, served, until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devplug import AllocationError, Device, UnhealthyDeviceError
-from devplug.devices import PreferenceRequest
+from devplug.exchange import PreferenceRequest
 from devplug.kubelet.pods import PodPhase
 from devplug.wire import methods
 from tests.kubelet.fakes import pod

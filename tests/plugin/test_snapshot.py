@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health, PluginError
-from devplug.devices import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
+from devplug.devices import LIST_LIMIT_BYTES, list_size_bytes
+from devplug.exchange import AdvertisedDevice
 from devplug.plugin.snapshot import Pace, Snapshot, checked_list, next_snapshot
 
 GONE = Health.unhealthy("gone")

@@ -13,8 +13,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from devplug.devices import AdvertisedDevice, ContainerResponse, PluginOptions
+from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
+from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
 from devplug.wire.messages import MalformedMessageError
 from devplug.wire.sockets import (

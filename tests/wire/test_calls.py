@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from devplug import errors
-from devplug.devices import AdvertisedDevice, PluginOptions
 from devplug.errors import DevplugError, PluginError, RemoteError
+from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
 from devplug.wire.sockets import (
     Listener,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import errors
-from devplug.devices import PluginOptions
 from devplug.errors import KubeletError, PluginError
+from devplug.exchange import PluginOptions
 from devplug.wire import methods
 from devplug.wire.sockets import (
     SOCKET_PATH_LIMIT_BYTES,

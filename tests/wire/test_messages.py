@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.devices import (
-    AdvertisedDevice,
-    ContainerResponse,
-    DeviceNode,
-    Mount,
-    PluginOptions,
-    PreferenceRequest,
-    RegisterRequest,
-)
+from devplug.devices import ContainerResponse, DeviceNode, Mount
+from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 from devplug.wire import messages
 from devplug.wire.messages import Codec, MalformedMessageError
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import Allocation, PreferenceRequest
+from devplug.devices import Allocation
 from devplug.errors import AllocationError, KubeletCrashError
+from devplug.exchange import PreferenceRequest
 from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.resources import UNKNOWN, ResourceState, split_by_affinity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Mapping
 
-    from devplug.devices import AdvertisedDevice, ContainerResponse
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import AdvertisedDevice
 
 __all__ = ["NO_NUMA_NODE", "Assignment", "Claim", "Ledger", "numa_grouping"]
 

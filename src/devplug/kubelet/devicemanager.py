@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from devplug.devices import AdvertisedDevice, ContainerResponse, PluginOptions
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import AdvertisedDevice, PluginOptions
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.folder import PluginFolder
     from devplug.kubelet.pods import Container, Pod

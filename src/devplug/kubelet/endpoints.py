@@ -12,7 +12,8 @@ from devplug.wire.methods import ALLOCATE, GET_PREFERRED_ALLOCATION, PRE_START_C
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.devices import ContainerResponse, PluginOptions, PreferenceRequest
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import PluginOptions, PreferenceRequest
     from devplug.wire.sockets import Peer
 
 __all__ = ["Endpoint"]

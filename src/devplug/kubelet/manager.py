@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Self
 
-    from devplug.devices import AdvertisedDevice, Allocation, StrPath
+    from devplug.devices import Allocation, StrPath
+    from devplug.exchange import AdvertisedDevice
     from devplug.kubelet.changes import Change
     from devplug.kubelet.pods import ContainerStatus, Event, Pod, PodStatus
     from devplug.kubelet.registration import Registration

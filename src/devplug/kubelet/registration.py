@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from devplug.devices import AdvertisedDevice, PluginOptions, RegisterRequest
+    from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
     from devplug.kubelet.folder import PluginFolder
     from devplug.kubelet.settings import KubeletSettings
 

@@ -13,7 +13,7 @@ from devplug.devices import HEALTHY
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from devplug.devices import AdvertisedDevice
+    from devplug.exchange import AdvertisedDevice
 
 __all__ = [
     "GRACE_PERIOD_SECONDS",

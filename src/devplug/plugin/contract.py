@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from devplug.devices import ContainerResponse, Device, PluginOptions, resource_name_fault
+from devplug.devices import ContainerResponse, Device, resource_name_fault
 from devplug.errors import PluginError, quoted
+from devplug.exchange import PluginOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Collection, Iterable, Iterator, Sequence

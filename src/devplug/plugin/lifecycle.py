@@ -9,8 +9,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import RegisterRequest
 from devplug.errors import KubeletError, PluginFolderLostError, RemoteError
+from devplug.exchange import RegisterRequest
 from devplug.plugin.contract import options_of
 from devplug.plugin.ownership import Claim, new_socket_name, remove_stale_sockets
 from devplug.plugin.registration import (

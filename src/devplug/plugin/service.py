@@ -31,7 +31,8 @@ from devplug.wire.sockets import stream, unary
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from devplug.devices import AdvertisedDevice, Device, PluginOptions, PreferenceRequest
+    from devplug.devices import Device
+    from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
     from devplug.wire.sockets import Binding

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import (
-    HEALTHY,
-    LIST_LIMIT_BYTES,
-    UNHEALTHY,
-    AdvertisedDevice,
-    Device,
-    Health,
-    HealthState,
-    list_size_bytes,
-)
+from devplug.devices import HEALTHY, LIST_LIMIT_BYTES, UNHEALTHY, Device, Health, HealthState, list_size_bytes
 from devplug.errors import PluginError, quoted
+from devplug.exchange import AdvertisedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet

@@ -14,18 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from devplug.devices import (
-    HEALTHY,
-    UNHEALTHY,
-    AdvertisedDevice,
-    ContainerResponse,
-    DeviceNode,
-    Mount,
-    PluginOptions,
-    PreferenceRequest,
-    RegisterRequest,
-)
+from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse, DeviceNode, Mount
 from devplug.errors import DevplugError
+from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

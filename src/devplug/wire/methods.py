@@ -10,13 +10,8 @@ from devplug.wire import messages
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.devices import (
-        AdvertisedDevice,
-        ContainerResponse,
-        PluginOptions,
-        PreferenceRequest,
-        RegisterRequest,
-    )
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
     from devplug.wire.messages import Codec
 
 __all__ = [
