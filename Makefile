@@ -45,7 +45,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel check bench protos schema lock dist clean
+.PHONY: help demo test test-source test-wheel golden check bench protos schema lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,11 @@ test-wheel: .venv-wheel/.locked dist ## run the tests that are not slow on the w
 	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
 	@rm -r build/sdist/src
 	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -m "not slow" $(ARGS)
+
+GOLDEN := tests/golden/data
+
+golden: .venv/.ready ## play recordings of a real kubelet against ours: make golden GOLDEN=FOLDER
+	@$(BIN)/python -m tests.golden $(GOLDEN)
 
 check: .venv/.ready ## judge form, types, layers and promises, without running the other tests
 	$(BIN)/ruff format --check .

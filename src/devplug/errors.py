@@ -130,7 +130,7 @@ class KubeletCrashError(KubeletError):
     def __init__(self, cause: str, place: str) -> None:
         self.cause = cause
         self.place = place
-        super().__init__(f"{cause}: the kubelet would have crashed here (nil dereference in {place})")
+        super().__init__(f"{cause}: the kubelet would have crashed here (panic in {place})")
 
 
 class PluginFolderLostError(KubeletError):

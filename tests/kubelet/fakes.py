@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Literal
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
 from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.machine import Machine
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
+from devplug.kubelet.settings import KubeletSettings
+from devplug.kubelet.topology import TopologySettings
 from devplug.wire.methods import (
     ALLOCATE,
     GET_OPTIONS,
@@ -38,6 +41,8 @@ Ids = tuple[str, ...]
 
 
 NO_OPTIONS = PluginOptions()
+MACHINE = Machine()
+NO_TOPOLOGY = TopologySettings()
 
 
 def healthy(*ids: str) -> Devices:
@@ -71,15 +76,19 @@ async def running(
     compat: bool = True,
     dial_timeout_seconds: float = 5,
     pre_start_timeout_seconds: float = 5,
+    machine: Machine = MACHINE,
+    topology: TopologySettings = NO_TOPOLOGY,
 ) -> AsyncIterator[Kubelet]:
     """A kubelet that runs, for at most ten seconds."""
-    kubelet = Kubelet(
-        folder,
+    settings = KubeletSettings(
         clock=clock,
         compat=compat,
         dial_timeout_seconds=dial_timeout_seconds,
         pre_start_timeout_seconds=pre_start_timeout_seconds,
+        machine=machine,
+        topology=topology,
     )
+    kubelet = Kubelet(folder, settings)
     async with asyncio.timeout(10), kubelet.running():
         yield kubelet
 

@@ -13,6 +13,7 @@ import pytest
 
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.settings import KubeletSettings
 from tests.kubelet.fakes import FakePlugin, healthy, pod, register, registered, running
 from tests.wire.fakes import eventually, open_descriptors
 
@@ -87,7 +88,7 @@ def test_leaving_does_not_wait_for_a_plugin_that_is_being_dialled(short_dir: Pat
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-            async with Kubelet(short_dir, dial_timeout_seconds=60).running():
+            async with Kubelet(short_dir, KubeletSettings(dial_timeout_seconds=60)).running():
                 with socket.socket(socket.AF_UNIX) as silent:
                     silent.setblocking(False)
                     silent.bind(str(short_dir / "p.sock"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health, serve
 from devplug.errors import RemoteError
 from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
 from devplug.wire import methods
@@ -174,7 +175,7 @@ async def registered(
     folder: Path, *plugins: DevicePlugin, compat: bool = True
 ) -> AsyncIterator[tuple[Kubelet, Serving]]:
     """A kubelet and the plugins that are registered with it."""
-    kubelet = Kubelet(folder, compat=compat)
+    kubelet = Kubelet(folder, KubeletSettings(compat=compat))
     async with kubelet.running(), serve(*plugins, plugin_dir=folder) as serving:
         await serving.wait_registered()
         yield kubelet, serving

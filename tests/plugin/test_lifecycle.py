@@ -19,6 +19,7 @@ from devplug.errors import RegistrationError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
+from devplug.kubelet.settings import KubeletSettings
 from devplug.wire import methods
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import FakePlugin, healthy, pod
@@ -277,7 +278,9 @@ def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_no_more
 
     async def story() -> None:
         async with AsyncExitStack() as stack:
-            kubelet = await stack.enter_async_context(Kubelet(short_dir, compat=compat).running())
+            kubelet = await stack.enter_async_context(
+                Kubelet(short_dir, KubeletSettings(compat=compat)).running()
+            )
             old = await stack.enter_async_context(FakePlugin(short_dir, devices=healthy("x", "y")).serving())
             await old.register()
             await kubelet.wait(lambda: allocatable(kubelet) == 2)
@@ -304,7 +307,7 @@ def test_a_folder_that_was_removed_and_made_again_heals(short_dir: Path) -> None
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
             shutil.rmtree(folder)
             await kubelet.restart()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            await kubelet.wait(lambda: kubelet.devices(RESOURCE))
             assert len(plugin_sockets(folder)) == 1
         assert plugin_sockets(folder) == []
 
@@ -318,7 +321,7 @@ def test_a_folder_that_was_renamed_away_and_made_again_heals(short_dir: Path) ->
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
             folder.rename(short_dir / "old")
             await kubelet.restart()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            await kubelet.wait(lambda: kubelet.devices(RESOURCE))
 
     play(story())
 

@@ -1,32 +1,96 @@
-"""The kubelet's admission of a pod that is already bound to it: devices for each container, or a refusal.
+"""The topology manager at work: it places a pod's containers, and has their devices allocated (scope*.go).
 
-The topology manager's hints and its verdict belong in here, before each container's allocation; under policy
-`none`, the default, it has neither (topologymanager/scope_none.go).
+Lives as long as a kubelet process. The rules are in `topology`; who allocates is the device manager.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Protocol
 
 from devplug.errors import AllocationError, RemoteError
 from devplug.kubelet.pods import Rejection
+from devplug.kubelet.topology import NO_AFFINITY, Policy, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Mapping
 
+    from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.pods import Container, Pod
+    from devplug.kubelet.topology import Hints, TopologyHint, TopologyRules
 
-__all__ = ["admit"]
+__all__ = ["HintProvider", "TopologyManager"]
 
 
-async def admit(pod: Pod, allocate: Callable[[Pod, Container], Awaitable[None]]) -> Rejection | None:
-    """Allocate for each container of `pod` in start order; return the refusal, or None if the pod may run.
+class HintProvider(Protocol):
+    """Who has hints and allocates: the device manager (topology_manager.go HintProvider)."""
 
-    The first error ends it. What earlier containers got stays theirs until the pod is inactive.
-    """
-    for container in pod.in_start_order():
+    def container_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
+        """Return where a container's requests can be met."""
+
+    def pod_hints(self, pod: Pod) -> Mapping[str, Hints]:
+        """Return where a pod's requests can be met together."""
+
+    async def allocate(self, pod: Pod, container: Container) -> None:
+        """Allocate for a container; where it should be is in `TopologyManager.affinity`."""
+
+
+class TopologyManager:
+    """The owner of every container's affinity: on which NUMA nodes its devices should be."""
+
+    def __init__(self, rules: TopologyRules, metrics: KubeletMetrics) -> None:
+        self.rules = rules
+        self._metrics = metrics
+        self._affinities: dict[tuple[str, str], TopologyHint] = {}
+
+    def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
+        """Return where a container was placed; nowhere in particular if it was not."""
+        return self._affinities.get((pod_uid, container_name), NO_AFFINITY)
+
+    def forget(self, pod_uid: str, container_name: str) -> None:
+        """Forget a container that is gone for good."""
+        self._affinities.pop((pod_uid, container_name), None)
+
+    async def admit(self, pod: Pod, provider: HintProvider) -> Rejection | None:
+        """Place and allocate for each container of `pod` in start order; return the refusal, or None.
+
+        The first error ends it. What earlier containers got stays theirs until the pod is inactive. Raises
+        `KubeletCrashError`.
+        """
+        began = time.perf_counter()
+        self._metrics.admissions.inc()
         try:
-            await allocate(pod, container)
-        except (AllocationError, RemoteError) as error:
-            return Rejection.of_error(error)
-    return None
+            return await self._admit(pod, provider)
+        finally:
+            self._metrics.admission_duration_ms.observe((time.perf_counter() - began) * 1000)
+
+    async def _admit(self, pod: Pod, provider: HintProvider) -> Rejection | None:
+        rules = self.rules
+        is_placed = rules.policy is not Policy.NONE
+        hint, is_admitted = NO_AFFINITY, True
+        if rules.scope is Scope.POD:
+            hint, is_admitted = rules.merge([provider.pod_hints(pod)])
+        for container in pod.in_start_order():
+            if is_placed and rules.scope is Scope.CONTAINER:
+                hint, is_admitted = rules.merge([provider.container_hints(pod, container)])
+            if not is_admitted:
+                self._metrics.admission_errors.inc()
+                self._count_alignment(Scope(rules.scope), is_aligned=False)
+                return Rejection.of_topology()
+            if is_placed:
+                self._affinities[pod.uid, container.name] = hint
+            try:
+                await provider.allocate(pod, container)
+            except (AllocationError, RemoteError) as error:
+                if is_placed:
+                    self._metrics.admission_errors.inc()
+                return Rejection.of_error(error)
+            self._count_alignment(Scope.CONTAINER)
+        self._count_alignment(Scope.POD)
+        return None
+
+    def _count_alignment(self, scope: Scope, *, is_aligned: bool = True) -> None:
+        """Count for this scope, under the one policy that promises alignment."""
+        if self.rules.guarantees_alignment and scope is self.rules.scope:
+            metric = self._metrics.aligned if is_aligned else self._metrics.aligned_failures
+            metric.labels(scope, "numa_node").inc()

@@ -136,6 +136,20 @@ class Ledger:
         """Return what a container holds, by resource name."""
         return tuple(held for held in self.assignments if held.key[:2] == (pod_uid, container_name))
 
+    def held_ids(
+        self,
+        resource_name: str,
+        pod_uid: str,
+        container_name: str | None = None,
+    ) -> frozenset[str]:
+        """Return the devices of a resource that a container holds, or all containers of a pod."""
+        return frozenset(
+            device_id
+            for (uid, name, resource), held in self._assignments.items()
+            if uid == pod_uid and resource == resource_name and container_name in (None, name)
+            for device_id in held.allocation.device_ids
+        )
+
     # ── what plugins say ──
 
     def update(self, resource_name: str, state: ResourceState) -> None:
@@ -209,7 +223,7 @@ class Ledger:
         if take(self._reusable.get(name, frozenset())):
             return tuple(sorted(chosen))
         state = self.state(name)
-        available = (state.healthy or frozenset()) - (state.allocated or frozenset())
+        available = state.available
         remaining = claim.required - len(chosen)
         if len(available) < remaining:
             raise AllocationError(

@@ -32,6 +32,8 @@ class ChangeKind(enum.StrEnum):
     """All devices of the resource are unhealthy: its plugin is gone."""
     EXPIRED = "expired"
     """The resource is off the node: its plugin has been gone for longer than the grace period."""
+    HEALTH = "health"
+    """The health of a device that a pod holds has changed, so its status is written again."""
     POD = "pod"
     """A pod's status changed, or the pod is gone."""
 

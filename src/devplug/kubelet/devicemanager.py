@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from devplug.errors import AllocationError, RemoteError
 from devplug.kubelet import checkpoint as checkpoints
-from devplug.kubelet import resources
+from devplug.kubelet import hints, resources
 from devplug.kubelet.allocation import Claim, Ledger
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import CheckpointError
@@ -21,6 +21,7 @@ from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.pods import ContainerOptions
 from devplug.kubelet.records import assignments_of, checkpoint_of
 from devplug.kubelet.registration import Registration
+from devplug.kubelet.topology import nodes_of
 from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
     from devplug.exchange import AdvertisedDevice, PluginOptions
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.folder import PluginFolder
+    from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.resources import Capacity
     from devplug.kubelet.settings import KubeletSettings
+    from devplug.kubelet.topology import Hints, TopologyHint
     from devplug.wire.sockets import Peer
 
 __all__ = ["DeviceManager"]
@@ -44,15 +47,18 @@ logger = logging.getLogger(__name__)
 class DeviceManager:
     """Plugins, their devices, and who holds them. Lives from `start` to `stop`; can be read after that.
 
-    `active_pods` returns the UIDs whose devices must not be freed. As long as `sources_ready` is false,
-    nothing is freed, and containers that were running at the start are not checked.
+    `active_pods` returns the UIDs whose devices must not be freed; `affinity` returns where the topology
+    manager wants a container (pod UID, name). As long as `sources_ready` is false, nothing is freed, and
+    containers that were running at the start are not checked.
     """
 
     def __init__(
         self,
         folder: PluginFolder,
         active_pods: Callable[[], Collection[str]],
+        affinity: Callable[[str, str], TopologyHint],
         changes: Changes,
+        metrics: KubeletMetrics,
         settings: KubeletSettings,
     ) -> None:
         self.sources_ready = False
@@ -60,7 +66,9 @@ class DeviceManager:
         self.checkpoint_error: CheckpointError | None = None
         self._folder = folder
         self._active_pods = active_pods
+        self._affinity = affinity
         self._changes = changes
+        self._metrics = metrics
         self._settings = settings
         self._endpoints: dict[str, Endpoint] = {}
         self._were_running: frozenset[tuple[str, str]] = frozenset()
@@ -80,7 +88,14 @@ class DeviceManager:
         self._were_running = frozenset(running_containers)
         self._read_checkpoint()
         self._folder.prepare()
-        self._registration = Registration(self._folder, self, tasks, self._changes, self._settings)
+        self._registration = Registration(
+            self._folder,
+            self,
+            tasks,
+            self._changes,
+            self._metrics,
+            self._settings,
+        )
         await self._registration.open()
         self._changes.announce(ChangeKind.STARTED)
 
@@ -99,7 +114,10 @@ class DeviceManager:
 
     def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
         """Replace the devices of a resource, and write the checkpoint even if nothing changed."""
-        self.ledger.update(resource_name, resources.listed(self.ledger.state(resource_name), devices))
+        before = self.ledger.state(resource_name)
+        self.ledger.update(resource_name, resources.listed(before, devices))
+        for pod_uid in self._pods_to_update(resources.changed_health(before, devices)):
+            self._changes.announce(ChangeKind.HEALTH, resource_name=resource_name, pod_uid=pod_uid)
         self._changes.announce(ChangeKind.LISTED, resource_name=resource_name)
         logger.info("Processed device updates for resource", extra={"resource_name": resource_name})
         try:
@@ -115,6 +133,18 @@ class DeviceManager:
         self.ledger.update(resource_name, resources.disconnected(self.ledger.state(resource_name)))
         endpoint.stopped_at_seconds = self._settings.clock()
         self._changes.announce(ChangeKind.DISCONNECTED, resource_name=resource_name)
+
+    def _pods_to_update(self, device_ids: Collection[str]) -> list[str]:
+        """Return the pods whose status is written again, since the health of a device of theirs has changed.
+
+        As in manager.go genericDeviceUpdateCallback, the holder is looked for by the ID alone, in all
+        resources, and the first one is taken: the wrong one where two resources have the same ID.
+        """
+        owners: dict[str, str] = {}
+        for held in self.ledger.assignments if device_ids else ():
+            for device_id in held.allocation.device_ids:
+                owners.setdefault(device_id, held.allocation.pod_uid)
+        return sorted({owners[device_id] for device_id in device_ids if device_id in owners})
 
     # ── reading ──
 
@@ -137,6 +167,24 @@ class DeviceManager:
             if name not in self._endpoints or self._endpoints[name].is_expired(now)
         ]
         return resources.count(self.ledger.resources, gone)
+
+    def health_of(self, pod_uid: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
+        """Return (container, resource name) → device ID → its health in words, for what a pod holds.
+
+        A device that is not in the list, or whose plugin is gone, counts as healthy, unless it was listed
+        otherwise last (manager.go UpdateAllocatedResourcesStatus).
+        """
+        return {
+            (held.allocation.container_name, held.allocation.resource_name): {
+                device_id: resources.health_in_status(
+                    self.ledger.state(held.allocation.resource_name),
+                    device_id,
+                )
+                for device_id in held.allocation.device_ids
+            }
+            for held in self.ledger.assignments
+            if held.allocation.pod_uid == pod_uid
+        }
 
     # ── what the node does now and then ──
 
@@ -161,6 +209,28 @@ class DeviceManager:
         """
         if self.sources_ready:
             self.ledger.free_inactive(self._active_pods())
+
+    # ── hints ──
+
+    def container_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
+        """Return where a container's requests can be met. Raises `KubeletCrashError`."""
+        self.free_inactive()
+        return hints.container_hints(
+            self.ledger,
+            pod,
+            container,
+            self._machine_nodes,
+            compat=self._settings.compat,
+        )
+
+    def pod_hints(self, pod: Pod) -> Mapping[str, Hints]:
+        """Return where a pod's requests can be met together. Raises `KubeletCrashError`."""
+        self.free_inactive()
+        return hints.pod_hints(self.ledger, pod, self._machine_nodes, compat=self._settings.compat)
+
+    @property
+    def _machine_nodes(self) -> Sequence[int]:
+        return [node.id for node in self._settings.machine.numa_nodes]
 
     # ── containers ──
 
@@ -200,6 +270,8 @@ class DeviceManager:
     async def _allocate_limits(self, pod: Pod, container: Container) -> None:
         is_first, is_changed = True, False
         for claim in self._claims(pod, container):
+            if (claim.container_name, claim.resource_name) in pod.dra_limits:
+                continue
             if is_first:
                 self.free_inactive()
                 is_first = False
@@ -222,7 +294,8 @@ class DeviceManager:
             self.ledger.release_unassigned()
             raise AllocationError(f"unknown Device Plugin {claim.resource_name}")
         try:
-            responses = await endpoint.allocate(device_ids)
+            with self._metrics.allocate_seconds.labels(claim.resource_name).time():
+                responses = await endpoint.allocate(device_ids)
         except (AllocationError, RemoteError):
             self.ledger.release_unassigned()
             raise
@@ -236,7 +309,12 @@ class DeviceManager:
     async def _pick(self, claim: Claim) -> tuple[str, ...]:
         """Choose devices, asking the plugin for its preference where the rule wants it."""
         was_running = not self.sources_ready and (claim.pod_uid, claim.container_name) in self._were_running
-        steps = self.ledger.pick(claim, was_running=was_running)
+        mask = self._affinity(claim.pod_uid, claim.container_name).mask
+        steps = self.ledger.pick(
+            claim,
+            was_running=was_running,
+            numa_nodes=None if mask is None else nodes_of(mask),
+        )
         try:
             question = next(steps)
             while True:

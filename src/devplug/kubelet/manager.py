@@ -1,35 +1,37 @@
-"""The kubelet of one node: pods, their containers and the node's numbers, over the device manager's lives.
+"""The kubelet of one node: pods, their containers and the node's numbers, over the lives of its process.
 
-Start here. What a plugin sees is in `registration` and `endpoints`; what is decided is in `allocation`.
+Start here. What a plugin sees is in `registration` and `endpoints`; what is decided is in `allocation` and
+`topology`; what monitors see is in `podresources`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
-from devplug.kubelet.admission import admit
 from devplug.kubelet.changes import Changes
-from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.folder import PluginFolder
+from devplug.kubelet.nodestatus import NodeStatus
 from devplug.kubelet.pods import ContainerState, PodPhase
 from devplug.kubelet.podtable import PodTable
+from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.settings import KubeletSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Self
 
     from devplug.devices import Allocation, StrPath
     from devplug.exchange import AdvertisedDevice
     from devplug.kubelet.changes import Change
+    from devplug.kubelet.devicemanager import DeviceManager
+    from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.pods import ContainerStatus, Event, Pod, PodStatus
     from devplug.kubelet.registration import Registration
 
@@ -39,34 +41,35 @@ Result = TypeVar("Result")
 
 
 class Kubelet:
-    """A kubelet that plugins cannot tell from the real one, as far as the device plugin socket goes.
+    """A kubelet that plugins, pods and monitors cannot tell from the real one.
 
     It listens inside `running`; pods, their states and the node's numbers outlive that, as they outlive a
-    kubelet process on a node. The keyword arguments are those of `KubeletSettings`.
+    kubelet process on a node. Raises `KubeletError` for settings with which the real one does not start.
     """
 
-    def __init__(
-        self,
-        plugin_dir: StrPath,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        compat: bool = True,
-        dial_timeout_seconds: float = 10.0,
-        pre_start_timeout_seconds: float = 30.0,
-    ) -> None:
+    def __init__(self, plugin_dir: StrPath, settings: KubeletSettings | None = None) -> None:
+        self.settings = settings or KubeletSettings()
         self._folder = PluginFolder(Path(os.fspath(plugin_dir)))
-        self._settings = KubeletSettings(
-            clock=clock,
-            compat=compat,
-            dial_timeout_seconds=dial_timeout_seconds,
-            pre_start_timeout_seconds=pre_start_timeout_seconds,
-        )
-        self._changes = Changes(clock)
+        self._changes = Changes(self.settings.clock)
         self._admission = asyncio.Lock()
         self._pods = PodTable(self._changes)
-        self._emptied: set[str] = set()
+        self._node = NodeStatus()
         self._tasks: asyncio.TaskGroup | None = None
-        self._life = self._new_life()
+        self._process = self._next_process()
+
+    @classmethod
+    def under(cls, root: StrPath, settings: KubeletSettings | None = None) -> Self:
+        """Return a kubelet with all of its sockets below one folder, as in `/var/lib/kubelet` on a node.
+
+        That is `device-plugins/`, `plugins_registry/` and `pod-resources/kubelet.sock`.
+        """
+        folder = Path(os.fspath(root))
+        settings = replace(
+            settings or KubeletSettings(),
+            plugins_registry=folder / "plugins_registry",
+            pod_resources_socket=folder / "pod-resources" / "kubelet.sock",
+        )
+        return cls(folder / "device-plugins", settings)
 
     # ── life ──
 
@@ -97,7 +100,7 @@ class Kubelet:
             except Exception as error:  # noqa: BLE001 -- raised below, outside of the group: it wraps errors
                 failure = error
             finally:
-                await self._life.stop(orderly=orderly)
+                await self._process.stop(orderly=orderly)
                 self._tasks = None
         if failure is not None:
             raise failure
@@ -111,7 +114,7 @@ class Kubelet:
         container runs any more. Without `with_pods` all of that waits for `readmit`, so that plugins may come
         first. `orderly` as in `running`.
         """
-        await self._life.stop(orderly=orderly)
+        await self._process.stop(orderly=orderly)
         if reboot:
             self._pods.stop_all()
         await self._start()
@@ -121,23 +124,25 @@ class Kubelet:
     async def readmit(self) -> None:
         """Admit the active pods again, as after a start, and then call the sources of pods ready."""
         async with self._admission:
+            admitted: list[Pod] = []
             for pod in self._pods.active():
-                await self._admit(pod)
+                if await self._admit(pod, admitted):
+                    admitted.append(pod)
         self.sources_ready = True
 
     @property
     def is_running(self) -> bool:
         """Whether the socket is served."""
-        return self._life.registration is not None
+        return self._process.is_running
 
     @property
     def sources_ready(self) -> bool:
         """Whether all pods are known; before that nothing is freed, and running containers not checked."""
-        return self._life.sources_ready
+        return self._process.devices.sources_ready
 
     @sources_ready.setter
     def sources_ready(self, is_ready: bool) -> None:
-        self._life.sources_ready = is_ready
+        self._process.devices.sources_ready = is_ready
 
     def drop_stream(self, resource_name: str) -> None:
         """Cut the connection to the plugin that serves this name, as a transport loss would.
@@ -161,38 +166,51 @@ class Kubelet:
 
     @property
     def device_manager(self) -> DeviceManager:
-        """The device manager of this life, or of the last one; the next start makes another."""
-        return self._life
+        """The device manager of this process, or of the last one; the next start makes another."""
+        return self._process.devices
+
+    @property
+    def metrics(self) -> KubeletMetrics:
+        """The metrics of this process, or of the last one; the next start begins at 0."""
+        return self._process.metrics
 
     def capacity(self) -> Mapping[str, int]:
         """Return the node's capacity per resource name: healthy and unhealthy devices.
 
-        A name stays with 0 after its plugin has been gone for more than five minutes (setters.go).
+        A name stays with 0 after its plugin has been gone for more than five minutes.
         """
-        counts = self._life.capacity()
-        return {**dict.fromkeys(sorted(self._emptied.union(counts.deleted)), 0), **counts.capacity}
+        return dict(sorted(self._node_status().capacity.items()))
 
     def allocatable(self) -> Mapping[str, int]:
         """Return the node's allocatable per resource name: healthy devices, whoever holds them."""
-        return {**self.capacity(), **self._life.capacity().allocatable}
+        return dict(sorted(self._node_status().allocatable.items()))
+
+    def patch_node(self, resource_name: str, count: int) -> None:
+        """Set a resource that no plugin serves, as people do on a node; the kubelet leaves it alone."""
+        self._node = self._node.patched(resource_name, count)
 
     def devices(self, resource_name: str) -> tuple[AdvertisedDevice, ...]:
         """Return the last list of a resource, by ID; each health is the listed one, also after a loss."""
-        devices = self._life.ledger.state(resource_name).devices
+        devices = self._process.devices.ledger.state(resource_name).devices
         return tuple(devices[device_id] for device_id in sorted(devices))
 
     def allocations(self) -> tuple[Allocation, ...]:
         """Return who holds what, by pod UID, container name and resource name."""
-        return tuple(held.allocation for held in self._life.ledger.assignments)
+        return tuple(held.allocation for held in self._process.devices.ledger.assignments)
 
     def registrations(self, resource_name: str) -> int:
-        """Return how often Register was called for this name in this life, refused calls included."""
-        registration = self._life.registration
-        return 0 if registration is None else registration.registrations.get(resource_name, 0)
+        """Return how often Register was called for this name in this process, refused calls included."""
+        return int(
+            self.metrics.value("kubelet_device_plugin_registration_total", resource_name=resource_name),
+        )
 
     def update_node_status(self) -> None:
         """Do what the real kubelet does every ten seconds: forget resources whose grace period is over."""
-        self._emptied.update(self._life.drop_expired())
+        self._node = self._node_status()
+        self._process.devices.drop_expired()
+
+    def _node_status(self) -> NodeStatus:
+        return self._node.updated(self._process.devices.capacity())
 
     # ── waiting and measuring ──
 
@@ -213,7 +231,8 @@ class Kubelet:
 
     def pod(self, pod_uid: str) -> PodStatus:
         """Return what people see of a pod; raises `KubeletError` if it is not here, as all calls below."""
-        return self._pods.get(pod_uid).status
+        bound = self._pods.get(pod_uid)
+        return bound.status.with_device_health(bound.pod, self._process.devices.health_of(pod_uid))
 
     async def admit(self, pod: Pod) -> PodStatus:
         """Admit a pod, which allocates its devices, and return its status: Pending, or Failed for good.
@@ -222,8 +241,9 @@ class Kubelet:
         """
         async with self._admission:
             self._running_registration()
+            others = [other for other in self._pods.active() if other.uid != pod.uid]
             self._pods.add(pod)
-            await self._admit(pod)
+            await self._admit(pod, others)
         return self.pod(pod.uid)
 
     async def run_pod(self, pod: Pod) -> PodStatus:
@@ -255,9 +275,11 @@ class Kubelet:
             raise KubeletError(f"pod {pod_uid} has ended; its containers are not started any more")
         before = bound.status.container(container_name)
         try:
-            options = await self._life.container_options(bound.pod, bound.pod.container(container_name))
+            options = await self._process.devices.container_options(
+                bound.pod, bound.pod.container(container_name)
+            )
         except KubeletCrashError:
-            await self._life.stop()
+            await self._process.stop()
             raise
         except AllocationError as error:
             return self._pods.hold_up(pod_uid, before, str(error))
@@ -279,33 +301,37 @@ class Kubelet:
 
     def remove_pod(self, pod_uid: str) -> None:
         """Forget a pod, whose containers are gone; its devices are freed as after `end_pod`."""
+        for container in self._pods.get(pod_uid).pod.in_start_order():
+            self._process.topology.forget(pod_uid, container.name)
         self._pods.remove(pod_uid)
 
     # ── inside ──
 
-    def _new_life(self) -> DeviceManager:
-        return DeviceManager(self._folder, self._pods.active_uids, self._changes, self._settings)
+    def _next_process(self) -> KubeletProcess:
+        return KubeletProcess(self._folder, self._pods, self._changes, self.settings)
 
     async def _start(self, running_containers: Collection[tuple[str, str]] = ()) -> None:
         if self._tasks is None:
             raise KubeletError("the kubelet is not running")
-        self._life = self._new_life()
-        await self._life.start(self._tasks, self._pods.running_containers().union(running_containers))
+        self._node = self._node_status()
+        self._process = self._next_process()
+        await self._process.start(self._tasks, self._pods.running_containers().union(running_containers))
 
-    async def _admit(self, pod: Pod) -> None:
-        """Admit a pod that is in the table; a refusal is its end."""
-        life = self._life
+    async def _admit(self, pod: Pod, others: Iterable[Pod]) -> bool:
+        """Admit a pod of the table, beside others; a refusal is its end. Return whether it may run."""
+        process = self._process
         try:
-            rejection = await admit(pod, life.allocate)
+            rejection = await process.admit(pod, others, self.allocatable())
         except KubeletCrashError:
-            await life.stop()
+            await process.stop()
             raise
         # A kubelet that ended meanwhile tells nobody; the next one admits the pod again.
-        if rejection is not None and life.registration is not None:
+        if rejection is not None and process.is_running:
             self._pods.reject(pod, rejection)
+        return rejection is None
 
     def _running_registration(self) -> Registration:
-        registration = self._life.registration
+        registration = self._process.devices.registration
         if registration is None:
             raise KubeletError("the kubelet is not running")
         return registration

@@ -6,6 +6,7 @@ Values only. Who holds which device is `allocation`'s; when something happens is
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -54,11 +55,38 @@ class Pod:
     namespace: str = "default"
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
+    dra_limits: frozenset[tuple[str, str]] = frozenset()
+    """(container name, resource name) that DRA serves, by `status.extendedResourceClaimStatus`; no plugin."""
 
     def in_start_order(self) -> Iterator[Container]:
         """Yield init containers and sidecars in spec order, then app containers (scope.go)."""
         yield from self.init_containers
         yield from self.containers
+
+    def lasting_containers(self) -> tuple[Container, ...]:
+        """Return the containers that live as long as the pod: sidecars, then app containers."""
+        sidecars = (one for one in self.init_containers if one.restart_policy == ALWAYS)
+        return (*sidecars, *self.containers)
+
+    def limits(self) -> dict[str, int]:
+        """Return what the pod needs at once of each resource (component-helpers/resource PodLimits).
+
+        All app containers and sidecars together, or an init container with the sidecars before it if that is
+        more.
+        """
+        lasting: Counter[str] = Counter()
+        peak: dict[str, int] = {}
+        for container in self.init_containers:
+            if container.restart_policy == ALWAYS:
+                lasting.update(container.limits)
+                needed = lasting
+            else:
+                needed = lasting + Counter(container.limits)
+            for name in container.limits:
+                peak[name] = max(peak.get(name, 0), needed[name])
+        for container in self.containers:
+            lasting.update(container.limits)
+        return {name: max(lasting[name], peak.get(name, 0)) for name in {*lasting, *peak}}
 
     def container(self, name: str) -> Container:
         """Return the container of that name; raises `KeyError`."""
@@ -145,6 +173,9 @@ class ContainerStatus:
     restart_count: int = 0
     options: ContainerOptions | None = None
     """What it got at its last start; None before the first one, and without devices."""
+    allocated_resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    """Resource name → device ID → `Healthy` or `Unhealthy`, as in `allocatedResourcesStatus`; app containers
+    only, since the kubelet writes it nowhere else."""
 
     def started(self, options: ContainerOptions | None) -> ContainerStatus:
         """Return the status of a container that has just started; every start but the first is a restart."""
@@ -203,6 +234,30 @@ class PodStatus:
         has_started = any(one.name in apps and one.state is not ContainerState.WAITING for one in containers)
         return replace(self, phase=PodPhase.RUNNING if has_started else self.phase, containers=containers)
 
+    def with_device_health(
+        self,
+        pod: Pod,
+        health: Mapping[tuple[str, str], Mapping[str, str]],
+    ) -> PodStatus:
+        """Return the status with what app containers hold; `health` is by container and resource name."""
+        apps = {container.name for container in pod.containers}
+        return replace(
+            self,
+            containers=tuple(
+                replace(
+                    one,
+                    allocated_resources={
+                        resource_name: devices
+                        for (name, resource_name), devices in health.items()
+                        if name == one.name
+                    },
+                )
+                if one.name in apps
+                else one
+                for one in self.containers
+            ),
+        )
+
     def stopped(self) -> PodStatus:
         """Return the status once no container runs any more, as after a boot of the node."""
         return replace(
@@ -231,6 +286,20 @@ class Rejection:
 
     reason: str
     message: str
+
+    @classmethod
+    def of_topology(cls) -> Rejection:
+        """Return the topology manager's refusal (topology_manager.go TopologyAffinityError)."""
+        return cls("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+
+    @classmethod
+    def of_shortage(cls, resource_name: str, requested: int, used: int, capacity: int) -> Rejection:
+        """Return the refusal of a pod that asks for more than the node has left (lifecycle/predicate.go)."""
+        return cls(
+            f"OutOf{resource_name}",
+            f"Node didn't have enough resource: {resource_name}, "
+            f"requested: {requested}, used: {used}, capacity: {capacity}",
+        )
 
     @classmethod
     def of_error(cls, error: Exception) -> Rejection:

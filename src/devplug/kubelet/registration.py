@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -21,14 +20,15 @@ from devplug.wire.methods import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WA
 from devplug.wire.sockets import Listener, Peer, connected, unary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
     from devplug.kubelet.folder import PluginFolder
+    from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.settings import KubeletSettings
 
-__all__ = ["PluginHandler", "Registration"]
+__all__ = ["PluginHandler", "Registration", "check_watched_plugin"]
 
 logger = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class Registration:
     handler: PluginHandler
     tasks: asyncio.TaskGroup
     changes: Changes
+    metrics: KubeletMetrics
     settings: KubeletSettings
     _listener: Listener = field(init=False)
     _clients: dict[str, _Client] = field(default_factory=dict)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
-    _registrations: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._listener = Listener(
@@ -86,11 +86,6 @@ class Registration:
             (unary(REGISTER, self._register),),
             receive_limit_bytes=_RECEIVE_LIMIT_BYTES,
         )
-
-    @property
-    def registrations(self) -> Mapping[str, int]:
-        """Resource name → calls of Register, refused ones too (kubelet_device_plugin_registration_total)."""
-        return self._registrations
 
     async def open(self) -> None:
         """Listen for plugins; raises `KubeletError` if the folder does not take the socket."""
@@ -134,7 +129,7 @@ class Registration:
             "Got registration request from device plugin with resource",
             extra={"resource_name": request.resource_name},
         )
-        self._registrations[request.resource_name] += 1
+        self.metrics.registrations.labels(request.resource_name).inc()
         if request.version != DEVICE_PLUGIN_VERSION:
             raise RegistrationError(
                 f"requested API version {go_quoted(request.version)} is not supported by kubelet. "
@@ -224,3 +219,19 @@ class Registration:
         if current is None:
             # Nobody closes this connection any more, and the endpoint may still use it, to the kubelet's end.
             await asyncio.get_running_loop().create_future()
+
+
+def check_watched_plugin(resource_name: str, versions: Sequence[str]) -> None:
+    """Refuse what a plugin in `plugins_registry` may not be (handler.go ValidatePlugin).
+
+    Raises `RegistrationError`. Here the version comes first, and any one of several will do.
+    """
+    if DEVICE_PLUGIN_VERSION not in versions:
+        raise RegistrationError(
+            f"manager version, {DEVICE_PLUGIN_VERSION}, is not among plugin supported versions "
+            f"[{' '.join(versions)}]",
+        )
+    if resource_name_fault(resource_name):
+        raise RegistrationError(
+            f"invalid name of device plugin socket: the ResourceName {go_quoted(resource_name)} is invalid",
+        )

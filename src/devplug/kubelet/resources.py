@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import HEALTHY
+from devplug.devices import HEALTHY, UNHEALTHY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,10 +21,12 @@ __all__ = [
     "Capacity",
     "ResourceState",
     "Split",
+    "changed_health",
     "count",
     "disconnected",
     "dropped",
     "grace_is_over",
+    "health_in_status",
     "listed",
     "restored",
     "split_by_affinity",
@@ -56,6 +58,11 @@ class ResourceState:
         """Whether limits under this name are the device manager's business (isDevicePluginResource)."""
         return self.healthy is not None or self.allocated is not None
 
+    @property
+    def available(self) -> frozenset[str]:
+        """Healthy devices that nobody has (manager.go getAvailableDevices)."""
+        return (self.healthy or _NONE) - (self.allocated or _NONE)
+
 
 UNKNOWN: Final = ResourceState()
 """What is known of a name that no plugin ever served."""
@@ -73,6 +80,22 @@ def listed(state: ResourceState, devices: Iterable[AdvertisedDevice]) -> Resourc
         healthy=frozenset(device.id for device in devices if device.health == HEALTHY),
         unhealthy=frozenset(device.id for device in devices if device.health != HEALTHY),
     )
+
+
+def changed_health(before: ResourceState, devices: Iterable[AdvertisedDevice]) -> frozenset[str]:
+    """Return the devices of a new list whose health is another than before, or that were not in the list.
+
+    One that was not there may have been and still be held, so its holder has to be told. One that has
+    vanished is not among them, and neither are those of a plugin that is lost.
+    """
+    old = {device_id: device.health for device_id, device in before.devices.items()}
+    return frozenset(device.id for device in devices if old.get(device.id) != device.health)
+
+
+def health_in_status(state: ResourceState, device_id: str) -> str:
+    """Return a device's health as a pod's status shows it: as listed, healthy if it is not listed."""
+    device = state.devices.get(device_id)
+    return HEALTHY if device is None or device.health == HEALTHY else UNHEALTHY
 
 
 def disconnected(state: ResourceState) -> ResourceState:

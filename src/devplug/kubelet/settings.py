@@ -1,26 +1,43 @@
-"""What of a kubelet can be set, handed on as one value."""
+"""What of a kubelet can be set, as one value."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from devplug.kubelet.machine import Machine
+from devplug.kubelet.topology import TopologySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["KubeletSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """Settings of one emulated kubelet; `Kubelet` declares the defaults, which are the real one's."""
+    """Settings of one emulated kubelet; the defaults are the real one's."""
 
-    clock: Callable[[], float]
-    """Returns seconds and never goes back; the grace period and the times of changes are read from it."""
-    compat: bool
+    clock: Callable[[], float] = time.monotonic
+    """Returns seconds and never goes back. All that the kubelet measures is read from it: grace period,
+    backoff, rate limit, the times of changes; what it waits for on a socket is not."""
+    compat: bool = True
     """Whether the flaws of 1.36 that plugins meet are there: the end of an old stream disconnects a newer
     plugin, and what crashes the real kubelet raises `KubeletCrashError` and stops this one."""
-    dial_timeout_seconds: float
-    """How long a plugin that registers may take to be reachable, really 10 s (client.go dial)."""
-    pre_start_timeout_seconds: float
-    """How long PreStartContainer may take, really 30 s (deviceplugin/v1beta1/constants.go)."""
+    machine: Machine = field(default_factory=Machine)
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    dial_timeout_seconds: float = 10.0
+    """How long a plugin that registers may take to be reachable (client.go dial)."""
+    pre_start_timeout_seconds: float = 30.0
+    """How long PreStartContainer may take (deviceplugin/v1beta1/constants.go)."""
+    plugins_registry: Path | None = None
+    """Folder in which plugins are found by their sockets, `plugins_registry` beside the plugin folder on a
+    node; None: not watched."""
+    reconcile_period_seconds: float = 1.0
+    """How often that folder's changes are acted upon (plugin_manager.go)."""
+    pod_resources_socket: Path | None = None
+    """Where monitors ask who holds what, `pod-resources/kubelet.sock` on a node; None: not served."""
+    pod_resources_without: frozenset[str] = frozenset()
+    """Calls that older kubelets do not have: `get`, `allocatable`."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.kubelet.changes import ChangeKind
+from tests.golden.notation import as_devices, as_options, as_refusal
 from tests.kubelet.fakes import FakePlugin
-from tests.kubelet.recorded_notation import as_devices, as_options, as_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devplug.exchange import PreferenceRequest
+    from tests.golden.world import World
     from tests.kubelet.fakes import Ids
-    from tests.kubelet.recorded_world import World
 
 Json = Any
 """What stands in a recording."""

@@ -17,14 +17,17 @@ from devplug.errors import (
 )
 from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.kubelet import checkpoint as checkpoints
+from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.pods import Container, Pod
+from devplug.kubelet.topology import Policy, Scope, TopologyHint, TopologySettings
 from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from devplug.devices import ContainerResponse
     from devplug.kubelet.pods import ContainerOptions
+    from devplug.kubelet.topology import Hints
     from tests.kubelet.fakes import Devices
 
 Json = Any
@@ -64,6 +67,40 @@ def as_options(behaviour: Json) -> PluginOptions:
     return PluginOptions(behaviour.get("pre_start", False), behaviour.get("preferred", False))
 
 
+def as_machine(notation: Json) -> Machine:
+    return Machine(
+        tuple(
+            NumaNode(one["id"], tuple(one["distances"]) if one.get("distances") is not None else None)
+            for one in notation["numa"]
+        ),
+    )
+
+
+def as_topology(notation: Json) -> TopologySettings:
+    return TopologySettings(
+        notation.get("policy", Policy.NONE),
+        notation.get("scope", Scope.CONTAINER),
+        notation.get("options") or {},
+    )
+
+
+def as_hint(hint: TopologyHint) -> Json:
+    return [hint.mask, hint.is_preferred]
+
+
+def as_hints(hints: Mapping[str, Hints]) -> Json:
+    return {
+        name: None if found is None else [as_hint(hint) for hint in found] for name, found in hints.items()
+    }
+
+
+def as_provider(notation: Json) -> dict[str, Hints]:
+    return {
+        name: None if found is None else [TopologyHint(mask, is_preferred) for mask, is_preferred in found]
+        for name, found in (notation or {}).items()
+    }
+
+
 def as_quantity(text: str) -> int:
     scales = {
         "m": Decimal("0.001"),
@@ -97,6 +134,7 @@ def as_pod(notation: Json) -> Pod:
         notation.get("ns", "default"),
         containers("init"),
         containers("containers"),
+        frozenset((one["container"], one["resource"]) for one in notation.get("dra_extended", ())),
     )
 
 

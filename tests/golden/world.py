@@ -5,29 +5,46 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from devplug.errors import AllocationError, KubeletError, RemoteError
-from devplug.kubelet.admission import admit
+from devplug.errors import (
+    AllocationError,
+    KubeletCrashError,
+    KubeletError,
+    RegistrationError,
+    RemoteError,
+)
 from devplug.kubelet.changes import ChangeKind, Changes
-from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.folder import CHECKPOINT_NAME, PluginFolder
+from devplug.kubelet.pods import PodPhase, PodStatus
+from devplug.kubelet.podtable import PodTable
+from devplug.kubelet.predicates import allocatable_for
+from devplug.kubelet.process import KubeletProcess
+from devplug.kubelet.registration import check_watched_plugin
 from devplug.kubelet.settings import KubeletSettings
-from tests.kubelet.recorded_notation import (
+from devplug.kubelet.topology import Policy, Scope, TopologyRules, TopologySettings
+from tests.golden.notation import (
     as_devices,
+    as_hint,
+    as_hints,
+    as_machine,
     as_options,
     as_pod,
+    as_provider,
     as_refusal,
+    as_topology,
     decoded,
     run_options_of,
 )
-from tests.kubelet.recorded_plugin import RecordedPlugin
+from tests.golden.plugin import RecordedPlugin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from devplug.kubelet.devicemanager import DeviceManager
+    from devplug.kubelet.machine import Machine
     from devplug.kubelet.pods import Pod
 
 Json = Any
@@ -40,46 +57,60 @@ class _Tally(Changes):
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
         self.counts: Counter[ChangeKind] = Counter()
+        self.updates: list[list[str]] = []
+        """The pods to update, for each list that called for it."""
+        self._told: list[str] = []
 
     def announce(self, kind: ChangeKind, *, resource_name: str = "", pod_uid: str = "") -> None:
         self.counts[kind] += 1
+        if kind is ChangeKind.HEALTH:
+            self._told.append(pod_uid)
+        elif kind is ChangeKind.LISTED and self._told:
+            self.updates.append(self._told)
+            self._told = []
         super().announce(kind, resource_name=resource_name, pod_uid=pod_uid)
 
 
 class World:
     """One record's machine: a folder, a device manager, plugins and pods."""
 
-    def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tasks: asyncio.TaskGroup,
+        machine: Machine,
+        topology: TopologySettings,
+    ) -> None:
         self.folder = folder
         self.tasks = tasks
         self.now = 0.0
+        self.settings = KubeletSettings(
+            clock=lambda: self.now,
+            machine=machine,
+            topology=topology,
+            dial_timeout_seconds=0.5,
+            pre_start_timeout_seconds=0.3,
+        )
         self.changes = _Tally(lambda: self.now)
-        self.active: set[str] = set()
-        self.pods: dict[str, Pod] = {}
+        self.pods = PodTable(self.changes)
         self.plugins: dict[str, RecordedPlugin] = {}
         self.ever: list[RecordedPlugin] = []
         self.calls: list[Json] = []
         self.contradicted: set[str] = set()
         """Devices that a checkpoint puts both on a node and on none; the real one answers either."""
-        self.manager = self._manager()
+        self.process: KubeletProcess | None = None
+        self.container_ids: dict[str, tuple[str, str]] = {}
 
-    def _manager(self) -> DeviceManager:
-        return DeviceManager(
-            PluginFolder(self.folder),
-            lambda: self.active,
-            self.changes,
-            KubeletSettings(
-                clock=lambda: self.now,
-                compat=True,
-                dial_timeout_seconds=0.5,
-                pre_start_timeout_seconds=0.3,
-            ),
-        )
+    @property
+    def manager(self) -> DeviceManager:
+        assert self.process is not None
+        return self.process.devices
 
     async def close(self) -> None:
         for plugin in self.ever:
             await plugin.die()
-        await self.manager.stop()
+        if self.process is not None:
+            await self.process.stop()
 
     async def play(self, step: Json) -> Json:
         """Do one step and return what was observed."""
@@ -107,19 +138,28 @@ class World:
     # ── the manager ──
 
     async def _boot(self, *, sources_ready: bool = True, running: Sequence[Json] = ()) -> Json:
-        self.manager = self._manager()
+        try:
+            self.process = KubeletProcess(PluginFolder(self.folder), self.pods, self.changes, self.settings)
+        except KubeletError as failure:
+            return {"topology_error": str(failure)}
         self.manager.sources_ready = sources_ready
         running_containers = [(one["uid"], one["container"]) for one in running if one["running"]]
+        is_fresh = not any(not path.name.startswith(".") for path in self.folder.glob("*"))
         error = None
         try:
-            await self.manager.start(self.tasks, running_containers)
+            await self.process.start(self.tasks, running_containers)
         except KubeletError as failure:
             error = str(failure)
         failed = self.manager.checkpoint_error
-        return {"start_error": error, "checkpoint_error": failed and str(failed)}
+        return {
+            "start_error": error,
+            "checkpoint_error": failed and str(failed),
+            "should_reset_extended_resources": is_fresh,
+        }
 
     async def _stop_manager(self) -> Json:
-        await self.manager.stop(orderly=True)
+        assert self.process is not None
+        await self.process.stop(orderly=True)
         await self.changes.wait(lambda: not any(one.open_streams for one in self.ever))
         return {"error": None}
 
@@ -213,31 +253,36 @@ class World:
     # ── pods ──
 
     async def _admit(self, *, pod: Json, keep_active_on_reject: bool = False) -> Json:
-        self._bind(pod)
-        admitted = self.pods[pod["uid"]]
-        rejection = await admit(admitted, self.manager.allocate)
+        assert self.process is not None
+        admitted = self._bind(pod)
+        rejection = await self.process.topology.admit(admitted, self.manager)
         if rejection and not keep_active_on_reject:
-            self.active.discard(admitted.uid)
+            self.pods.reject(admitted, rejection)
         return {
             "admit": rejection is None,
             "reason": rejection.reason if rejection else "",
             "message": rejection.message if rejection else "",
+            "affinity": {
+                container.name: as_hint(self.process.topology.affinity(admitted.uid, container.name))
+                for container in admitted.in_start_order()
+            },
             **self._allocated(admitted.uid),
         }
 
     async def _allocate_container(self, *, container: str, pod: Json = None, uid: str | None = None) -> Json:
         if pod is not None:
-            self._bind(pod)
-            uid = pod["uid"]
+            uid = self._bind(pod).uid
         assert uid is not None
+        bound = self.pods.get(uid).pod
         return await self._with_error(
-            self.manager.allocate(self.pods[uid], self.pods[uid].container(container)),
+            self.manager.allocate(bound, bound.container(container)),
             lambda _: self._allocated(uid),
         )
 
     async def _run_container(self, *, uid: str, container: str) -> Json:
+        bound = self.pods.get(uid).pod
         return await self._with_error(
-            self.manager.container_options(self.pods[uid], self.pods[uid].container(container)),
+            self.manager.container_options(bound, bound.container(container)),
             lambda options: {"options": options and run_options_of(options), "calls": self.calls},
         )
 
@@ -262,14 +307,31 @@ class World:
     async def _pod_add(self, *, pod: Json) -> None:
         self._bind(pod)
 
-    def _bind(self, pod: Json) -> None:
-        self.pods[pod["uid"]] = as_pod(pod)
-        self.active.add(pod["uid"])
+    def _bind(self, pod: Json) -> Pod:
+        bound = as_pod(pod)
+        self.pods.add(bound)
+        return bound
 
     async def _pod_remove(self, *, uid: str) -> None:
-        self.active.discard(uid)
+        self.pods.remove(uid)
 
-    _pod_terminate = _pod_remove
+    async def _pod_terminate(self, *, uid: str) -> None:
+        self.pods.end(uid, PodPhase.SUCCEEDED)
+
+    async def _hints(self, *, container: str, pod: Json = None, uid: str | None = None) -> Json:
+        wanted = self._known(pod, uid)
+        hints = self.manager.container_hints(wanted, wanted.container(container))
+        return {"hints": as_hints(hints)}
+
+    async def _pod_hints(self, *, pod: Json = None, uid: str | None = None) -> Json:
+        return {"hints": as_hints(self.manager.pod_hints(self._known(pod, uid)))}
+
+    def _known(self, pod: Json, uid: str | None) -> Pod:
+        return as_pod(pod) if uid is None else self.pods.get(uid).pod
+
+    async def _affinity(self, *, uid: str, container: str) -> Json:
+        assert self.process is not None
+        return {"affinity": as_hint(self.process.topology.affinity(uid, container))}
 
     # ── reading ──
 
@@ -347,6 +409,79 @@ class World:
             ],
         }
 
+    async def _health_status(self, *, uid: str) -> Json:
+        pod = self.pods.get(uid).pod
+        status = PodStatus.pending(pod).with_device_health(pod, self.manager.health_of(uid))
+        shown = {one.name: one.allocated_resources for one in status.containers if one.allocated_resources}
+        return {"status": shown}
+
+    async def _drain_updates(self) -> Json:
+        updates, self.changes.updates = self.changes.updates, []
+        return {"updates": updates}
+
+    async def _healthz(self) -> Json:
+        return {"error": None}  # there is another answer only when gRPC's serving fails by itself
+
+    async def _sanitize(self, *, uid: str, allocatable: Json) -> Json:
+        pod = self.pods.get(uid).pod
+        return {"allocatable": allocatable_for(pod, allocatable, self.manager.ledger), "error": None}
+
+    async def _merge(self, *, providers: Json) -> Json:
+        found: Json = {}
+        hints = [as_provider(provider) for provider in providers]
+        for policy in Policy:
+            for suffix, options in (("", {}), ("+closest", {"prefer-closest-numa-nodes": "true"})):
+                if policy is Policy.NONE and suffix:
+                    continue
+                settings = TopologySettings(policy, Scope.CONTAINER, options)
+                rules = TopologyRules.of(settings, self.settings.machine)
+                try:
+                    hint, is_admitted = rules.merge(hints)
+                except KubeletCrashError as error:
+                    found[policy + suffix] = {"panic": error.cause, "panic_in": error.place}
+                else:
+                    found[policy + suffix] = [*as_hint(hint), is_admitted]
+        return found
+
+    # ── the topology manager's containers ──
+
+    async def _tm_add_container(self, *, uid: str, container: str, id: str) -> None:  # noqa: A002
+        self.container_ids[id] = (uid, container)
+
+    async def _tm_remove_container(self, *, id: str) -> Json:  # noqa: A002
+        removed = self.container_ids.pop(id, None)
+        if removed is not None and removed not in self.container_ids.values():
+            assert self.process is not None
+            self.process.topology.forget(*removed)
+        return {"error": None}
+
+    # ── plugins_registry ──
+
+    async def _watcher_validate(self, *, name: str, endpoint: str, versions: Json) -> Json:
+        try:
+            check_watched_plugin(name, versions)
+        except RegistrationError as error:
+            return {"error": str(error)}
+        return {"error": None}
+
+    async def _watcher_register(self, *, name: str, endpoint: str, versions: Json) -> Json:
+        registration = self.manager.registration
+        assert registration is not None
+        before = self.changes.counts[ChangeKind.LISTED]
+        try:
+            await registration.connect(name, self.folder / endpoint)
+        except RegistrationError as error:
+            return {"error": str(error)}
+        await self.listed(before, 1)
+        return {"error": None, "synced": True}
+
+    async def _watcher_deregister(self, *, name: str, endpoint: str) -> None:
+        registration = self.manager.registration
+        assert registration is not None
+        with suppress(KubeletError):
+            registration.disconnect(name)
+        await self.settled()
+
     # ── the checkpoint file ──
 
     async def _checkpoint_write(self, *, text: str | None = None, b64: str | None = None) -> None:
@@ -363,9 +498,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[World]:
+async def world(folder: Path, machine: Json) -> AsyncIterator[World]:
     async with asyncio.TaskGroup() as tasks:
-        made = World(folder / "dp", tasks)
+        made = World(folder / "dp", tasks, as_machine(machine), as_topology(machine))
         try:
             yield made
         finally:

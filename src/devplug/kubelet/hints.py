@@ -1,0 +1,172 @@
+"""The device manager's hints: on which NUMA nodes a request can be met (topology_hints.go). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import KubeletCrashError
+from devplug.kubelet.gotext import go_quoted
+from devplug.kubelet.topology import TopologyHint, mask_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from devplug.exchange import AdvertisedDevice
+    from devplug.kubelet.allocation import Ledger
+    from devplug.kubelet.pods import Container, Pod
+    from devplug.kubelet.topology import Hints
+
+__all__ = ["container_hints", "hints_for", "pod_hints"]
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+_PLACE: Final = "generateDeviceTopologyHints"
+
+_NODES_LIMIT: Final = 20
+"""More nodes than this have more subsets than anybody can go through; the real kubelet tries."""
+
+
+def container_hints(
+    ledger: Ledger,
+    pod: Pod,
+    container: Container,
+    machine_nodes: Sequence[int],
+    *,
+    compat: bool,
+) -> dict[str, Hints]:
+    """Return the hints for each device plugin resource among a container's limits, also for a limit of 0.
+
+    What init containers of the pod have left over counts as available. Raises `KubeletCrashError`.
+    """
+    reusable = ledger.reusable.get(pod.uid, {})
+    return {
+        name: _request_hints(
+            ledger,
+            name,
+            required,
+            ledger.held_ids(name, pod.uid, container.name),
+            reusable.get(name, _NONE),
+            machine_nodes,
+            compat=compat,
+        )
+        for name, required in sorted(container.limits.items())
+        if ledger.state(name).is_device_plugin_resource
+    }
+
+
+def pod_hints(
+    ledger: Ledger,
+    pod: Pod,
+    machine_nodes: Sequence[int],
+    *,
+    compat: bool,
+) -> dict[str, Hints]:
+    """Return the hints for what a whole pod asks for; nothing is reused here. Raises `KubeletCrashError`."""
+    return {
+        name: _request_hints(
+            ledger,
+            name,
+            required,
+            ledger.held_ids(name, pod.uid),
+            _NONE,
+            machine_nodes,
+            compat=compat,
+        )
+        for name, required in sorted(pod.limits().items())
+        if ledger.state(name).is_device_plugin_resource
+    }
+
+
+def _request_hints(
+    ledger: Ledger,
+    resource_name: str,
+    required: int,
+    held: frozenset[str],
+    reusable: frozenset[str],
+    machine_nodes: Sequence[int],
+    *,
+    compat: bool,
+) -> Hints:
+    state = ledger.state(resource_name)
+    if not any(device.numa_nodes for device in state.devices.values()):
+        return None
+    if held:
+        if len(held) != required:
+            return ()
+        return hints_for(state.devices, held, _NONE, required, machine_nodes, compat=compat)
+    available = state.available
+    if len(available | reusable) < required:
+        return ()
+    return hints_for(state.devices, available, reusable, required, machine_nodes, compat=compat)
+
+
+def hints_for(
+    devices: Mapping[str, AdvertisedDevice],
+    available: Collection[str],
+    reusable: Collection[str],
+    required: int,
+    machine_nodes: Sequence[int],
+    *,
+    compat: bool,
+) -> Hints:
+    """Return every set of NUMA nodes that can meet a request, by size and then by node numbers.
+
+    Preferred are those of the smallest size at which the devices would do if all of them were free. Devices
+    without a node count for no set. A set that leaves out a reusable device with topology cannot be. Looked
+    at are the nodes that have devices; all of the machine's if none of those is known to it. With `compat`
+    this raises `KubeletCrashError` for a device that has left the list, and for more nodes than can be.
+    """
+    groups = Counter(mask_of(device.numa_nodes) for device in devices.values() if device.numa_nodes)
+    nodes = sorted(node for node in machine_nodes if any(mask >> node & 1 for mask in groups))
+    if not nodes and required > 0:
+        return ()
+    nodes = nodes or list(machine_nodes)
+    if len(nodes) > _NODES_LIMIT:
+        if compat:
+            raise KubeletCrashError(
+                f"out of memory: {len(nodes)} NUMA nodes have 2**{len(nodes)} subsets", _PLACE
+            )
+        return None
+    free = Counter(_masks(devices, available, compat=compat))
+    bound = Counter(_masks(devices, reusable, compat=compat, keep_empty=True))
+    minimum = len(nodes)
+    found: list[int] = []
+    for mask in _subsets(nodes):
+        if mask.bit_count() < minimum and _count(groups, mask) >= required:
+            minimum = mask.bit_count()
+        if all(mask & one for one in bound) and bound.total() + _count(free, mask) >= required:
+            found.append(mask)
+    return [TopologyHint(mask, mask.bit_count() == minimum) for mask in found]
+
+
+def _masks(
+    devices: Mapping[str, AdvertisedDevice],
+    device_ids: Collection[str],
+    *,
+    compat: bool,
+    keep_empty: bool = False,
+) -> Iterator[int]:
+    """Yield the nodes of each device; `keep_empty` also for one whose topology is there and says nothing."""
+    for device_id in sorted(device_ids):
+        device = devices.get(device_id)
+        if device is None:
+            if compat:
+                raise KubeletCrashError(
+                    f"device {go_quoted(device_id)} left its plugin's list while a container held it",
+                    _PLACE,
+                )
+        elif device.numa_nodes or (keep_empty and device.numa_nodes is not None):
+            yield mask_of(device.numa_nodes)
+
+
+def _subsets(nodes: Sequence[int]) -> Iterator[int]:
+    """Yield all sets of nodes but the empty one, by size and then in the order of their numbers."""
+    for size in range(1, len(nodes) + 1):
+        for chosen in combinations(nodes, size):
+            yield mask_of(chosen)
+
+
+def _count(masks: Counter[int], within: int) -> int:
+    return sum(count for mask, count in masks.items() if mask & within)

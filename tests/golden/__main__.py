@@ -1,0 +1,53 @@
+"""Play every recording of a folder: `python -m tests.golden FOLDER`, which `make golden GOLDEN=FOLDER` calls.
+
+Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.golden.player import differences, records
+
+SHOWN_DIFFERENCES = 5
+
+
+async def play(path: Path) -> tuple[int, int, list[str]]:
+    """Return how many records of a file matched, how many there are, and what differed."""
+    matched, total, found = 0, 0, list[str]()
+    for record in records(path):
+        with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder:
+            differing = await differences(record, Path(folder))
+        total += 1
+        matched += not differing
+        found += differing
+    return matched, total, found
+
+
+def recordings(folder: Path) -> list[Path]:
+    """Return the files of a folder that hold recordings."""
+    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")])
+
+
+def main(folder: Path) -> int:
+    files = recordings(folder)
+    if not files:
+        print(f"no *.jsonl and no *.jsonl.xz in {folder}", file=sys.stderr)
+        return 2
+    logging.disable()  # what the kubelet says while it is played is not what is asked for
+    is_equal = True
+    for path in files:
+        matched, total, found = asyncio.run(play(path))
+        print(f"{path.name} {matched}/{total}", flush=True)
+        for difference in found[:SHOWN_DIFFERENCES]:
+            print(f"  {difference}")
+        is_equal &= matched == total
+    return 0 if is_equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,21 @@
+"""Our kubelet and the real one agree on all that was recorded of the real one (`data`, played by `player`)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.golden.__main__ import play, recordings
+
+FILES = recordings(Path(__file__).parent / "data")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", FILES, ids=[path.name.partition(".")[0] for path in FILES])
+def test_every_recording_comes_out_the_same(path: Path) -> None:
+    matched, total, found = asyncio.run(play(path))
+    assert not found, "\n".join(found[:10])
+    assert matched == total > 100
