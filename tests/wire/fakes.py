@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import struct
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import grpc
 import grpc.aio
@@ -17,7 +19,7 @@ from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
-from devplug.wire.messages import MalformedMessageError
+from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.sockets import (
     Binding,
     Listener,
@@ -104,6 +106,33 @@ async def allocate_raw(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(method, None, None)(content, timeout=5)
         return f"{caught.value.code().name} {caught.value.details()}"
+
+
+class FolderEvents:
+    """What inotify tells of a folder since the `with` began, for each name: made, moved in, or removed."""
+
+    WORDS: ClassVar = {0x80: "moved in", 0x100: "made", 0x200: "removed"}
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> Self:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        assert libc.inotify_add_watch(self.descriptor, os.fsencode(self.folder), sum(self.WORDS)) > 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    def of(self, name: str) -> list[str]:
+        content, found = os.read(self.descriptor, 64 * 1024), []
+        while content:
+            _, mask, _, length = struct.unpack_from("iIII", content)
+            if content[16 : 16 + length].rstrip(b"\0") == os.fsencode(name):
+                found.append(self.WORDS[mask])
+            content = content[16 + length :]
+        return found
 
 
 def open_descriptors() -> int:

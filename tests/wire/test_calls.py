@@ -7,7 +7,8 @@ import logging
 import socket
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,15 +18,8 @@ from devplug import errors
 from devplug.errors import DevplugError, PluginError, RemoteError
 from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
-from devplug.wire.sockets import (
-    Listener,
-    connected,
-)
+from devplug.wire.sockets import Listener, authority_of, connected
 from tests.wire.fakes import LIST, Plugin, allocate_raw, eventually, open_descriptors, refusal, refuse, served
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # ── calls and streams ─────────────────────────────────────────────────────────────────────────────
 
@@ -163,13 +157,61 @@ def test_any_other_exception_crosses_as_a_number_only(
             assert caught.status == "Internal"
             return caught.text
 
-    with caplog.at_level(logging.ERROR, "devplug.wire.sockets"):
+    with caplog.at_level(logging.ERROR, "devplug.wire.statuses"):
         text = asyncio.run(story())
     (record,) = caplog.records
     incident = vars(record)["incident"]
     assert text == f"internal error, incident {incident}"
     assert record.exc_info is not None
     assert record.exc_info[1] is error
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "Canceled",
+        "Unknown",
+        "InvalidArgument",
+        "DeadlineExceeded",
+        "NotFound",
+        "AlreadyExists",
+        "PermissionDenied",
+        "ResourceExhausted",
+        "FailedPrecondition",
+        "Aborted",
+        "OutOfRange",
+        "Unimplemented",
+        "Internal",
+        "Unavailable",
+        "DataLoss",
+        "Unauthenticated",
+    ],
+)
+def test_the_status_of_a_remote_error_is_passed_on_with_its_text(short_dir: Path, status: str) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = RemoteError(status, "two\nlines, " + "é" * 200)
+        async with served(short_dir / "p.sock", plugin) as peer:
+            caught = await refusal(peer)
+            assert (caught.status, caught.text) == (status, plugin.error.text)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("status", ["OK", "Code(17)", "NOT_FOUND", ""])
+def test_a_remote_error_without_a_status_of_grpc_is_a_fault_like_any_other(
+    short_dir: Path,
+    status: str,
+) -> None:
+    async def story() -> None:
+        plugin = Plugin()
+        plugin.error = RemoteError(status, "secret")
+        async with served(short_dir / "p.sock", plugin) as peer:
+            caught = await refusal(peer)
+            assert caught.status == "Internal"
+            assert caught.text.startswith("internal error, incident ")
+
+    asyncio.run(story())
 
 
 def test_an_answer_larger_than_the_kubelet_takes_is_refused_here(short_dir: Path) -> None:
@@ -257,25 +299,58 @@ def test_bytes_that_are_not_http2_disturb_nobody_else(short_dir: Path) -> None:
 # ── calling ───────────────────────────────────────────────────────────────────────────────────────
 
 
+async def bytes_of_a_call(path: Path, **options: Any) -> bytes:
+    """What a server receives of a call, as far as its headers; it answers with its settings only."""
+    seen = bytearray()
+    closed = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS: the client speaks when it has seen them
+        while methods.ALLOCATE.path.encode() not in seen:
+            seen.extend(await reader.read(4096))
+        writer.close()
+        await writer.wait_closed()
+        closed.set()
+
+    async with await asyncio.start_unix_server(listen, path), connected(path, **options) as peer:
+        assert (await refusal(peer)).status == "Unavailable"
+        await asyncio.wait_for(closed.wait(), 5)
+    return bytes(seen)
+
+
 def test_calls_carry_the_authority_of_the_kubelet(short_dir: Path) -> None:
+    seen = asyncio.run(bytes_of_a_call(short_dir / "p.sock"))
+    assert seen.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert b":authority\x09localhost" in seen
+
+
+def test_calls_carry_the_authority_that_the_caller_wants(short_dir: Path) -> None:
+    authority = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock"
+    seen = asyncio.run(bytes_of_a_call(short_dir / "p.sock", authority=authority))
+    assert b":authority" + bytes([len(authority)]) + authority.encode() in seen
+    assert b"localhost" not in seen
+
+
+@pytest.mark.parametrize(
+    ("path", "authority"),
+    [
+        (
+            "/var/lib/kubelet/plugins_registry/x.sock",
+            "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock",
+        ),
+        ("/-_.~!$&'()*+,;=:[]@", "%2F-_.~!$&'()*+,;=:[]@"),
+        ("/a b%2F?#ü", "%2Fa%20b%252F%3F%23%C3%BC"),
+    ],
+)
+def test_the_authority_of_a_path_is_spelt_as_go_does(path: str, authority: str) -> None:
+    assert authority_of(Path(path)) == authority
+
+
+def test_a_plugin_takes_calls_with_the_authority_of_its_path(short_dir: Path) -> None:
     async def story() -> None:
-        seen = bytearray()
-        closed = asyncio.Event()
-
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"\0\0\0\x04\0\0\0\0\0")  # SETTINGS: the client speaks when it has seen them
-            while methods.ALLOCATE.path.encode() not in seen:
-                seen.extend(await reader.read(4096))
-            writer.close()
-            await writer.wait_closed()
-            closed.set()
-
-        path = short_dir / "p.sock"
-        async with await asyncio.start_unix_server(listen, path), connected(path) as peer:
-            assert (await refusal(peer)).status == "Unavailable"
-            await asyncio.wait_for(closed.wait(), 5)
-        assert seen.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        assert b":authority\x09localhost" in seen
+        path = short_dir / "a b%2F?#ü.sock"
+        async with served(path, Plugin()), connected(path, authority=authority_of(path)) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
     asyncio.run(story())
 

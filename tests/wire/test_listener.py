@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import errors
-from devplug.errors import KubeletError, PluginError
+from devplug.errors import KubeletError
 from devplug.exchange import PluginOptions
 from devplug.wire import methods
-from devplug.wire.sockets import (
-    SOCKET_PATH_LIMIT_BYTES,
-    Listener,
-    connected,
-    socket_identity,
-)
-from tests.wire.fakes import LIST, Plugin, eventually, open_descriptors, refusal, served
+from devplug.wire.sockets import Listener, connected, socket_identity
+from tests.wire.fakes import LIST, FolderEvents, Plugin, eventually, open_descriptors, refusal, served
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,23 +179,43 @@ def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_dir: Pat
     asyncio.run(story())
 
 
-def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("by_rename", "events"),
+    [(False, ["removed", "made"]), (True, ["removed", "moved in"])],
+)
+def test_watchers_see_the_socket_made_or_moved_in(
+    short_dir: Path,
+    *,
+    by_rename: bool,
+    events: list[str],
+) -> None:
     async def story() -> None:
-        room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")
-        async with served(short_dir / ("x" * room), Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-        with pytest.raises(PluginError, match="is 108 bytes; Unix sockets take 107: use a shorter folder"):
-            await Listener(short_dir / ("x" * (room + 1)), ()).bind()
+        path = short_dir / "kubelet.sock"
+        path.touch()
+        with FolderEvents(short_dir) as seen:
+            async with served(path, Plugin(), by_rename=by_rename) as peer:
+                assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+                assert seen.of("kubelet.sock") == events
+                assert list(short_dir.iterdir()) == [path]
         assert list(short_dir.iterdir()) == []
 
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("name", ["a", ".hidden.sock", "a b%2F?#.sock", "ü.sock"])
-def test_any_file_name_is_a_name_for_a_socket(short_dir: Path, name: str) -> None:
+def test_a_listener_that_renames_binds_again_and_keeps_its_calls(short_dir: Path) -> None:
     async def story() -> None:
-        async with served(short_dir / name, Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        plugin = Plugin()
+        plugin.hold.clear()
+        listener = Listener(short_dir / "p.sock", plugin.bindings(), by_rename=True)
+        await listener.bind()
+        async with connected(listener.path) as old, asyncio.TaskGroup() as group:
+            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+            await plugin.entered.wait()
+            await listener.bind()
+            assert listener.is_bound()
+            plugin.hold.set()
+            assert (await call)[0].envs == {"IDS": "a"}
+        await listener.close()
         assert list(short_dir.iterdir()) == []
 
     asyncio.run(story())
@@ -215,12 +230,13 @@ def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_folder_in_the_place_of_the_socket_is_left_alone(short_dir: Path) -> None:
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_a_folder_in_the_place_of_the_socket_is_left_alone(short_dir: Path, *, by_rename: bool) -> None:
     async def story() -> None:
         path = short_dir / "p.sock"
         path.mkdir()
         with pytest.raises(KubeletError, match=f"^cannot make the socket {path}: Is a directory$"):
-            await Listener(path, ()).bind()
+            await Listener(path, (), by_rename=by_rename).bind()
         assert list(short_dir.iterdir()) == [path]
 
     asyncio.run(story())

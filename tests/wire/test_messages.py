@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,60 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
-from devplug.wire import messages
-from devplug.wire.messages import Codec, MalformedMessageError
-
-texts = st.text(max_size=20)
-ids = st.lists(texts, max_size=5).map(tuple)
-options = st.builds(PluginOptions, st.booleans(), st.booleans())
-numa_nodes = st.none() | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple)
-
-
-def as_received(value_class: Any, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Values as a peer may send them: any text in any field."""
-    return st.fixed_dictionaries(fields).map(lambda found: value_class.as_received(**found))
-
-
-nodes = as_received(DeviceNode, host_path=texts, container_path=texts, permissions=texts)
-mounts = as_received(Mount, host_path=texts, container_path=texts, read_only=st.booleans())
-responses = as_received(
-    ContainerResponse,
-    device_nodes=st.lists(nodes, max_size=3).map(tuple),
-    mounts=st.lists(mounts, max_size=3).map(tuple),
-    envs=st.dictionaries(texts, texts, max_size=3),
-    annotations=st.dictionaries(texts, texts, max_size=3),
-    cdi_devices=ids,
+from devplug.exchange import (
+    AdvertisedDevice,
+    AllocatableResources,
+    ClaimResource,
+    ContainerDevices,
+    ContainerMemory,
+    ContainerResources,
+    DynamicResource,
+    PluginInfo,
+    PluginOptions,
+    PodName,
+    PodResources,
+    RegisterRequest,
+    RegistrationStatus,
 )
+from devplug.wire import messages, pluginregistration, podresources
+from devplug.wire.codecs import Codec, MalformedMessageError
+from tests.wire.values import VALUES
 
-VALUES: dict[str, tuple[Codec[Any], st.SearchStrategy[Any]]] = {
-    "Empty": (messages.EMPTY, st.none()),
-    "DevicePluginOptions": (messages.OPTIONS, options),
-    "RegisterRequest": (
-        messages.REGISTER_REQUEST,
-        st.builds(RegisterRequest, texts, texts, texts, options),
-    ),
-    "ListAndWatchResponse": (
-        messages.DEVICE_LIST,
-        st.lists(st.builds(AdvertisedDevice, texts, texts, numa_nodes), max_size=5).map(tuple),
-    ),
-    "PreferredAllocationRequest": (
-        messages.PREFERENCE_REQUEST,
-        st.lists(
-            st.builds(PreferenceRequest, ids, ids, st.integers(-(2**31), 2**31 - 1)),
-            max_size=3,
-        ).map(tuple),
-    ),
-    "PreferredAllocationResponse": (
-        messages.PREFERENCE_RESPONSE,
-        st.lists(ids, max_size=3).map(tuple),
-    ),
-    "AllocateRequest": (messages.ALLOCATE_REQUEST, st.lists(ids, max_size=3).map(tuple)),
-    "AllocateResponse": (messages.ALLOCATE_RESPONSE, st.lists(responses, max_size=3).map(tuple)),
-    "ContainerAllocateResponse": (messages.CONTAINER_RESPONSE, responses),
-    "PreStartContainerRequest": (messages.PRE_START_REQUEST, ids),
-    "PreStartContainerResponse": (messages.PRE_START_RESPONSE, st.none()),
-}
 CODECS = [codec for codec, _ in VALUES.values()]
 
 TRUNCATED = b"\x0a\x05ab"
@@ -70,6 +37,46 @@ BAD_VARINT = b"\xff" * 11
 BAD_UTF8 = b"\x0a\x01\xff"
 DEEP_GROUPS = b"\xbb\x06" * 200
 FIELD_99 = b"\x9a\x06\x03new"
+
+
+def pod(*containers: ContainerResources) -> PodResources:
+    return PodResources("uses-resource", "default", containers)
+
+
+# What a kubelet 1.36 answered, to List of either version and to GetAllocatableResources.
+LISTED = (
+    pod(ContainerResources("c", devices=(ContainerDevices("example.com/resource", ("Dev-1",)),))),
+    PodResources("w-one", "default", (ContainerResources("c"),)),
+)
+LISTED_BYTES = (
+    b"\x0a\x3c\x0a\x0duses-resource\x12\x07default"
+    b"\x1a\x22\x0a\x01c\x12\x1d\x0a\x14example.com/resource\x12\x05Dev-1"
+    b"\x0a\x15\x0a\x05w-one\x12\x07default\x1a\x03\x0a\x01c"
+)
+ALLOCATABLE = AllocatableResources(
+    devices=tuple(ContainerDevices("example.com/resource", (name,)) for name in ("Dev-1", "Dev-2")),
+)
+ALLOCATABLE_BYTES = (
+    b"\x0a\x1d\x0a\x14example.com/resource\x12\x05Dev-1\x0a\x1d\x0a\x14example.com/resource\x12\x05Dev-2"
+)
+
+# What that kubelet had none of.
+ALL_FIELDS = pod(
+    ContainerResources(
+        "c",
+        cpu_ids=(1, 2),
+        memory=(ContainerMemory("hugepages-2Mi", 2**63, (1,)),),
+        dynamic_resources=(
+            DynamicResource("claim", "default", (ClaimResource("d", "p", "x", ("v/c=x",), "s"),)),
+        ),
+    ),
+)
+ALL_FIELDS_BYTES = (
+    b"\x0a\x6c\x0a\x0duses-resource\x12\x07default\x1a\x52\x0a\x01c\x1a\x02\x01\x02"
+    b"\x22\x20\x0a\x0dhugepages-2Mi\x10\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x1a\x04\x0a\x02\x08\x01"
+    b"\x2a\x27\x12\x05claim\x1a\x07default"
+    b"\x22\x15\x0a\x07\x0a\x05v/c=x\x12\x01d\x1a\x01p\x22\x01x\x2a\x01s"
+)
 
 
 @pytest.mark.parametrize("message", VALUES)
@@ -106,7 +113,7 @@ def test_broken_bytes_are_malformed(codec: Codec[Any], content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "codec",
-    [messages.REGISTER_REQUEST, messages.PRE_START_REQUEST],
+    [messages.REGISTER_REQUEST, messages.PRE_START_REQUEST, podresources.GET.request],
     ids=lambda codec: codec.message,
 )
 def test_text_that_is_not_utf8_is_malformed(codec: Codec[Any]) -> None:
@@ -122,9 +129,47 @@ def test_fields_of_a_newer_api_are_let_through(message: str, data: st.DataObject
     assert codec.decode(codec.encode(value) + FIELD_99) == value
 
 
-def test_a_missing_topology_differs_from_an_empty_one() -> None:
-    sent = (AdvertisedDevice("a", "Healthy", None), AdvertisedDevice("b", "Healthy", ()))
-    assert messages.DEVICE_LIST.decode(messages.DEVICE_LIST.encode(sent)) == sent
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        (
+            messages.DEVICE_LIST,
+            (AdvertisedDevice("a", "Healthy", None), AdvertisedDevice("b", "Healthy", ())),
+        ),
+        (
+            podresources.GET_ALLOCATABLE_RESOURCES.response,
+            AllocatableResources(
+                devices=(ContainerDevices("a.io/b", ("a",), None), ContainerDevices("a.io/b", ("b",), ())),
+                memory=(ContainerMemory("memory", 1, None), ContainerMemory("memory", 1, ())),
+            ),
+        ),
+    ],
+    ids=lambda value: value.message if isinstance(value, Codec) else "",
+)
+def test_a_missing_topology_differs_from_an_empty_one(codec: Codec[Any], value: Any) -> None:
+    assert codec.decode(codec.encode(value)) == value
+
+
+def test_a_missing_share_id_differs_from_an_empty_one() -> None:
+    resources = (ClaimResource("d", "p", "a", share_id=None), ClaimResource("d", "p", "b", share_id=""))
+    sent = pod(ContainerResources("c", dynamic_resources=(DynamicResource("claim", "ns", resources),)))
+    assert podresources.GET.response.decode(podresources.GET.response.encode(sent)) == sent
+
+
+def test_the_first_version_of_pod_resources_leaves_out_all_but_device_ids() -> None:
+    sent = pod(
+        ContainerResources(
+            "c",
+            devices=(ContainerDevices("a.io/b", ("x",), (0,)),),
+            cpu_ids=(1,),
+            memory=(ContainerMemory("memory", 1),),
+            dynamic_resources=(DynamicResource("claim", "ns"),),
+        )
+    )
+    codec = podresources.V1ALPHA1_LIST.response
+    (received,) = codec.decode(codec.encode([sent]))
+    assert received == pod(ContainerResources("c", devices=(ContainerDevices("a.io/b", ("x",)),)))
+    assert podresources.LIST.response.decode(codec.encode([sent])) == (received,)
 
 
 @pytest.mark.parametrize(
@@ -149,6 +194,25 @@ def test_a_missing_topology_differs_from_an_empty_one() -> None:
             ContainerResponse(device_nodes=[DeviceNode("/dev/a", "/dev/b", "r")], envs={"K": "v"}),
             b"\x0a\x06\x0a\x01K\x12\x01v\x1a\x13\x0a\x06/dev/b\x12\x06/dev/a\x1a\x01r",
         ),
+        (
+            pluginregistration.GET_INFO.response,
+            PluginInfo("DevicePlugin", "a.io/b", "/p.sock", ("v1beta1",)),
+            b"\x0a\x0cDevicePlugin\x12\x06a.io/b\x1a\x07/p.sock\x22\x07v1beta1",
+        ),
+        (
+            pluginregistration.NOTIFY_REGISTRATION_STATUS.request,
+            RegistrationStatus(plugin_registered=False, error="no"),
+            b"\x12\x02no",
+        ),
+        (
+            podresources.GET.request,
+            PodName("x", "default"),
+            b"\x0a\x01x\x12\x07default",
+        ),
+        (podresources.LIST.response, LISTED, LISTED_BYTES),
+        (podresources.V1ALPHA1_LIST.response, LISTED, LISTED_BYTES),
+        (podresources.GET_ALLOCATABLE_RESOURCES.response, ALLOCATABLE, ALLOCATABLE_BYTES),
+        (podresources.GET.response, ALL_FIELDS, ALL_FIELDS_BYTES),
     ],
 )
 def test_a_value_has_these_bytes_on_the_wire(codec: Codec[Any], value: Any, content: bytes) -> None:
@@ -165,3 +229,12 @@ def test_a_received_container_response_is_not_judged() -> None:
         cdi_devices=("not a CDI name",),
     )
     assert messages.CONTAINER_RESPONSE.decode(messages.CONTAINER_RESPONSE.encode(sent)) == sent
+
+
+def test_a_plugin_makes_no_messages_of_other_apis() -> None:
+    """They would cost each plugin time at its start, and memory for as long as it runs."""
+    program = "import sys, devplug.plugin.serving; print(*sys.modules, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "devplug.wire.messages" in loaded
+    assert loaded & {"devplug.wire.podresources", "devplug.wire.pluginregistration"} == set()

@@ -1,27 +1,23 @@
-"""Values ⇄ protobuf bytes, one pair of functions per message; the only module that sees a protobuf class.
-
-The messages come from `protos/descriptors.binpb`, compiled from the .proto texts beside it and loaded into a
-private pool: nothing here clashes with another package's `v1beta1`, nor depends on the protobuf release
-that generated code.
-"""
+"""The messages of the device plugin API, v1beta1: our values ⇄ bytes, one codec per message."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING, Final
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse, DeviceNode, Mount
-from devplug.errors import DevplugError
 from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
+from devplug.wire.codecs import (
+    Codec,
+    Fields,
+    MalformedMessageError,
+    codec,
+    empty_codec,
+    fill_topology,
+    topology_value,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from google.protobuf.message import Message
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "ALLOCATE_REQUEST",
@@ -35,117 +31,38 @@ __all__ = [
     "PRE_START_REQUEST",
     "PRE_START_RESPONSE",
     "REGISTER_REQUEST",
-    "Codec",
     "MalformedMessageError",
 ]
 
-Value = TypeVar("Value")
-
 Ids = tuple[str, ...]
 
-
-class MalformedMessageError(DevplugError):
-    """Bytes that are not the message they should be; says nothing about their content."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-        super().__init__(f"malformed {message}")
-
-
-@dataclass(frozen=True, slots=True)
-class Codec(Generic[Value]):
-    """One message of the API: its name, and the pair of functions between our value and its bytes."""
-
-    message: str
-    encode: Callable[[Value], bytes]
-    decode: Callable[[bytes], Value]
-    """Raises `MalformedMessageError` for bytes that are not this message."""
-
-
-def _load_pool() -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    compiled = resources.files("devplug.wire").joinpath("protos", "descriptors.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
-        pool.Add(file)
-    return pool
-
-
-_POOL = _load_pool()
-
-
-def _message(name: str) -> Any:  # noqa: ANN401 -- a class made at run time has no static type
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
-
-
-_Empty = _message("v1beta1.Empty")
-_Options = _message("v1beta1.DevicePluginOptions")
-_RegisterRequest = _message("v1beta1.RegisterRequest")
-_DeviceList = _message("v1beta1.ListAndWatchResponse")
-_PreferenceRequest = _message("v1beta1.PreferredAllocationRequest")
-_PreferenceResponse = _message("v1beta1.PreferredAllocationResponse")
-_AllocateRequest = _message("v1beta1.AllocateRequest")
-_AllocateResponse = _message("v1beta1.AllocateResponse")
-_ContainerResponse = _message("v1beta1.ContainerAllocateResponse")
-_PreStartRequest = _message("v1beta1.PreStartContainerRequest")
-_PreStartResponse = _message("v1beta1.PreStartContainerResponse")
-
-
-def _codec(
-    message_class: Any,  # noqa: ANN401 -- see _message
-    to_message: Callable[[Value], Message],
-    to_value: Callable[[Any], Value],
-) -> Codec[Value]:
-    name = message_class.DESCRIPTOR.name
-
-    def encode(value: Value) -> bytes:
-        return to_message(value).SerializeToString(deterministic=True)
-
-    def decode(content: bytes) -> Value:
-        try:
-            return to_value(message_class.FromString(content))
-        except DecodeError as error:
-            raise MalformedMessageError(name) from error
-
-    return Codec(name, encode, decode)
-
-
-# ── Empty and the like ────────────────────────────────────────────────────────────────────────────
-
-EMPTY: Final[Codec[None]] = _codec(_Empty, lambda _: _Empty(), lambda _: None)
-PRE_START_RESPONSE: Final[Codec[None]] = _codec(
-    _PreStartResponse, lambda _: _PreStartResponse(), lambda _: None
-)
+EMPTY: Final = empty_codec("v1beta1.Empty")
 
 
 # ── DevicePluginOptions, RegisterRequest ──────────────────────────────────────────────────────────
 
 
-def _options_message(options: PluginOptions) -> Message:
-    message: Message = _Options(
-        pre_start_required=options.pre_start_required,
-        get_preferred_allocation_available=options.preferred_allocation_available,
-    )
-    return message
+def _fill_options(message: Fields, options: PluginOptions) -> None:
+    message.pre_start_required = options.pre_start_required
+    message.get_preferred_allocation_available = options.preferred_allocation_available
 
 
-def _options_value(message: Any) -> PluginOptions:  # noqa: ANN401 -- see _message
+def _options_value(message: Fields) -> PluginOptions:
     return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
 
 
-OPTIONS: Final = _codec(_Options, _options_message, _options_value)
+OPTIONS: Final = codec("v1beta1.DevicePluginOptions", _fill_options, _options_value)
 
 
-def _register_message(request: RegisterRequest) -> Message:
-    message: Message = _RegisterRequest(
-        version=request.version,
-        endpoint=request.endpoint,
-        resource_name=request.resource_name,
-        options=_options_message(request.options),
-    )
-    return message
+def _fill_register(message: Fields, request: RegisterRequest) -> None:
+    message.version = request.version
+    message.endpoint = request.endpoint
+    message.resource_name = request.resource_name
+    message.options.SetInParent()
+    _fill_options(message.options, request.options)
 
 
-def _register_value(message: Any) -> RegisterRequest:  # noqa: ANN401 -- see _message
+def _register_value(message: Fields) -> RegisterRequest:
     return RegisterRequest(
         message.version,
         message.endpoint,
@@ -154,58 +71,47 @@ def _register_value(message: Any) -> RegisterRequest:  # noqa: ANN401 -- see _me
     )
 
 
-REGISTER_REQUEST: Final = _codec(_RegisterRequest, _register_message, _register_value)
+REGISTER_REQUEST: Final = codec("v1beta1.RegisterRequest", _fill_register, _register_value)
 
 
 # ── ListAndWatchResponse ──────────────────────────────────────────────────────────────────────────
 
 
-def _list_message(devices: Iterable[AdvertisedDevice]) -> Message:
-    """`topology` is left out where None: the kubelet treats an empty one differently (kubelet.md 3.2)."""
-    message = _DeviceList()
+def _fill_list(message: Fields, devices: Iterable[AdvertisedDevice]) -> None:
     for device in devices:
-        entry = message.devices.add(ID=device.id, health=device.health)
-        if device.numa_nodes is not None:
-            entry.topology.SetInParent()
-            for node in device.numa_nodes:
-                entry.topology.nodes.add(ID=node)
-    result: Message = message
-    return result
+        fill_topology(message.devices.add(ID=device.id, health=device.health), device.numa_nodes)
 
 
 _WORDS = {HEALTHY: HEALTHY, UNHEALTHY: UNHEALTHY}
 
 
-def _list_value(message: Any) -> tuple[AdvertisedDevice, ...]:  # noqa: ANN401 -- see _message
+def _list_value(message: Fields) -> tuple[AdvertisedDevice, ...]:
     return tuple(
-        AdvertisedDevice(
-            device.ID,
-            _WORDS.get(device.health, device.health),
-            tuple(node.ID for node in device.topology.nodes) if device.HasField("topology") else None,
-        )
+        AdvertisedDevice(device.ID, _WORDS.get(device.health, device.health), topology_value(device))
         for device in message.devices
     )
 
 
-DEVICE_LIST: Final[Codec[Sequence[AdvertisedDevice]]] = _codec(_DeviceList, _list_message, _list_value)
+DEVICE_LIST: Final[Codec[Sequence[AdvertisedDevice]]] = codec(
+    "v1beta1.ListAndWatchResponse",
+    _fill_list,
+    _list_value,
+)
 
 
 # ── preferred allocation ──────────────────────────────────────────────────────────────────────────
 
 
-def _preference_message(requests: Sequence[PreferenceRequest]) -> Message:
-    message = _PreferenceRequest()
+def _fill_preference(message: Fields, requests: Sequence[PreferenceRequest]) -> None:
     for request in requests:
         message.container_requests.add(
             available_deviceIDs=request.available,
             must_include_deviceIDs=request.must_include,
             allocation_size=request.size,
         )
-    result: Message = message
-    return result
 
 
-def _preference_value(message: Any) -> tuple[PreferenceRequest, ...]:  # noqa: ANN401 -- see _message
+def _preference_value(message: Fields) -> tuple[PreferenceRequest, ...]:
     return tuple(
         PreferenceRequest(
             tuple(request.available_deviceIDs),
@@ -216,24 +122,21 @@ def _preference_value(message: Any) -> tuple[PreferenceRequest, ...]:  # noqa: A
     )
 
 
-PREFERENCE_REQUEST: Final[Codec[Sequence[PreferenceRequest]]] = _codec(
-    _PreferenceRequest,
-    _preference_message,
+PREFERENCE_REQUEST: Final[Codec[Sequence[PreferenceRequest]]] = codec(
+    "v1beta1.PreferredAllocationRequest",
+    _fill_preference,
     _preference_value,
 )
 
 
-def _preferred_message(containers: Sequence[Ids]) -> Message:
-    message = _PreferenceResponse()
+def _fill_preferred(message: Fields, containers: Sequence[Ids]) -> None:
     for ids in containers:
         message.container_responses.add(deviceIDs=ids)
-    result: Message = message
-    return result
 
 
-PREFERENCE_RESPONSE: Final[Codec[Sequence[Ids]]] = _codec(
-    _PreferenceResponse,
-    _preferred_message,
+PREFERENCE_RESPONSE: Final[Codec[Sequence[Ids]]] = codec(
+    "v1beta1.PreferredAllocationResponse",
+    _fill_preferred,
     lambda message: tuple(tuple(one.deviceIDs) for one in message.container_responses),
 )
 
@@ -241,23 +144,21 @@ PREFERENCE_RESPONSE: Final[Codec[Sequence[Ids]]] = _codec(
 # ── allocation ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _allocate_message(containers: Sequence[Ids]) -> Message:
-    message = _AllocateRequest()
+def _fill_allocate(message: Fields, containers: Sequence[Ids]) -> None:
     for ids in containers:
         message.container_requests.add(devices_ids=ids)
-    result: Message = message
-    return result
 
 
-ALLOCATE_REQUEST: Final[Codec[Sequence[Ids]]] = _codec(
-    _AllocateRequest,
-    _allocate_message,
+ALLOCATE_REQUEST: Final[Codec[Sequence[Ids]]] = codec(
+    "v1beta1.AllocateRequest",
+    _fill_allocate,
     lambda message: tuple(tuple(one.devices_ids) for one in message.container_requests),
 )
 
 
-def _container_message(response: ContainerResponse) -> Message:
-    message = _ContainerResponse(envs=response.envs, annotations=response.annotations)
+def _fill_container(message: Fields, response: ContainerResponse) -> None:
+    message.envs.update(response.envs)
+    message.annotations.update(response.annotations)
     for mount in response.mounts:
         message.mounts.add(
             container_path=mount.container_path,
@@ -272,11 +173,9 @@ def _container_message(response: ContainerResponse) -> Message:
         )
     for name in response.cdi_devices:
         message.cdi_devices.add(name=name)
-    result: Message = message
-    return result
 
 
-def _container_value(message: Any) -> ContainerResponse:  # noqa: ANN401 -- see _message
+def _container_value(message: Fields) -> ContainerResponse:
     return ContainerResponse.as_received(
         device_nodes=tuple(
             DeviceNode.as_received(
@@ -300,17 +199,17 @@ def _container_value(message: Any) -> ContainerResponse:  # noqa: ANN401 -- see 
     )
 
 
-CONTAINER_RESPONSE: Final = _codec(_ContainerResponse, _container_message, _container_value)
+CONTAINER_RESPONSE: Final = codec("v1beta1.ContainerAllocateResponse", _fill_container, _container_value)
 
 
-def _allocated_message(containers: Sequence[ContainerResponse]) -> Message:
-    message: Message = _AllocateResponse(container_responses=[_container_message(one) for one in containers])
-    return message
+def _fill_allocated(message: Fields, containers: Sequence[ContainerResponse]) -> None:
+    for one in containers:
+        _fill_container(message.container_responses.add(), one)
 
 
-ALLOCATE_RESPONSE: Final[Codec[Sequence[ContainerResponse]]] = _codec(
-    _AllocateResponse,
-    _allocated_message,
+ALLOCATE_RESPONSE: Final[Codec[Sequence[ContainerResponse]]] = codec(
+    "v1beta1.AllocateResponse",
+    _fill_allocated,
     lambda message: tuple(_container_value(one) for one in message.container_responses),
 )
 
@@ -318,13 +217,13 @@ ALLOCATE_RESPONSE: Final[Codec[Sequence[ContainerResponse]]] = _codec(
 # ── pre-start ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _pre_start_message(device_ids: Ids) -> Message:
-    message: Message = _PreStartRequest(devices_ids=device_ids)
-    return message
+def _fill_pre_start(message: Fields, device_ids: Ids) -> None:
+    message.devices_ids.extend(device_ids)
 
 
-PRE_START_REQUEST: Final[Codec[Ids]] = _codec(
-    _PreStartRequest,
-    _pre_start_message,
+PRE_START_REQUEST: Final[Codec[Ids]] = codec(
+    "v1beta1.PreStartContainerRequest",
+    _fill_pre_start,
     lambda message: tuple(message.devices_ids),
 )
+PRE_START_RESPONSE: Final = empty_codec("v1beta1.PreStartContainerResponse")

@@ -1,4 +1,8 @@
-"""The API's services as data: every method with its path and its messages. A new API version is a new row."""
+"""The services of the device plugin API as data: every method with its path and its messages.
+
+A new version of the API is a new row. The other APIs have theirs in `pluginregistration` and `podresources`,
+which a plugin does not load.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import ContainerResponse
     from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
-    from devplug.wire.messages import Codec
+    from devplug.wire.codecs import Codec
 
 __all__ = [
     "ALLOCATE",

@@ -1,0 +1,24 @@
+"""How much may cross a socket, and how long its path may be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "CALLS_AT_ONCE_LIMIT",
+    "KUBELET_RECEIVE_LIMIT_BYTES",
+    "PLUGIN_RECEIVE_LIMIT_BYTES",
+    "SOCKET_PATH_LIMIT_BYTES",
+]
+
+SOCKET_PATH_LIMIT_BYTES: Final = 107
+"""The longest path of a Unix socket: `sun_path` holds 108 bytes with its end mark (unix(7))."""
+
+KUBELET_RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""What the kubelet takes in one message: grpc-go's default (kubelet.md 1.1)."""
+
+PLUGIN_RECEIVE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""What a plugin of ours takes: GetPreferredAllocation names every free device of a node."""
+
+CALLS_AT_ONCE_LIMIT: Final = 1024
+"""Calls and streams that one server holds at once; more are refused with RESOURCE_EXHAUSTED."""
