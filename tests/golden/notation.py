@@ -6,26 +6,20 @@ import re
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
-from devplug.errors import (
-    DevplugError,
-    IncidentError,
-    KubeletError,
-    LimitError,
-    NotOfferedError,
-    NotReadyError,
-    UnknownDeviceError,
-)
+from devplug.errors import RemoteError
 from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.topology import Policy, Scope, TopologyHint, TopologySettings
-from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError
+from devplug.wire.codecs import MalformedMessageError
+from devplug.wire.messages import CONTAINER_RESPONSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from devplug.devices import ContainerResponse
+    from devplug.exchange import ContainerDevices, PodResources
     from devplug.kubelet.pods import ContainerOptions
     from devplug.kubelet.topology import Hints
     from tests.kubelet.fakes import Devices
@@ -34,25 +28,28 @@ Json = Any
 """What stands in a recording."""
 
 
-class _NotFoundError(UnknownDeviceError):
-    """NOT_FOUND with any text."""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-
-
-_ERROR_OF_CODE: dict[int, Callable[[str], DevplugError]] = {
-    2: KubeletError,
-    5: _NotFoundError,
-    8: LimitError,
-    12: NotOfferedError,
-    13: IncidentError,
-    14: NotReadyError,
+_NAME_OF_CODE = {
+    1: "Canceled",
+    2: "Unknown",
+    3: "InvalidArgument",
+    4: "DeadlineExceeded",
+    5: "NotFound",
+    6: "AlreadyExists",
+    7: "PermissionDenied",
+    8: "ResourceExhausted",
+    9: "FailedPrecondition",
+    10: "Aborted",
+    11: "OutOfRange",
+    12: "Unimplemented",
+    13: "Internal",
+    14: "Unavailable",
+    15: "DataLoss",
+    16: "Unauthenticated",
 }
 
 
-def as_refusal(code: int, message: str) -> DevplugError:
-    return _ERROR_OF_CODE[code](message)
+def as_refusal(code: int, message: str) -> RemoteError:
+    return RemoteError(_NAME_OF_CODE[code], message)
 
 
 def as_devices(notation: Json) -> Devices:
@@ -136,6 +133,23 @@ def as_pod(notation: Json) -> Pod:
         containers("containers"),
         frozenset((one["container"], one["resource"]) for one in notation.get("dra_extended", ())),
     )
+
+
+def as_container_devices(devices: Iterable[ContainerDevices]) -> Json:
+    return [
+        [one.resource_name, list(one.device_ids), one.numa_nodes and list(one.numa_nodes)] for one in devices
+    ]
+
+
+def as_pod_resources(pod: PodResources) -> Json:
+    return {
+        "name": pod.name,
+        "ns": pod.namespace,
+        "containers": [
+            {"name": container.name, "devices": as_container_devices(container.devices)}
+            for container in pod.containers
+        ],
+    }
 
 
 def run_options_of(options: ContainerOptions) -> Json:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Json = Any
 """What stands in a recording."""
 
+PRE_START_TIMEOUT_MS = 500
+"""How long the recorded kubelet waited for PreStartContainer."""
+
 _FIRST: dict[str, Literal["send", "nothing", "end"]] = {"none": "nothing", "end": "end"}
 
 
@@ -127,7 +130,7 @@ class RecordedPlugin(FakePlugin):
 
     async def _make_ready(self, ids: Ids) -> None:
         self._saw("PreStartContainer", devices=sorted(ids), **self._error("pre_start_error"))
-        if "pre_start_delay_ms" in self.behaviour:
+        if self.behaviour.get("pre_start_delay_ms", 0) >= PRE_START_TIMEOUT_MS:
             await asyncio.get_running_loop().create_future()  # longer than the kubelet waits
         self._refuse("pre_start_error")
 

@@ -1,4 +1,4 @@
-"""Our kubelet and the real one agree on all that was recorded of the real one (`data`, played by `player`)."""
+"""Our kubelet and the real one agree on all that was recorded of the real one (in `data`)."""
 
 from __future__ import annotations
 

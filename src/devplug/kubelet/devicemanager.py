@@ -22,7 +22,8 @@ from devplug.kubelet.pods import ContainerOptions
 from devplug.kubelet.records import assignments_of, checkpoint_of
 from devplug.kubelet.registration import Registration
 from devplug.kubelet.topology import nodes_of
-from devplug.wire.messages import CONTAINER_RESPONSE, MalformedMessageError
+from devplug.wire.codecs import MalformedMessageError
+from devplug.wire.messages import CONTAINER_RESPONSE
 
 if TYPE_CHECKING:
     import asyncio

@@ -17,7 +17,7 @@ from devplug.errors import AllocationError, KubeletCrashError, KubeletError, Rem
 from devplug.kubelet.changes import Changes
 from devplug.kubelet.folder import PluginFolder
 from devplug.kubelet.nodestatus import NodeStatus
-from devplug.kubelet.pods import ContainerState, PodPhase
+from devplug.kubelet.pods import ContainerConfig, ContainerState, PodPhase
 from devplug.kubelet.podtable import PodTable
 from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.settings import KubeletSettings
@@ -289,6 +289,24 @@ class Kubelet:
         after = before.started(options)
         self._pods.update(pod_uid, after)
         return after
+
+    def container_config(self, pod_uid: str, container_name: str) -> ContainerConfig:
+        """Return what the runtime was told at a container's last start. Raises `KeyError` too."""
+        pod = self._pods.get(pod_uid).pod
+        status = self.pod(pod_uid).container(container_name)
+        share = self.settings.machine.share(pod.namespace, pod.name, container_name)
+        dra_cdi_devices = [
+            name
+            for claim in share.dynamic_resources
+            for resource in claim.claim_resources
+            for name in resource.cdi_devices
+        ]
+        return ContainerConfig.of(
+            pod.container(container_name),
+            status.options,
+            status.restart_count,
+            dra_cdi_devices,
+        )
 
     def end_container(self, pod_uid: str, container_name: str) -> None:
         """Note that a container has ended by itself. Its devices stay the pod's. Raises `KeyError` too."""

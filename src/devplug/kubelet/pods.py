@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALWAYS",
     "Container",
+    "ContainerConfig",
     "ContainerOptions",
     "ContainerState",
     "ContainerStatus",
@@ -44,6 +45,8 @@ class Container:
     """Resource name → count. Names that no plugin serves (cpu, memory) are ignored, as the kubelet does."""
     restart_policy: str | None = None
     """Only read for init containers: `Always` makes it a sidecar."""
+    envs: tuple[tuple[str, str], ...] = ()
+    """The environment that the spec gives it, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,43 @@ class ContainerOptions:
                 nodes.setdefault(node.container_path, node)
             cdi_devices.update(dict.fromkeys(response.cdi_devices))
         return cls(envs, tuple(mounts.values()), tuple(nodes.values()), annotations, tuple(cdi_devices))
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerConfig:
+    """What the runtime is told at a container's start: its spec, what plugins give, what the kubelet adds."""
+
+    envs: tuple[tuple[str, str], ...]
+    """Of plugins first, then of the spec: of two with one name, runtimes take the later one."""
+    annotations: Mapping[str, str] = field(hash=False)
+    """Of the container, not of the pod; nothing that plugins say replaces the kubelet's own."""
+    mounts: tuple[Mount, ...]
+    device_nodes: tuple[DeviceNode, ...]
+    cdi_devices: tuple[str, ...]
+    """Of DRA first, then of plugins; a name that both give stands there twice."""
+
+    @classmethod
+    def of(
+        cls,
+        container: Container,
+        options: ContainerOptions | None,
+        restart_count: int,
+        dra_cdi_devices: Iterable[str] = (),
+    ) -> ContainerConfig:
+        """Put a container's start together (kubelet_pods.go, kuberuntime/labels.go)."""
+        given = options or ContainerOptions()
+        own = {
+            "io.kubernetes.container.restartCount": str(restart_count),
+            "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
+            "io.kubernetes.container.terminationMessagePolicy": "File",
+        }
+        return cls(
+            (*given.envs.items(), *container.envs),
+            {**given.annotations, **own},
+            given.mounts,
+            given.device_nodes,
+            (*dra_cdi_devices, *given.cdi_devices),
+        )
 
 
 # ── what people see ───────────────────────────────────────────────────────────────────────────────

@@ -40,6 +40,17 @@ class PodTable:
             raise KubeletError(f"there is no pod {pod_uid} on this node")
         return self._pods[pod_uid]
 
+    def named(self, namespace: str, name: str) -> BoundPod | None:
+        """Return the pod of that name, ended or not; of several the one that came last. None without one."""
+        for bound in reversed(self._pods.values()):
+            if (bound.pod.namespace, bound.pod.name) == (namespace, name):
+                return bound
+        return None
+
+    def known(self) -> tuple[Pod, ...]:
+        """Return all pods, also those that have ended, in the order in which they came."""
+        return tuple(bound.pod for bound in self._pods.values())
+
     def active(self) -> tuple[Pod, ...]:
         """Return the pods that have not ended, in the order in which they came."""
         return tuple(bound.pod for bound in self._pods.values() if not bound.status.is_terminal)
