@@ -86,7 +86,7 @@ async def differences(record: Json, folder: Path) -> list[str]:
             except Exception as error:  # noqa: BLE001 -- a record must not stop the others
                 found.append(f"{where}: {error!r}")
                 break
-            # Some files were kept short: they tell of no calls and no affinities. What varies is not compared.
+            # Some files were kept short: they tell of no calls and affinities. What varies is not compared.
             if step["op"] in ("admit", "allocate_container", "merge"):
                 got = {
                     key: got[key] for key in got.keys() & observed.keys() if f"{key}!varies" not in observed

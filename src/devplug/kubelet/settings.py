@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from devplug.kubelet.machine import Machine
 from devplug.kubelet.topology import TopologySettings
@@ -39,5 +39,5 @@ class KubeletSettings:
     """How often that folder's changes are acted upon (plugin_manager.go)."""
     pod_resources_socket: Path | None = None
     """Where monitors ask who holds what, `pod-resources/kubelet.sock` on a node; None: not served."""
-    pod_resources_without: frozenset[str] = frozenset()
+    pod_resources_without: frozenset[Literal["get", "allocatable"]] = frozenset()
     """Calls that older kubelets do not have: `get`, `allocatable`."""

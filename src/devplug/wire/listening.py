@@ -85,10 +85,10 @@ class Listener:
     send_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES
     """A larger answer is refused here, with its size, before the other end chokes on it."""
     admit_call: Callable[[], None] | None = None
-    """Called before each call with one answer, its request not yet decoded; raises to refuse it.
+    """Called before each call with one answer; raises to refuse it.
 
-    Streams and unknown methods never get there, as in Go's gRPC, where the kubelet's limit is a unary
-    interceptor.
+    Streams, unknown methods and requests that cannot be decoded never get there, as in Go's gRPC, where the
+    kubelet's limit is a unary interceptor.
     """
     by_rename: bool = False
     """Whether watchers of the folder see the socket moved in, as the kubelet does with that of pod-resources
@@ -196,9 +196,10 @@ class Listener:
         async def serve(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             server.open_calls += 1
             try:
+                value = method.request.decode(request)
                 if self.admit_call is not None:
                     self.admit_call()
-                return self._encoded(method, await binding.handler(method.request.decode(request)))
+                return self._encoded(method, await binding.handler(value))
             except Exception as error:  # noqa: BLE001 -- the table decides what of it may cross the wire
                 code, text = status_of(error, method)
             finally:

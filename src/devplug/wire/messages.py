@@ -9,7 +9,6 @@ from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest,
 from devplug.wire.codecs import (
     Codec,
     Fields,
-    MalformedMessageError,
     codec,
     empty_codec,
     fill_topology,
@@ -31,7 +30,6 @@ __all__ = [
     "PRE_START_REQUEST",
     "PRE_START_RESPONSE",
     "REGISTER_REQUEST",
-    "MalformedMessageError",
 ]
 
 Ids = tuple[str, ...]
