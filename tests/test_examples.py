@@ -37,7 +37,9 @@ def test_a_configuration_of_the_examples_loads(file: str) -> None:
     assert load((EXAMPLES / file).read_bytes(), file).resources
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "file", sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+)
 def test_a_plugin_of_the_examples_registers(file: str, short_dir: Path) -> None:
     async def scenario() -> None:
         plugin = plugin_of(file)

@@ -276,6 +276,8 @@ def test_nothing_is_left_open(short_dir: Path) -> None:
 
     asyncio.run(story())  # gRPC keeps a few descriptors of its own for ever
     before = open_descriptors()
-    for _ in range(5):
+    stories = 8
+    for _ in range(stories):
         asyncio.run(story())
-    assert eventually(lambda: open_descriptors() <= before)
+    # It may open one or two more of those now and then; a leak would be one for each story.
+    assert eventually(lambda: open_descriptors() < before + stories // 2)

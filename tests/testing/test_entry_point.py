@@ -1,0 +1,53 @@
+"""pytest finds the fixture in any project with devplug installed, and pays nothing where it is not used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEST = """
+import devplug
+
+class Fpga(devplug.DevicePlugin):
+    resource_name = "example.com/fpga"
+    def devices(self):
+        return [devplug.Device("fpga-0")]
+
+def test_one(kubelet):
+    kubelet.start(Fpga())
+    assert kubelet.admit({"example.com/fpga": 1}).container.device_ids == ("fpga-0",)
+
+def test_another(kubelet):
+    assert kubelet.allocatable == {}
+"""
+
+LOADED = """
+import sys
+import devplug.testing.fixtures
+print([name for name in ("grpc", "google.protobuf", "yaml", "devplug.kubelet") if name in sys.modules])
+"""
+
+
+def test_a_project_without_a_word_of_configuration_has_the_fixture(tmp_path: Path) -> None:
+    (tmp_path / "test_fpga.py").write_text(TEST)
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_two_runs_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+    (tmp_path / "test_fpga.py").write_text(TEST)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(2)]
+    outputs = [process.communicate()[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], outputs
+
+
+def test_the_plugin_loads_no_kubelet_until_it_is_used() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
