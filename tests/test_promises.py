@@ -23,7 +23,7 @@ ALL = [*OURS, *sorted(TESTS.rglob("*.py")), *sorted((TESTS.parent / "bench").glo
 HOMES = {
     "grpc": ("devplug.wire.",),
     "google.protobuf": ("devplug.wire.",),
-    "yaml": ("devplug.daemon.document", "devplug.sandbox.manifest"),
+    "yaml": ("devplug.daemon.document", "devplug.kubelet.manifests"),
     "msgspec": ("devplug.daemon.",),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.watching import Watcher, folders_to_watch, shared_watcher
+from devplug.watching import EventKind, FileEvent, Watcher, folders_to_watch, shared_watcher
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Coroutine
     from typing import Any
+
+EVENTS_KEPT = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+"""How many events the kernel keeps for a reader."""
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -239,10 +243,8 @@ def test_two_ways_to_one_folder_keep_both_their_names(short_dir: Path) -> None:
 
 def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> None:
     """Nobody knows what was lost, so everybody has to look."""
-    with open("/proc/sys/fs/inotify/max_queued_events") as limit:  # noqa: PTH123 -- one number
-        kept = int(limit.read())
-    if kept > 100_000:
-        pytest.skip(f"this kernel keeps {kept} events, which is too many to make here")
+    if EVENTS_KEPT > 100_000:
+        pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
 
     async def story() -> None:
         noisy, quiet = short_dir / "noisy", short_dir / "quiet"
@@ -254,13 +256,162 @@ def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> No
                 for folder in (noisy, quiet):
                     on_change = lambda name=folder.name: woken.append(name)  # noqa: E731 -- as above
                     stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/wanted"])
-                for _ in range(kept // 2 + 1):
+                for _ in range(EVENTS_KEPT // 2 + 1):
                     os.close(os.open(noisy / "noise", os.O_CREAT))
                     (noisy / "noise").unlink()
                 while set(woken) != {"noisy", "quiet"}:
                     await turns(1)
 
     play(story())
+
+
+# ── what an event tells ──
+
+
+@asynccontextmanager
+async def following(*folders: Path) -> AsyncIterator[list[tuple[EventKind, str]]]:
+    """The events of some folders, in their order; paths are named from the first folder."""
+    told: list[tuple[EventKind, str]] = []
+
+    def note(event: FileEvent) -> None:
+        told.append((event.kind, event.path and os.path.relpath(event.path, folders[0])))
+
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: None, note) as subscription:
+            subscription.arm_folders(map(str, folders))
+            yield told
+
+
+def test_each_event_is_told_even_if_nothing_is_left_to_see(short_dir: Path) -> None:
+    async def story() -> None:
+        async with following(short_dir) as told:
+            (short_dir / "a").touch()
+            (short_dir / "a").unlink()
+            (short_dir / ".b").mkdir()
+            (short_dir / ".b").rmdir()
+            await turns()
+            assert told == [
+                (EventKind.APPEARED, "a"),
+                (EventKind.REMOVED, "a"),
+                (EventKind.APPEARED, ".b"),
+                (EventKind.REMOVED, ".b"),
+            ]
+
+    play(story())
+
+
+def test_a_rename_is_told_where_it_began_and_where_it_ended(short_dir: Path) -> None:
+    async def story() -> None:
+        inner, outside = short_dir / "inner", short_dir / "outside"
+        inner.mkdir()
+        outside.mkdir()
+        (inner / "a").touch()
+        async with following(inner) as told:
+            (inner / "a").rename(inner / "b")
+            (inner / "b").rename(outside / "b")
+            (outside / "b").rename(inner / "c")
+            await turns()
+            assert told == [
+                (EventKind.LEFT, "a"),
+                (EventKind.APPEARED, "b"),
+                (EventKind.LEFT, "b"),
+                (EventKind.APPEARED, "c"),
+            ]
+
+    play(story())
+
+
+@pytest.mark.parametrize(("loss", "kind"), [("removed", EventKind.REMOVED), ("renamed", EventKind.LEFT)])
+def test_the_loss_of_a_watched_folder_is_told_with_its_own_path(
+    short_dir: Path, loss: str, kind: EventKind
+) -> None:
+    async def story() -> None:
+        folder = short_dir / "folder"
+        folder.mkdir()
+        async with following(folder) as told:
+            folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+            await turns()
+            assert told == [(kind, ".")]
+
+    play(story())
+
+
+def test_an_event_names_the_way_by_which_its_reader_knows_the_folder(short_dir: Path) -> None:
+    async def story() -> None:
+        (short_dir / "real").mkdir()
+        (short_dir / "link").symlink_to("real")
+        async with (
+            following(short_dir / "real") as real,
+            following(short_dir / "link") as link,
+            following(short_dir / "link", short_dir / "real") as both,
+        ):
+            (short_dir / "real" / "a").touch()
+            await turns()
+            assert real == link == both == [(EventKind.APPEARED, "a")]
+
+    play(story())
+
+
+def test_a_reader_may_arm_another_folder_at_the_event_that_tells_of_it(short_dir: Path) -> None:
+    async def story() -> None:
+        told: list[str] = []
+
+        def note(event: FileEvent) -> None:
+            told.append(os.path.relpath(event.path, short_dir))
+            subscription.arm_folders([str(short_dir), event.path])
+
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: None, note) as subscription:
+                subscription.arm_folders([str(short_dir)])
+                (short_dir / "a").mkdir()
+                await turns()
+                (short_dir / "a" / "b").mkdir()
+                await turns()
+                assert told == ["a", "a/b"]
+
+    play(story())
+
+
+def test_a_reader_is_told_that_events_were_lost(short_dir: Path) -> None:
+    if EVENTS_KEPT > 100_000:
+        pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
+
+    async def story() -> None:
+        async with following(short_dir) as told:
+            for _ in range(EVENTS_KEPT // 2 + 1):
+                os.close(os.open(short_dir / "noise", os.O_CREAT))
+                (short_dir / "noise").unlink()
+            while told[-1:] != [(EventKind.MISSED, "")]:
+                await turns(1)
+
+    play(story())
+
+
+def test_a_reader_without_a_descriptor_is_told_every_second_that_events_are_lost(short_dir: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def story() -> None:
+        async with shared_watcher() as watcher:
+            told: list[FileEvent] = []
+            woken = asyncio.Event()
+            with watcher.subscribe(woken.set, told.append) as subscription:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+                subscription.arm_folders([str(short_dir)])
+                await woken.wait()
+                assert told == [FileEvent(EventKind.MISSED)]
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                subscription.arm_folders([str(short_dir)])
+                (short_dir / "a").touch()
+                await turns()
+                assert told[1:] == [FileEvent(EventKind.APPEARED, f"{short_dir}/a")]
+
+    try:
+        play(story())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+# ── folders that nobody wants ──
 
 
 def test_a_folder_that_goes_while_it_is_armed_is_no_error(short_dir: Path) -> None:

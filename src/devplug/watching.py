@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import enum
 import errno
 import fnmatch
 import logging
 import os
 import struct
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
@@ -22,7 +23,15 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
-__all__ = ["BLIND_PERIOD_SECONDS", "Subscription", "Watcher", "folders_to_watch", "shared_watcher"]
+__all__ = [
+    "BLIND_PERIOD_SECONDS",
+    "EventKind",
+    "FileEvent",
+    "Subscription",
+    "Watcher",
+    "folders_to_watch",
+    "shared_watcher",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -76,30 +85,88 @@ def _subfolders(folder: str, name: str) -> Iterator[str]:
     yield from sorted(matched)
 
 
+class EventKind(enum.Enum):
+    """What the kernel tells of one file."""
+
+    APPEARED = enum.auto()
+    """It was made here, or renamed to here."""
+    REMOVED = enum.auto()
+    LEFT = enum.auto()
+    """It was renamed away: it lives on under another name, perhaps elsewhere."""
+    MISSED = enum.auto()
+    """Anything may have happened to any file: events were lost, or there is no descriptor to read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvent:
+    """One event, in the order in which the kernel saw them. It may be outdated when it is told."""
+
+    kind: EventKind
+    path: str = ""
+    """The file, below the folder as it was armed, or the armed folder itself; empty if events were missed."""
+
+
+_MISSED: Final = FileEvent(EventKind.MISSED)
+
+_KINDS: Final = (
+    (_IN_CREATE | _IN_MOVED_TO, EventKind.APPEARED),
+    (_IN_DELETE | _IN_DELETE_SELF | _IN_UNMOUNT, EventKind.REMOVED),
+    (_IN_MOVED_FROM | _IN_MOVE_SELF, EventKind.LEFT),
+)
+
+
 class Subscription:
     """One watcher's interest in some paths; lives as long as its `with` block.
 
     `on_change` is called on the loop, without arguments and never inside `arm`, once or more after a change.
+    `on_event`, for those to whom a file that came and went matters too, is called before it with each event.
     """
 
-    def __init__(self, watcher: Watcher, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        on_change: Callable[[], None],
+        on_event: Callable[[FileEvent], None] | None = None,
+    ) -> None:
         self._watcher = watcher
         self._on_change = on_change
+        self._on_event = on_event
 
     def arm(self, patterns: Iterable[str]) -> None:
         """Watch these absolute globs from now on, and no others. Call it before every look."""
         self._watcher.arm(self, folders_to_watch(patterns))
 
+    def arm_folders(self, folders: Iterable[str]) -> None:
+        """Watch everything that is directly in these folders from now on, and nothing else.
+
+        Of two paths to the same folder, events have the first.
+        """
+        self._watcher.arm(self, {folder: {"*"} for folder in folders})
+
+    def tell(self, event: FileEvent) -> None:
+        """Tell the subscriber of one event, if it wants to know."""
+        if self._on_event is not None:
+            self._on_event(event)
+
     def wake(self) -> None:
         """Tell the subscriber that it should look again."""
         self._on_change()
 
+    def wake_blind(self) -> None:
+        """Tell the subscriber that it should look at everything again."""
+        self.tell(_MISSED)
+        self.wake()
+
 
 @dataclass(slots=True)
-class _Folder:
+class _Interest:
+    """What one subscriber wants of one folder, and the path by which it knows that folder."""
+
     path: str
-    names: dict[Subscription, set[str]] = field(default_factory=dict)
-    """Which names matter to whom."""
+    names: set[str]
+
+    def includes(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, wanted) for wanted in self.names)
 
 
 class Watcher:
@@ -108,24 +175,28 @@ class Watcher:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = -1
-        self._folders: dict[int, _Folder] = {}
+        self._folders: dict[int, dict[Subscription, _Interest]] = {}
         self._blind: dict[Subscription, asyncio.TimerHandle] = {}
         self._warned = False
 
     @contextmanager
-    def subscribe(self, on_change: Callable[[], None]) -> Iterator[Subscription]:
+    def subscribe(
+        self,
+        on_change: Callable[[], None],
+        on_event: Callable[[FileEvent], None] | None = None,
+    ) -> Iterator[Subscription]:
         """Open a subscription; nothing is watched before its first `arm`."""
-        subscription = Subscription(self, on_change)
+        subscription = Subscription(self, on_change, on_event)
         try:
             yield subscription
         finally:
             self.arm(subscription, {})
 
     def arm(self, subscription: Subscription, plan: Mapping[str, set[str]]) -> None:
-        """Make `plan` the whole of what `subscription` watches."""
+        """Make `plan`, folders with globs of names, the whole of what `subscription` watches."""
         if timer := self._blind.pop(subscription, None):
             timer.cancel()
-        wanted: dict[int, set[str]] = {}
+        wanted: dict[int, _Interest] = {}
         sees_all = True
         for path, names in plan.items():
             try:
@@ -138,16 +209,16 @@ class Watcher:
                 sees_all = False
                 continue
             # Two paths to one folder, one of them through a link, have one watch.
-            wanted.setdefault(watch, set()).update(names)
-            self._folders.setdefault(watch, _Folder(path)).names[subscription] = wanted[watch]
-        for watch in [w for w, f in self._folders.items() if subscription in f.names and w not in wanted]:
+            wanted.setdefault(watch, _Interest(path, set())).names.update(names)
+            self._folders.setdefault(watch, {})[subscription] = wanted[watch]
+        for watch in [w for w, f in self._folders.items() if subscription in f and w not in wanted]:
             folder = self._folders[watch]
-            del folder.names[subscription]
-            if not folder.names:
+            del folder[subscription]
+            if not folder:
                 del self._folders[watch]
                 _libc.inotify_rm_watch(self._fd, watch)
         if not sees_all:
-            self._blind[subscription] = self._loop.call_later(BLIND_PERIOD_SECONDS, subscription.wake)
+            self._blind[subscription] = self._loop.call_later(BLIND_PERIOD_SECONDS, subscription.wake_blind)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -199,26 +270,27 @@ class Watcher:
             offset += _EVENT.size
             name = os.fsdecode(content[offset : offset + length].rstrip(b"\0"))
             offset += length
-            woken |= self._meant(watch, mask, name)
+            for subscription, event in self._meant(watch, mask, name):
+                woken.add(subscription)
+                if event is not None:
+                    subscription.tell(event)
         for subscription in woken:
             subscription.wake()
 
-    def _meant(self, watch: int, mask: int, name: str) -> set[Subscription]:
-        """Return whom one event concerns."""
+    def _meant(self, watch: int, mask: int, name: str) -> list[tuple[Subscription, FileEvent | None]]:
+        """Return whom one event concerns, and what it tells them."""
         if mask & _IN_Q_OVERFLOW:
-            return {subscription for folder in self._folders.values() for subscription in folder.names}
-        folder = self._folders.get(watch)
-        if folder is None:
-            return set()
+            everybody = {subscription for folder in self._folders.values() for subscription in folder}
+            return [(subscription, _MISSED) for subscription in everybody]
+        folder = self._folders.get(watch, {})
         if mask & _IN_IGNORED:
-            del self._folders[watch]
-        if mask & _OF_THE_FOLDER:
-            return set(folder.names)
-        return {
-            subscription
-            for subscription, names in folder.names.items()
-            if any(fnmatch.fnmatchcase(name, wanted) for wanted in names)
-        }
+            self._folders.pop(watch, None)
+        kind = next((kind for bits, kind in _KINDS if mask & bits), None)
+        return [
+            (subscription, None if kind is None else FileEvent(kind, str(Path(interest.path, name))))
+            for subscription, interest in folder.items()
+            if mask & _OF_THE_FOLDER or interest.includes(name)
+        ]
 
 
 @dataclass(slots=True)

@@ -29,9 +29,11 @@ from devplug.wire.sockets import Listener, connected, stream, unary
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
+    from typing import Self
 
     from devplug.exchange import PreferenceRequest
     from devplug.kubelet.changes import Change
+    from devplug.wire.sockets import Binding
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
@@ -173,21 +175,20 @@ class FakePlugin:
         """The device IDs of each call of this method, in order."""
         return [call.device_ids for call in self.calls if call.method == method]
 
+    def bindings(self) -> tuple[Binding, ...]:
+        return (
+            unary(GET_OPTIONS, self._options),
+            stream(LIST_AND_WATCH, self._list_and_watch),
+            unary(GET_PREFERRED_ALLOCATION, self._prefer),
+            unary(ALLOCATE, self._allocate),
+            unary(PRE_START_CONTAINER, self._pre_start),
+        )
+
     # ── its life ──
 
     async def listen(self) -> None:
         self.socket_path.parent.mkdir(parents=True, exist_ok=True)
-        self._listener = Listener(
-            self.socket_path,
-            (
-                unary(GET_OPTIONS, self._options),
-                stream(LIST_AND_WATCH, self._list_and_watch),
-                unary(GET_PREFERRED_ALLOCATION, self._prefer),
-                unary(ALLOCATE, self._allocate),
-                unary(PRE_START_CONTAINER, self._pre_start),
-            ),
-            send_limit_bytes=16 * 1024 * 1024,
-        )
+        self._listener = Listener(self.socket_path, self.bindings(), send_limit_bytes=16 * 1024 * 1024)
         await self._listener.bind()
 
     async def die(self, *, keep_file: bool = False) -> None:
@@ -195,7 +196,7 @@ class FakePlugin:
             await self._listener.close(keep_file=keep_file)
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[FakePlugin]:
+    async def serving(self) -> AsyncIterator[Self]:
         await self.listen()
         try:
             yield self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from devplug.exchange import PodName
 from devplug.kubelet.machine import Machine
@@ -34,7 +34,7 @@ async def monitored(
     clock: Callable[[], float] = time.monotonic,
     compat: bool = True,
     machine: Machine = MACHINE,
-    without: frozenset[str] = frozenset(),
+    without: frozenset[Literal["get", "allocatable"]] = frozenset(),
 ) -> AsyncIterator[Kubelet]:
     """A kubelet with a socket for monitors, for at most ten seconds."""
     settings = KubeletSettings(

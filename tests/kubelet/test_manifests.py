@@ -32,6 +32,9 @@ spec:
 """
 
 
+NO_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 ONLY = "only init containers have one, and it is 'Always'"
 
 
@@ -105,11 +108,11 @@ def test_what_dra_serves_is_read_from_the_status() -> None:
         ),
         (
             {"limits": {"example.com/gpu": "two"}},
-            "limits[example.com/gpu]: 'two' is not a quantity; write 1, or 500m, or 1Gi",
+            f"limits[example.com/gpu]: 'two' is not a quantity, as 1, 500m and 1Gi are: {NO_QUANTITY}",
         ),
         (
             {"limits": {"example.com/gpu": True}},
-            "limits[example.com/gpu]: True is not a quantity; write 1, or 500m, or 1Gi",
+            f"limits[example.com/gpu]: True is not a quantity, as 1, 500m and 1Gi are: {NO_QUANTITY}",
         ),
     ],
 )

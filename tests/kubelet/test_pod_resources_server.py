@@ -7,7 +7,7 @@ import itertools
 import os
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -299,7 +299,7 @@ def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
 )
 def test_a_call_that_this_kubelet_does_not_have_is_unimplemented_and_not_limited(
     short_dir: Path,
-    name: str,
+    name: Literal["get", "allocatable"],
     call: tuple[Method[Any, Any], Any],
     text: str,
 ) -> None:

@@ -48,7 +48,7 @@ class Plain(Listed):
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
 
-    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
         self.threads.append(threading.current_thread())
         return ContainerResponse.of(devices, envs={"IDS": ",".join(device.id for device in devices)})
 
@@ -262,7 +262,7 @@ def test_a_call_whose_first_list_never_comes_is_refused_at_its_deadline(short_di
 @pytest.mark.parametrize("where", ["def", "async def"])
 def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(short_dir: Path, where: str) -> None:
     class Def(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             raise AllocationError("licence server is full")
 
     class AsyncDef(Listed):
@@ -393,7 +393,7 @@ def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
     short_dir: Path, caplog: pytest.LogCaptureFixture, where: str, mistake: Exception
 ) -> None:
     class Def(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             raise mistake
 
     class AsyncDef(Listed):
@@ -469,7 +469,7 @@ def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path, 
     class Def(Listed):
         allocate_timeout_seconds = 0.1
 
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             release.wait()
             return ContainerResponse()
 
@@ -596,7 +596,7 @@ class Turns(Listed):
         with self._lock:
             self.running -= 1
 
-    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
         self._run()
         return ContainerResponse.of(devices)
 
@@ -657,7 +657,7 @@ def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir: Path
         go = threading.Event()
 
         class Blocked(Fed):
-            def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:  # type: ignore[override]
+            def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
                 go.wait()
                 return ContainerResponse.of(devices)
 

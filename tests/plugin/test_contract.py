@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +189,8 @@ def test_the_base_class_refuses_to_have_devices() -> None:
 
 def test_the_default_allocate_gives_the_nodes_of_the_devices() -> None:
     devices = [Device("a", device_nodes=["/dev/a"]), Device("b", device_nodes=["/dev/b"])]
-    response = asyncio.run(Listed().allocate(devices))
+    answer = Listed().allocate(devices)
+    assert isinstance(answer, Coroutine)
+    response = asyncio.run(answer)
     assert [node.host_path for node in response.device_nodes] == ["/dev/a", "/dev/b"]
     assert response.envs == MappingProxyType({})

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import serve
+from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.settings import KubeletSettings
+from tests.kubelet.fakes import happened
 from tests.plugin.fakes import (
     RESOURCE,
     Fed,
@@ -72,6 +75,33 @@ def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(short_dir
             await settled(before)
 
     play(story(), 120)
+
+
+def test_kubelets_that_find_a_plugin_a_hundred_times_leave_nothing(short_dir: Path) -> None:
+    """By a restart of the kubelet, and by a new socket after a lost one."""
+    settings = KubeletSettings(reconcile_period_seconds=0.01)
+
+    async def story() -> None:
+        kubelet = Kubelet.under(short_dir, settings)
+        async with (
+            kubelet.running(),
+            serve(Fed("a", "b"), plugin_dir=kubelet.plugin_dir, registration="watcher") as serving,
+        ):
+            before = held()
+            for n in range(50):
+                await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                await serving.wait_registered()
+                (path,) = plugin_sockets(short_dir / "plugins_registry")
+                if n == 10:
+                    before = held()
+                with kubelet.changes() as changes:
+                    path.unlink()
+                    await happened(changes, ChangeKind.LISTED)
+                await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            await settled(before)
+
+    play(story(), 60)
 
 
 def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_dir: Path) -> None:

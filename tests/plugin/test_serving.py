@@ -218,10 +218,13 @@ def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: 
     ("given", "text"),
     [
         ({"listen": ":9100"}, "listen: metrics and probes are not built yet in this version; leave it out"),
-        ({"registration": "watcher"}, 'registration: "watcher" is not built yet in this version'),
+        (
+            {"registration": "sockets"},
+            'registration: "sockets" is none of "socket", "watcher" and "auto"',
+        ),
     ],
 )
-def test_what_is_not_built_yet_is_refused_by_name(
+def test_what_is_not_built_yet_and_what_is_unknown_is_refused_by_name(
     short_dir: Path, start_serving: Callable[..., None] | None, given: dict[str, Any], text: str
 ) -> None:
     async def story() -> None:
@@ -233,13 +236,14 @@ def test_what_is_not_built_yet_is_refused_by_name(
 
 
 @pytest.mark.parametrize("registration", ["socket", "auto"])
-def test_both_ways_of_registration_that_are_built_work(short_dir: Path, registration: Any) -> None:
+def test_a_plugin_calls_the_kubelet_unless_it_is_told_to_be_found(short_dir: Path, registration: Any) -> None:
     async def story() -> None:
         async with (
-            Kubelet(short_dir).running(),
+            Kubelet(short_dir).running() as kubelet,
             serve(Fed("a"), plugin_dir=short_dir, registration=registration) as serving,
         ):
             await serving.wait_registered()
+            assert kubelet.registrations(RESOURCE) == 1
 
     play(story())
 

@@ -32,6 +32,8 @@ class ChangeKind(enum.StrEnum):
     """All devices of the resource are unhealthy: its plugin is gone."""
     EXPIRED = "expired"
     """The resource is off the node: its plugin has been gone for longer than the grace period."""
+    SOCKET = "socket"
+    """A socket in `plugins_registry` came or went, or an attempt to register its plugin is over."""
     HEALTH = "health"
     """The health of a device that a pod holds has changed, so its status is written again."""
     POD = "pod"

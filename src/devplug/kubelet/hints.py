@@ -118,6 +118,8 @@ def hints_for(
     at are the nodes that have devices; all of the machine's if none of those is known to it. With `compat`
     this raises `KubeletCrashError` for a device that has left the list, and for more nodes than can be.
     """
+    free = Counter(_masks(devices, available, compat=compat))
+    bound = Counter(_masks(devices, reusable, compat=compat, keep_empty=True))
     groups = Counter(mask_of(device.numa_nodes) for device in devices.values() if device.numa_nodes)
     nodes = sorted(node for node in machine_nodes if any(mask >> node & 1 for mask in groups))
     if not nodes and required > 0:
@@ -129,8 +131,6 @@ def hints_for(
                 f"out of memory: {len(nodes)} NUMA nodes have 2**{len(nodes)} subsets", _PLACE
             )
         return None
-    free = Counter(_masks(devices, available, compat=compat))
-    bound = Counter(_masks(devices, reusable, compat=compat, keep_empty=True))
     minimum = len(nodes)
     found: list[int] = []
     for mask in _subsets(nodes):

@@ -14,7 +14,7 @@ import yaml
 from devplug.devices import resource_name_fault
 from devplug.errors import ConfigError, Problem
 from devplug.kubelet.pods import ALWAYS, Container, Pod
-from devplug.kubelet.quantities import quantity_of, whole
+from devplug.kubelet.quantities import Quantity, QuantityError
 
 __all__ = ["pod_of"]
 
@@ -127,15 +127,17 @@ class _Reader:
         counts: dict[str, int] = {}
         for name, value in self._mapping(resources.get(key, {}), f"{path}.resources.{key}").items():
             where = f"{path}.resources.{key}[{name}]"
-            quantity = None if isinstance(value, bool) else quantity_of(str(value))
-            if quantity is None:
-                self._refuse(where, f"{value!r} is not a quantity; write 1, or 500m, or 1Gi")
-            elif quantity < 0:
+            try:
+                quantity = Quantity.parse("true" if isinstance(value, bool) else str(value))
+            except QuantityError as error:
+                self._refuse(where, f"{value!r} is not a quantity, as 1, 500m and 1Gi are: {error.fault}")
+                continue
+            if quantity.value < 0:
                 self._refuse(where, f'Invalid value: "{value}": must be greater than or equal to 0')
-            elif resource_name_fault(name) is None and quantity != whole(quantity):
+            elif resource_name_fault(name) is None and not quantity.is_whole:
                 self._refuse(where, f'Invalid value: "{value}": must be an integer')
             else:
-                counts[name] = whole(quantity)
+                counts[name] = quantity.value
         return counts
 
     def _envs(self, container: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:

@@ -1,42 +1,93 @@
-"""Quantities as manifests write them: `2`, `500m`, `1Gi`, `1e3` (api/resource/quantity.go). Pure."""
+"""Kubernetes quantities, as they stand under `limits`: `2`, `500m`, `1Ki`, `1e3` (resource/quantity.go).
+
+Pure. Which resource may have which quantity is `manifests`'.
+"""
 
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
-__all__ = ["quantity_of", "whole"]
+from devplug.errors import DevplugError, quoted
 
-_SCALES: Final = {
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    "": Decimal(1),
-    **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("kMGTPE", 1)},
-    **{f"{suffix}i": Decimal(2) ** (10 * power) for power, suffix in enumerate("KMGTPE", 1)},
-}
+__all__ = ["Quantity", "QuantityError"]
 
-_QUANTITY: Final = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
-    r"(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?[0-9]{1,3}))?",
-)
+_FORM: Final = re.compile(r"([+-]?)([0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_NUMBER: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?", re.ASCII)
+_EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]+)", re.ASCII)
 
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
-def quantity_of(text: str) -> Decimal | None:
-    """Return the number that a quantity stands for; None if it is not one."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        return None
-    try:
-        number = Decimal(found["number"])
-        if found["exponent"] is not None:
-            return number.scaleb(int(found["exponent"]))
-        return number * _SCALES[found["suffix"] or ""]
-    except InvalidOperation:
-        return None
+_LARGEST: Final = 2**63 - 1
+"""What is larger becomes this, as in Kubernetes; what is negative and smaller becomes its negative."""
+
+_NANO: Final = 10**9
+_EXPONENT_LIMIT: Final = 10_000
+_LENGTH_LIMIT: Final = 1000
+"""Far more than anybody means, so that no short text asks for a number of a million digits."""
 
 
-def whole(quantity: Decimal) -> int:
-    """Return a quantity as a count, rounded up as the kubelet rounds it (Quantity.Value)."""
-    return int(quantity.to_integral_value(ROUND_CEILING))
+class QuantityError(DevplugError):
+    """A text is no quantity; the sentence is the one of Kubernetes, with the text in front."""
+
+    def __init__(self, text: str, fault: str) -> None:
+        self.text = text
+        self.fault = fault
+        super().__init__(f"{quoted(text)}: {fault}")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An exact number with the text that it was written as."""
+
+    text: str
+    number: Fraction
+    """Rounded away from 0 to billionths, which is as exactly as Kubernetes keeps it."""
+
+    @classmethod
+    def parse(cls, text: str) -> Quantity:
+        """Read a quantity; raises `QuantityError`."""
+        form = _FORM.fullmatch(text)
+        if form is None or len(text) > _LENGTH_LIMIT:
+            raise QuantityError(
+                text,
+                "quantities must match the regular expression "
+                "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            )
+        sign, digits, suffix = form.groups()
+        number = _NUMBER.fullmatch(digits)
+        if number is None or not (number[1] or number[2]):
+            raise QuantityError(text, "unable to parse numeric part of quantity")
+        decimals = number[2] or ""
+        amount = Fraction(int(number[1] + decimals or "0"), 10 ** len(decimals)) * _factor(text, suffix)
+        rounded = min(Fraction(-(-amount * _NANO // 1), _NANO), Fraction(_LARGEST))
+        return cls(text, -rounded if sign == "-" else rounded)
+
+    @property
+    def value(self) -> int:
+        """The whole number, rounded away from 0: what the kubelet counts devices by (Quantity.Value)."""
+        return _rounded_away(self.number)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the API takes it for an integer, which it judges by thousandths (Quantity.MilliValue)."""
+        return _rounded_away(self.number * 1000) % 1000 == 0
+
+
+def _factor(text: str, suffix: str) -> Fraction:
+    """Return what a suffix multiplies by."""
+    if suffix in _DECIMAL:
+        return Fraction(10) ** _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Fraction(2) ** _BINARY[suffix]
+    if exponent := _EXPONENT.fullmatch(suffix):
+        power = max(-_EXPONENT_LIMIT, min(_EXPONENT_LIMIT, int(exponent[1])))
+        return Fraction(10) ** power
+    raise QuantityError(text, "unable to parse quantity's suffix")
+
+
+def _rounded_away(number: Fraction) -> int:
+    return -(-number // 1) if number >= 0 else number // 1

@@ -107,14 +107,16 @@ class Registration:
         if self._running:
             await asyncio.wait(self._running, timeout=_STOP_TIMEOUT_SECONDS)
 
-    def disconnect(self, resource_name: str) -> None:
+    def disconnect(self, resource_name: str, path: Path | None = None) -> None:
         """Close the connection of whoever serves this name now, and mark the resource (handler.go).
 
-        Raises `KubeletError` if nobody does. A client that is still being dialled only loses its entry.
+        With `path` only if it is the plugin at that socket. Raises `KubeletError` if nobody is there to
+        disconnect. A client that is still being dialled only loses its entry.
         """
-        client = self._clients.pop(resource_name, None)
-        if client is None:
+        client = self._clients.get(resource_name)
+        if client is None or path not in (None, client.path):
             raise KubeletError(f"no plugin serves {resource_name}")
+        del self._clients[resource_name]
         if client.is_connected and client.task is not asyncio.current_task():
             assert client.task is not None
             client.task.cancel()

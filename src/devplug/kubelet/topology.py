@@ -34,10 +34,11 @@ __all__ = [
 
 
 def mask_of(nodes: Iterable[int]) -> int:
-    """Return the mask with these nodes."""
+    """Return the mask with these nodes; what is below 0 is no node (bitmask.go IsSet)."""
     mask = 0
     for node in nodes:
-        mask |= 1 << node
+        if node >= 0:
+            mask |= 1 << node
     return mask
 
 

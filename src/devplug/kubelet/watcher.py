@@ -1,23 +1,60 @@
-"""The plugin watcher: plugins found by their sockets in `plugins_registry` (pkg/kubelet/pluginmanager)."""
+"""The plugin watcher: plugins found by their sockets in `plugins_registry` (pkg/kubelet/pluginmanager).
+
+What is to be done about a socket is decided in `reconciling`. Of the types of plugins only `DevicePlugin` is
+known here; CSI and DRA drivers are told that nobody handles theirs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.exchange import RegistrationStatus
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.folder import dialled_path
+from devplug.kubelet.reconciling import StateOfWorld, WatchedPlugin
+from devplug.kubelet.registration import check_watched_plugin
+from devplug.kubelet.registryfolder import RegistryFolder
+from devplug.watching import EventKind, shared_watcher
+from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
+from devplug.wire.sockets import authority_of, connected
 
 if TYPE_CHECKING:
-    import asyncio
-    from pathlib import Path
+    from collections.abc import Iterable
 
+    from devplug.exchange import PluginInfo
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.registration import Registration
     from devplug.kubelet.settings import KubeletSettings
+    from devplug.watching import FileEvent
+    from devplug.wire.sockets import Peer
 
 __all__ = ["PluginWatcher"]
 
+logger = logging.getLogger(__name__)
+
+INFO_TIMEOUT_SECONDS: Final = 1.0
+NOTIFY_TIMEOUT_SECONDS: Final = 5.0
+"""How long GetInfo and NotifyRegistrationStatus may take (operationexecutor/operation_generator.go)."""
+
+_STOP_TIMEOUT_SECONDS: Final = 5.0
+"""How long a stopping kubelet waits for its own connections to close."""
+
+_DEVICE_PLUGIN: Final = "DevicePlugin"
+
 
 class PluginWatcher:
-    """Finds sockets in a folder and registers what serves them. Lives from `open` to `close`."""
+    """Finds sockets in a folder and registers what serves them. Lives from `open` to `close`.
+
+    The folder's sub-folders are watched too. A look at what has changed is taken at the start, and then once
+    in each period; a plugin that is removed and made again between two looks is unregistered and registered.
+    """
 
     def __init__(
         self,
@@ -28,10 +65,216 @@ class PluginWatcher:
         metrics: KubeletMetrics,
         settings: KubeletSettings,
     ) -> None:
-        self._folder = folder
+        self._registration = registration
+        self._tasks = tasks
+        self._changes = changes
+        self._metrics = metrics
+        self._settings = settings
+        self._state = StateOfWorld()
+        self._folder = RegistryFolder(str(folder.absolute()))
+        self._running: set[asyncio.Task[None]] = set()
+        self._held = AsyncExitStack()
 
     async def open(self) -> None:
-        """Make the folder if need be, and watch it."""
+        """Make the folder if need be, and watch it.
+
+        A folder that cannot be used is logged and left at that: the real kubelet runs on without it.
+        """
+        try:
+            self._folder.make()
+        except OSError as error:
+            logger.error(  # noqa: TRY400 -- its text says all
+                "cannot watch for plugins",
+                extra={"path": self._folder.path, "reason": str(error)},
+            )
+            return
+        watcher = await self._held.enter_async_context(shared_watcher())
+        subscription = self._held.enter_context(watcher.subscribe(self._show, self._follow))
+        self._create(self._folder.open(subscription))
+        self._show()
+        self._running.add(self._tasks.create_task(self._reconcile(), name="plugin watcher"))
 
     async def close(self) -> None:
-        """Stop watching; safe to repeat."""
+        """Stop watching and break off what is under way; safe to repeat."""
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_STOP_TIMEOUT_SECONDS)
+        await self._held.aclose()
+
+    # ── what the folder tells ──
+
+    def _follow(self, event: FileEvent) -> None:
+        """Take note of one event (plugin_watcher.go handleCreateEvent, handleDeleteEvent)."""
+        match event.kind:
+            case EventKind.APPEARED:
+                self._create(self._folder.appeared(event.path))
+            case EventKind.REMOVED:
+                self._folder.gone(event.path)
+                self._state = self._state.removed(event.path)
+            case EventKind.LEFT:
+                # A socket that is renamed away stays wanted: only its removal is noticed.
+                self._folder.gone(event.path)
+            case EventKind.MISSED:
+                self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        """Find out without events what has changed; the real kubelet would not."""
+        before = dict(self._folder.sockets)
+        found = self._folder.look_again()
+        for path in self._state.desired.keys() - found:
+            self._state = self._state.removed(path)
+        self._create(path for path in found if self._folder.sockets[path] != before.get(path))
+
+    def _create(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            logger.info("found the socket of a plugin", extra={"path": _shown(path)})
+            self._state = self._state.created(path)
+
+    def _show(self) -> None:
+        """Let metrics and waiters see the state."""
+        gauge = self._metrics.plugins
+        gauge.clear()
+        for name, paths in (
+            ("actual_state_of_world", self._state.actual),
+            ("desired_state_of_world", self._state.desired),
+        ):
+            for path in paths:
+                gauge.labels(_shown(path), name).set(1)
+        self._changes.announce(ChangeKind.SOCKET)
+
+    # ── what is done about it ──
+
+    async def _reconcile(self) -> None:
+        """Look at the state in each period, for ever (reconciler.go reconcile)."""
+        while True:
+            plan = self._state.plan(self._settings.clock())
+            for path in plan.unregister:
+                self._unregister(path)
+            for path in plan.register:
+                self._state = self._state.began(path)
+                attempt = self._attempt(path, self._state.desired[path])
+                self._running.add(self._tasks.create_task(attempt, name=f"registration at {path}"))
+            await asyncio.sleep(self._settings.reconcile_period_seconds)
+
+    def _unregister(self, path: str) -> None:
+        plugin = self._state.actual[path]
+        logger.info(
+            "the socket of a plugin is gone or was made again",
+            extra={"resource_name": plugin.name, "path": _shown(path)},
+        )
+        self._state = self._state.unregistered(path)
+        self._deregister(plugin)
+        self._show()
+
+    def _deregister(self, plugin: WatchedPlugin) -> None:
+        """Disconnect a plugin (handler.go DeRegisterPlugin).
+
+        1.36 looks for the client by name only, and so may take a newer plugin down that has another socket.
+        """
+        try:
+            if self._settings.compat:
+                self._registration.disconnect(plugin.name)
+            else:
+                self._registration.disconnect(plugin.name, Path(plugin.endpoint))
+        except KubeletError:
+            logger.debug("nobody serves the name any more", extra={"resource_name": plugin.name})
+
+    async def _attempt(self, path: str, identity: int) -> None:
+        """Try once to register what serves a socket, and note how it went."""
+        try:
+            async with AsyncExitStack() as connection:
+                peer = await self._dial(path, connection)
+                await self._register(path, identity, peer)
+        except RegistrationError as error:
+            self._state = self._state.failed(path, self._settings.clock())
+            retry_seconds = self._state.backoffs[path].wait_seconds
+            logger.warning(
+                "cannot register a plugin",
+                extra={"path": _shown(path), "reason": str(error), "retry_seconds": retry_seconds},
+            )
+        else:
+            self._state = self._state.succeeded(path)
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running.discard(task)
+        self._show()
+
+    async def _register(self, path: str, identity: int, peer: Peer) -> None:
+        """Ask, check, connect, tell (operation_generator.go GenerateRegisterPluginFunc).
+
+        Raises `RegistrationError` with the text that the plugin is told, or the real kubelet logs.
+        """
+        info = await self._info(path, peer)
+        endpoint = info.endpoint or path
+        if info.type != _DEVICE_PLUGIN:
+            text = f"no handler registered for plugin type: {info.type} at socket {_shown(path)}"
+            await self._refuse(peer, path, text)
+        try:
+            check_watched_plugin(info.name, info.supported_versions)
+        except RegistrationError as error:
+            await self._refuse(peer, path, f"plugin validation failed with err: {error}")
+        plugin = WatchedPlugin(identity, info.name, endpoint)
+        # Before it is connected, so that a removal meanwhile is seen as one of a registered plugin.
+        self._state = self._state.added(path, plugin)
+        self._show()
+        try:
+            await self._registration.connect(info.name, Path(endpoint))
+        except RegistrationError as error:
+            self._state = self._state.taken_out(path)
+            await self._refuse(peer, path, f"plugin registration failed with err: {error}")
+        try:
+            await self._notify(peer, RegistrationStatus(plugin_registered=True))
+        except RemoteError as error:
+            self._state = self._state.taken_out(path)
+            self._deregister(plugin)
+            raise _failure(
+                f"failed to send registration status at socket {_shown(path)}, err: : {error}",
+            ) from error
+
+    async def _dial(self, path: str, connection: AsyncExitStack) -> Peer:
+        try:
+            dialled = dialled_path(Path(path))
+            return await connection.enter_async_context(
+                connected(
+                    dialled,
+                    ready_within_seconds=self._settings.dial_timeout_seconds,
+                    authority=authority_of(dialled),
+                ),
+            )
+        except (RegistrationError, RemoteError) as error:
+            reason = error.text if isinstance(error, RemoteError) else str(error).partition(": ")[2]
+            where = f"socket {_shown(path)}"
+            raise _failure(f"dial failed at {where}, err: failed to dial {where}, err: {reason}") from error
+
+    async def _info(self, path: str, peer: Peer) -> PluginInfo:
+        try:
+            return await peer.call(GET_INFO, None, timeout_seconds=INFO_TIMEOUT_SECONDS)
+        except RemoteError as error:
+            raise _failure(
+                f"failed to get plugin info using RPC GetInfo at socket {_shown(path)}, err: {error}",
+            ) from error
+
+    async def _refuse(self, peer: Peer, path: str, text: str) -> NoReturn:
+        """Tell the plugin why not, and fail with that."""
+        refusal = _failure(text)
+        try:
+            await self._notify(peer, RegistrationStatus(plugin_registered=False, error=str(refusal)))
+        except RemoteError as error:
+            raise _failure(
+                f"failed to send error at socket {_shown(path)}, err: {refusal}: {error}",
+            ) from error
+        raise refusal
+
+    async def _notify(self, peer: Peer, status: RegistrationStatus) -> None:
+        await peer.call(NOTIFY_REGISTRATION_STATUS, status, timeout_seconds=NOTIFY_TIMEOUT_SECONDS)
+
+
+def _failure(text: str) -> RegistrationError:
+    return RegistrationError(f"RegisterPlugin error -- {text}")
+
+
+def _shown(path: str) -> str:
+    """Return a path as text that a message, a metric and a log can hold."""
+    return os.fsencode(path).decode(errors="replace")

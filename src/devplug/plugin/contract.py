@@ -46,14 +46,25 @@ class DevicePlugin:
         """
         raise PluginError(f"{type(self).__name__} has no method `devices`")
 
-    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-        """Return what the container gets that these devices are given to: their device nodes, by default.
+    if TYPE_CHECKING:
+        # The default is `async def`, which costs no thread; to type checkers a plain `def` must be as good.
+        def allocate(
+            self,
+            devices: Sequence[Device],
+            /,
+        ) -> ContainerResponse | Awaitable[ContainerResponse]:
+            """Return what the container gets; see below."""
 
-        May be a plain `def` too. It may be asked twice for the same devices, and its answer lasts for the
-        container's life: no side effects. To refuse, raise `AllocationError` or `UnhealthyDeviceError`: the
-        pod then fails for good, with that text in its status.
-        """
-        return ContainerResponse.of(devices)
+    else:
+
+        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+            """Return what the container gets that these devices are given to: their device nodes, by default.
+
+            May be a plain `def` too. It may be asked twice for the same devices, and its answer lasts for
+            the container's life: no side effects. To refuse, raise `AllocationError` or
+            `UnhealthyDeviceError`: the pod then fails for good, with that text in its status.
+            """
+            return ContainerResponse.of(devices)
 
     def prefer(
         self,

@@ -1,7 +1,8 @@
 """When to register, when to bind, when to wait: decided by one pure function on what can be seen right now.
 
 Nothing here depends on having seen an event: the same facts always give the same step, so a lost event costs
-at most one level check. The kubelet's habits behind the rules are cited where they are used.
+at most one level check. The kubelet's habits behind the rules are cited where they are used. Here it is us
+who call the kubelet; `watched` decides where it comes to us.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ from typing import Final, TypeAlias
 
 __all__ = [
     "LEVEL_CHECK_SECONDS",
+    "QUICK_CUT_SECONDS",
+    "STREAM_DEADLINE_SECONDS",
     "Folder",
+    "Grounds",
     "Identity",
     "Situation",
     "Step",
     "StreamState",
+    "Way",
+    "chosen_way",
     "cut_wait_seconds",
     "next_step",
+    "preparing_step",
     "retry_wait_seconds",
+    "step_when",
 ]
 
 Identity: TypeAlias = tuple[int, int, int]
@@ -36,6 +44,9 @@ CUT_WAIT_SECONDS: Final = 0.25
 same resource name (handler.go runClient), so registering at once would race with the kubelet's clean-up."""
 
 LAST_CUT_WAIT_SECONDS: Final = 0.5
+QUICK_CUT_SECONDS: Final = 1.0
+"""A stream that lived shorter than this may have been cut by a rival, so the next wait is longer."""
+
 FIRST_RETRY_SECONDS: Final = 0.01
 UNREACHABLE_RETRY_SECONDS: Final = 5.0
 """The slowest pace while kubelet.sock refuses connections: its kubelet is dead, or does not listen yet."""
@@ -43,8 +54,28 @@ UNREACHABLE_RETRY_SECONDS: Final = 5.0
 REFUSED_RETRY_SECONDS: Final = 30.0
 
 
+class Way(enum.StrEnum):
+    """How a kubelet comes to know a plugin. Never both: the end of one stream would end the other."""
+
+    SOCKET = "socket"
+    """The plugin calls Register at `kubelet.sock`."""
+    WATCHER = "watcher"
+    """The kubelet finds the plugin's socket in `plugins_registry`, and asks."""
+
+
+def chosen_way(asked: str, *, has_plugin_dir: bool, has_registry: bool) -> Way:
+    """Return the way of a program that was asked for `socket`, `watcher` or `auto`; it stays for its life.
+
+    `auto` is `socket`, also where no kubelet has been yet: the plugin folder is the first that it makes. Only
+    a program that is given `plugins_registry` and no plugin folder has to be found there.
+    """
+    if asked == "auto":
+        return Way.WATCHER if has_registry and not has_plugin_dir else Way.SOCKET
+    return Way(asked)
+
+
 class Folder(enum.Enum):
-    """The state of the plugin folder."""
+    """The state of the folder with our socket."""
 
     PRESENT = enum.auto()
     ABSENT = enum.auto()
@@ -69,12 +100,14 @@ class Step(enum.Enum):
     BIND = enum.auto()
     """Make our socket, or make it again."""
     REGISTER = enum.auto()
+    RENEW = enum.auto()
+    """Make our socket anew although it is there, so that the kubelet sees one made."""
     WAIT = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """All that the decision depends on. Times are seconds on one monotonic clock."""
+class Grounds:
+    """What every registration needs. Times are seconds on one monotonic clock."""
 
     now: float
     folder: Folder
@@ -82,6 +115,14 @@ class Situation:
     """Whether there are devices to show: registering earlier would advertise a false 0 (kubelet.md 4.12)."""
     has_claim: bool
     is_bound: bool
+    claim_not_before: float
+    bind_not_before: float
+
+
+@dataclass(frozen=True, slots=True)
+class Situation(Grounds):
+    """All that the decision depends on where we call the kubelet."""
+
     kubelet: Identity | None
     """The kubelet.sock that stands there now."""
     registered_with: Identity | None
@@ -92,24 +133,29 @@ class Situation:
     cut_at: float
     """When the stream ended, if it did."""
     cut_wait_seconds: float
-    claim_not_before: float
-    bind_not_before: float
     register_not_before: float
     """When the last failed attempt may be repeated."""
     failed_with: Identity | None
     """The kubelet.sock that the last failed attempt went to; a new one may be tried at once."""
 
 
-def next_step(seen: Situation) -> tuple[Step, float]:
-    """Return what to do now, and after how many seconds to look again if no event comes before."""
+def preparing_step(seen: Grounds) -> tuple[Step, float] | None:
+    """Return what is to be done before there can be a registration, or None; as `next_step` does."""
     if seen.folder is Folder.LOST:
         return Step.GIVE_UP, 0.0
     if seen.folder is Folder.ABSENT or not seen.has_list:
         return Step.WAIT, LEVEL_CHECK_SECONDS
     if not seen.has_claim:
-        return _when(Step.CLAIM, seen.claim_not_before, seen.now)
+        return step_when(Step.CLAIM, seen.claim_not_before, seen.now)
     if not seen.is_bound:
-        return _when(Step.BIND, seen.bind_not_before, seen.now)
+        return step_when(Step.BIND, seen.bind_not_before, seen.now)
+    return None
+
+
+def next_step(seen: Situation) -> tuple[Step, float]:
+    """Return what to do now, and after how many seconds to look again if no event comes before."""
+    if first := preparing_step(seen):
+        return first
     if seen.kubelet is None or seen.is_registering:
         return Step.WAIT, LEVEL_CHECK_SECONDS
     due = 0.0
@@ -122,10 +168,11 @@ def next_step(seen: Situation) -> tuple[Step, float]:
             due = seen.registered_at + STREAM_DEADLINE_SECONDS
     if seen.kubelet == seen.failed_with:
         due = max(due, seen.register_not_before)
-    return _when(Step.REGISTER, due, seen.now)
+    return step_when(Step.REGISTER, due, seen.now)
 
 
-def _when(step: Step, due: float, now: float) -> tuple[Step, float]:
+def step_when(step: Step, due: float, now: float) -> tuple[Step, float]:
+    """Return `step` if its time has come, else the wait for it, cut to the level check."""
     if now >= due:
         return step, 0.0
     return Step.WAIT, min(due - now, LEVEL_CHECK_SECONDS)

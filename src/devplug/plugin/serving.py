@@ -9,14 +9,16 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from devplug.errors import DevplugError, PluginError, quoted
 from devplug.logs import show_logs
 from devplug.plugin.contract import plugin_faults
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
-from devplug.plugin.lifecycle import Lifecycle, Surroundings
+from devplug.plugin.lifecycle import Lifecycle
+from devplug.plugin.registration import Way, chosen_way
+from devplug.plugin.surroundings import Surroundings
 from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -40,7 +42,17 @@ KUBELET_PLUGIN_DIR: Final = "/var/lib/kubelet/device-plugins"
 
 PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
 
+REGISTRY_NAME: Final = "plugins_registry"
+"""The folder, beside the plugin folder, in which a kubelet finds plugins by their sockets. This one follows
+its --root-dir (kubelet.go), so where that is not the usual one, the plugin folder has to be named below it,
+be it there or not."""
+
 Registration: TypeAlias = Literal["socket", "watcher", "auto"]
+"""How the kubelet comes to know the plugins. `socket`: they call it at its socket in the plugin folder.
+`watcher`: it finds their sockets in `plugins_registry` beside that folder; it may take seconds to look, and
+minutes after a failure. `auto`: `socket`, unless only `plugins_registry` is there, as in a container that is
+given nothing else. What it chose stays, for the two must never be mixed: the end of one stream ends the
+other."""
 
 _DEFAULT_THREADS: Final = 16
 
@@ -124,15 +136,14 @@ async def serve(
 ) -> AsyncIterator[Serving]:
     """Serve plugins inside a program's own event loop, until the block is left.
 
-    The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's. The block is entered at once,
-    before any registration; `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the
-    contract or its `devices` fails before the first list, `KubeletError` if the folder cannot be used.
+    The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's; `registration` says how the
+    kubelet comes to know the plugins, see `Registration`. The block is entered at once, before any
+    registration; `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the contract or
+    its `devices` fails before the first list, `KubeletError` if the folder cannot be used.
     """
     if listen is not None:
         raise PluginError("listen: metrics and probes are not built yet in this version; leave it out")
-    if registration == "watcher":
-        raise PluginError('registration: "watcher" is not built yet in this version; write "socket"')
-    folder = _plugin_folder(plugin_dir)
+    surroundings = _surroundings(plugin_dir, registration)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
     faults += [_taken(name) for name, count in names.items() if count > 1]
@@ -140,7 +151,7 @@ async def serve(
         raise PluginError(*faults)
     try:
         async with asyncio.TaskGroup() as group:
-            serving = Serving(group, Surroundings(folder))
+            serving = Serving(group, surroundings)
             for plugin in plugins:
                 serving.add(plugin)
             try:
@@ -152,8 +163,15 @@ async def serve(
         raise failure from failure.__cause__
 
 
-def _plugin_folder(plugin_dir: StrPath | None) -> Path:
-    return Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
+def _surroundings(plugin_dir: StrPath | None, registration: str) -> Surroundings:
+    """Return where the sockets go, and how they get known; raises `PluginError` for an unknown way."""
+    if registration not in get_args(Registration):
+        raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
+    folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
+    # Beside it by its name, also where it is a link or does not exist.
+    registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
+    way = chosen_way(registration, has_plugin_dir=folder.is_dir(), has_registry=registry.is_dir())
+    return Surroundings(folder if way is Way.SOCKET else registry, way)
 
 
 def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:

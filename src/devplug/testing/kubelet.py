@@ -61,7 +61,7 @@ class Clock:
         self._on_advance()
 
 
-class Counts(dict[str, int]):
+class _Counts(dict[str, int]):
     """Resource name → count; a name that the node does not have is an error that lists those it has."""
 
     def __missing__(self, name: str) -> int:
@@ -229,12 +229,12 @@ class SyncKubelet:
     @property
     def capacity(self) -> Mapping[str, int]:
         """Resource name → devices, healthy or not. `KeyError` for a name that the node never had."""
-        return Counts(self._thread.ask(self._kubelet.capacity))
+        return _Counts(self._thread.ask(self._kubelet.capacity))
 
     @property
     def allocatable(self) -> Mapping[str, int]:
         """Resource name → healthy devices, whoever holds them. `KeyError` as for `capacity`."""
-        return Counts(self._thread.ask(self._kubelet.allocatable))
+        return _Counts(self._thread.ask(self._kubelet.allocatable))
 
     @property
     def allocations(self) -> Sequence[Allocation]:
