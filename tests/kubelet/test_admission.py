@@ -14,6 +14,7 @@ from devplug.kubelet.pods import ALWAYS, Container, ContainerOptions, Event, Pod
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
+    Clock,
     happened,
     healthy,
     pod,
@@ -68,6 +69,16 @@ def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None
     asyncio.run(scenario())
 
 
+def test_a_quantity_of_nought_is_refused_if_no_device_is_healthy(short_dir: Path) -> None:
+    """C45."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, unhealthy("a")):
+            assert "no healthy devices present" in (await kubelet.admit(pod("u", 0))).message
+
+    asyncio.run(scenario())
+
+
 def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) -> None:
     """C46, C48: the sidecar gets what the init container before it held."""
     wanted = {RESOURCE: 1}
@@ -80,17 +91,6 @@ def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) ->
             )
             assert status.phase is PodPhase.RUNNING
             assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]
-
-    asyncio.run(scenario())
-
-
-def test_a_pod_that_wants_a_resource_nobody_serves_runs_without_it(short_dir: Path) -> None:
-    """C78, as far as the device manager goes."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            status = await kubelet.run_pod(pod("u"))
-            assert (status.phase, status.container("c").options) == (PodPhase.RUNNING, None)
 
     asyncio.run(scenario())
 
@@ -181,6 +181,24 @@ def test_the_error_stands_in_the_pods_message(short_dir: Path, devices: Devices,
             plugin.on_allocate = refuse
             message = (await kubelet.admit(pod("u"))).message
             assert message == f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
+
+    asyncio.run(scenario())
+
+
+def test_a_resource_that_is_known_from_its_holders_alone_is_unregistered(short_dir: Path) -> None:
+    """C51: its plugin is long gone, and a pod still holds a device of it."""
+
+    async def scenario() -> None:
+        clock = Clock()
+        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a", "b")):
+            await kubelet.run_pod(pod("u"))
+            kubelet.drop_stream(RESOURCE)
+            clock.seconds += 301
+            kubelet.update_node_status()
+            assert (await kubelet.admit(pod("v"))).message == (
+                "Pod was rejected: Allocate failed due to cannot allocate unregistered device "
+                "example.com/a, which is unexpected"
+            )
 
     asyncio.run(scenario())
 

@@ -5,16 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from devplug.devices import ContainerResponse
 from devplug.errors import KubeletError
-from devplug.exchange import PluginOptions
+from devplug.exchange import ClaimResource, DynamicResource, PluginOptions
+from devplug.kubelet.machine import ComputeShare, Machine
 from devplug.kubelet.pods import Container, ContainerState, Event, Pod, PodPhase
-from tests.kubelet.fakes import RESOURCE, Clock, FakePlugin, healthy, pod, register, registered, running
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Clock,
+    FakePlugin,
+    healthy,
+    pod,
+    register,
+    registered,
+    running,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.devices import ContainerResponse
     from tests.kubelet.fakes import Ids
 
 PRE_STARTS = PluginOptions(pre_start_required=True)
@@ -34,6 +45,103 @@ def test_a_restart_of_a_container_uses_the_first_response_again(short_dir: Path)
             assert again.options.envs == {"DEVS_P": "a"}
 
     asyncio.run(scenario())
+
+
+# ── what the runtime is told ──────────────────────────────────────────────────────────────────────
+
+
+def given_by(plugin: FakePlugin, response: ContainerResponse) -> None:
+    """Let a plugin give this to every container."""
+
+    async def give(_: Ids) -> Sequence[ContainerResponse]:
+        return [response]
+
+    plugin.on_allocate = give
+
+
+def test_the_specs_environment_comes_after_that_of_plugins(short_dir: Path) -> None:
+    """C68: of two plugins one has its say, and the spec's value stands behind both."""
+    container = Container("c", {RESOURCE: 1, OTHER_RESOURCE: 1}, envs=(("MODE", "spec"), ("OWN", "1")))
+
+    async def scenario() -> None:
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy("a")) as plugin,
+            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+        ):
+            given_by(plugin, ContainerResponse(envs={"MODE": "one", "A": "1"}))
+            given_by(other, ContainerResponse(envs={"MODE": "two", "B": "2"}))
+            await kubelet.run_pod(Pod("u", "u", containers=(container,)))
+            envs = kubelet.container_config("u", "c").envs
+            assert sorted(envs[:-2]) in (
+                [("A", "1"), ("B", "2"), ("MODE", "one")],
+                [("A", "1"), ("B", "2"), ("MODE", "two")],
+            )
+            assert envs[-2:] == (("MODE", "spec"), ("OWN", "1"))
+
+    asyncio.run(scenario())
+
+
+def test_cdi_devices_of_dra_come_first_and_those_of_plugins_once(short_dir: Path) -> None:
+    """C69."""
+    prepared = ClaimResource("d", "pool", "dev", ("dra.com/x=1", "vendor.com/y=shared"))
+    machine = Machine(
+        shares={
+            "default/u/c": ComputeShare(dynamic_resources=(DynamicResource("claim", "default", (prepared,)),))
+        }
+    )
+    container = Container("c", {RESOURCE: 1, OTHER_RESOURCE: 1})
+
+    async def scenario() -> None:
+        async with (
+            running(short_dir, machine=machine) as kubelet,
+            registered(kubelet, healthy("a")) as plugin,
+            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+        ):
+            given_by(plugin, ContainerResponse(cdi_devices=["vendor.com/y=shared", "vendor.com/y=a"]))
+            given_by(other, ContainerResponse(cdi_devices=["vendor.com/y=shared", "vendor.com/y=x"]))
+            await kubelet.run_pod(Pod("u", "u", containers=(container,)))
+            names = kubelet.container_config("u", "c").cdi_devices
+            # Between DRA and plugins nothing is compared (kubelet.md 4.10).
+            assert names[:2] == prepared.cdi_devices
+            assert sorted(names[2:]) == ["vendor.com/y=a", "vendor.com/y=shared", "vendor.com/y=x"]
+
+    asyncio.run(scenario())
+
+
+def test_no_plugin_replaces_an_annotation_of_the_kubelet(short_dir: Path) -> None:
+    """C70."""
+    own = "io.kubernetes.container."
+    keys = [f"{own}{key}" for key in ("restartCount", "terminationMessagePath", "terminationMessagePolicy")]
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            given_by(
+                plugin, ContainerResponse(annotations={**dict.fromkeys(keys, "mine"), "x.com/y": "mine"})
+            )
+            await kubelet.run_pod(pod("u"))
+            await kubelet.start_container("u", "c")
+            annotations = kubelet.container_config("u", "c").annotations
+            assert annotations["x.com/y"] == "mine"
+            assert annotations[f"{own}restartCount"] == "1"
+            assert "mine" not in [annotations[key] for key in keys]
+
+    asyncio.run(scenario())
+
+
+def test_a_container_without_devices_gets_what_its_spec_says(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet:
+            container = Container("c", envs=(("OWN", "1"),))
+            await kubelet.run_pod(Pod("u", "u", containers=(container,)))
+            config = kubelet.container_config("u", "c")
+            assert config.envs == (("OWN", "1"),)
+            assert (config.mounts, config.device_nodes, config.cdi_devices) == ((), (), ())
+
+    asyncio.run(scenario())
+
+
+# ── restarts ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_container_restarts_without_its_plugin(short_dir: Path) -> None:
@@ -171,5 +279,83 @@ def test_pre_start_fails_for_a_container_without_devices(short_dir: Path) -> Non
                 assert (await kubelet.start_container("u", "c")).message == (
                     "no devices found allocated in local cache for pod u, container c, resource example.com/a"
                 )
+
+    asyncio.run(scenario())
+
+
+# ── starts that something overtakes ───────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_ends_during_a_start_stays_ended(short_dir: Path) -> None:
+    async def scenario() -> None:
+        entered, hold = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Ids) -> None:
+            entered.set()
+            await hold.wait()
+
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy("a"), options=PluginOptions(pre_start_required=True)) as plugin,
+        ):
+            plugin.on_pre_start = slow
+            await kubelet.admit(pod("u"))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(kubelet.start_container("u", "c"))
+                await entered.wait()
+                kubelet.end_pod("u")
+                hold.set()
+            assert kubelet.pod("u").phase is PodPhase.SUCCEEDED
+
+    asyncio.run(scenario())
+
+
+def test_a_container_that_ends_after_its_pod_does_not_wake_it(short_dir: Path) -> None:
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+            await kubelet.run_pod(pod("u"))
+            kubelet.end_pod("u")
+            kubelet.end_container("u", "c")
+            assert kubelet.pod("u").phase is PodPhase.SUCCEEDED
+
+    asyncio.run(scenario())
+
+
+def test_a_start_that_is_cut_short_by_the_kubelets_end_tells_nobody(short_dir: Path) -> None:
+    async def scenario() -> None:
+        entered = asyncio.Event()
+
+        async def never(_: Ids) -> None:
+            entered.set()
+            await asyncio.get_running_loop().create_future()
+
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy("a"), options=PluginOptions(pre_start_required=True)) as plugin,
+        ):
+            plugin.on_pre_start = never
+            await kubelet.admit(pod("u"))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(kubelet.start_container("u", "c"))
+                await entered.wait()
+                await kubelet.restart(with_pods=False)
+            assert kubelet.events == []
+            assert kubelet.pod("u").container("c").reason == ""
+
+    asyncio.run(scenario())
+
+
+def test_the_hash_of_the_spec_is_the_kubelets(short_dir: Path) -> None:
+    """C70: a plugin may say what it likes."""
+
+    async def give(_: Ids) -> Sequence[ContainerResponse]:
+        return [ContainerResponse(annotations={"io.kubernetes.container.hash": "mine"})]
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            plugin.on_allocate = give
+            await kubelet.run_pod(pod("u"))
+            annotations = kubelet.container_config("u", "c").annotations
+            assert annotations["io.kubernetes.container.hash"] != "mine"
 
     asyncio.run(scenario())

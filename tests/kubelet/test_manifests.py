@@ -1,172 +1,391 @@
-"""Manifests that people write become pods, or are refused with everything that is wrong with them."""
+"""Pod manifests: what is read of them, and what the API server would refuse, in its words."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devplug.errors import ConfigError
-from devplug.kubelet.manifests import pod_of
+from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import ALWAYS, Container, Pod
 
-MANIFEST = """
+METER = """\
 apiVersion: v1
 kind: Pod
 metadata:
-  name: meter
+  name: meter-0
   namespace: lab
+  uid: 6c5a
+  labels: {app: meter}
 spec:
+  restartPolicy: Never
+  nodeName: somewhere
   initContainers:
-    - name: probe
+    - name: flash
+      image: flasher
       resources: {limits: {example.com/serial: 2}}
     - name: proxy
       restartPolicy: Always
   containers:
     - name: reader
-      image: example.com/reader
+      image: reader:1
       env:
-        - {name: SPEED, value: "9600"}
-        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: MODE, value: fast}
+        - {name: EMPTY}
+        - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+      volumeMounts: [{name: x, mountPath: /x}]
       resources:
-        requests: {cpu: 100m, example.com/serial: "1"}
-        limits: {cpu: 500m, memory: 1Mi, example.com/serial: 1}
+        requests: {cpu: 250m, example.com/serial: 1}
+        limits: {cpu: 500m, memory: 1Ki, example.com/serial: "1000m"}
+  volumes: [{name: x, emptyDir: {}}]
+status:
+  phase: Pending
+  extendedResourceClaimStatus:
+    resourceClaimName: c
+    requestMappings:
+      - {containerName: reader, resourceName: example.com/gpu, requestName: container-1-request-0}
 """
 
 
-NO_QUANTITY = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
-ONLY = "only init containers have one, and it is 'Always'"
+def with_resources(resources: object) -> dict[str, Any]:
+    """A pod of one container `c`."""
+    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
 
 
-def problems(manifest: str | dict[str, object]) -> list[str]:
+def lines_of(source: Any, file: str = "pod") -> list[str]:
+    """What is wrong with a manifest, without the file's name."""
     with pytest.raises(ConfigError) as caught:
-        pod_of(manifest)
-    return [str(problem) for problem in caught.value.problems]
+        read_pod(source, file=file)
+    return [line.removeprefix(f"{file}:") for line in caught.value.lines()]
 
 
-def container(resources: object) -> dict[str, object]:
-    return {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "resources": resources}]},
-    }
+# ── what is read ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_manifest_becomes_the_pod_that_the_kubelet_gets() -> None:
-    assert pod_of(MANIFEST) == Pod(
-        "lab-meter",
-        "meter",
+def test_a_manifest_is_read_as_far_as_devices_are_concerned() -> None:
+    assert read_pod(METER) == Pod(
+        "6c5a",
+        "meter-0",
         "lab",
-        (Container("probe", {"example.com/serial": 2}), Container("proxy", {}, ALWAYS)),
+        (Container("flash", {"example.com/serial": 2}), Container("proxy", restart_policy=ALWAYS)),
         (
             Container(
                 "reader",
-                {"cpu": 1, "memory": 2**20, "example.com/serial": 1},
-                envs=(("SPEED", "9600"),),
+                {"cpu": 1, "memory": 1024, "example.com/serial": 1},
+                envs=(("MODE", "fast"), ("EMPTY", "")),
             ),
         ),
+        frozenset({("reader", "example.com/gpu")}),
     )
 
 
-def test_a_uid_of_its_own_is_kept() -> None:
-    manifest = container({})
-    manifest["metadata"] = {"name": "p", "uid": "1234"}
-    assert pod_of(manifest).uid == "1234"
+def test_a_manifest_may_be_given_as_maps_and_lists_or_as_json() -> None:
+    content = yaml.safe_load(METER)
+    assert read_pod(content) == read_pod(METER) == read_pod(json.dumps(content))
 
 
-def test_what_dra_serves_is_read_from_the_status() -> None:
-    manifest = container({"limits": {"example.com/gpu": 1}})
-    mapping = {
-        "containerName": "c",
-        "resourceName": "example.com/gpu",
-        "requestName": "container-0-request-0",
-    }
-    manifest["status"] = {"extendedResourceClaimStatus": {"requestMappings": [mapping]}}
-    assert pod_of(manifest).dra_limits == {("c", "example.com/gpu")}
+def test_what_the_api_server_fills_in_may_be_left_out() -> None:
+    pod = read_pod("{metadata: {name: a}, spec: {containers: [{name: c}]}}")
+    assert pod == Pod("default/a", "a", "default", (), (Container("c"),))
+
+
+def test_a_pod_without_a_uid_gets_the_one_that_the_caller_has() -> None:
+    assert read_pod(with_resources({}), uid="u-1").uid == "u-1"
+    assert read_pod(METER, uid="u-1").uid == "6c5a"
+
+
+def test_pods_of_two_namespaces_get_two_uids() -> None:
+    first, second = (
+        read_pod({"metadata": {"name": name, "namespace": space}, "spec": {"containers": [{"name": "c"}]}})
+        for space, name in (("a", "b-c"), ("a-b", "c"))
+    )
+    assert first.uid != second.uid
+
+
+def test_null_stands_for_nothing() -> None:
+    pod = read_pod(with_resources({"limits": None, "requests": None}))
+    assert pod.containers == (Container("c"),)
+
+
+def test_anchors_and_merges_are_read_as_kubectl_reads_them() -> None:
+    text = """
+metadata: {name: p}
+spec:
+  containers:
+  - &first
+    name: a
+    resources: &one {limits: {example.com/a: 1}}
+  - {<<: *first, name: b}
+  - {name: c, resources: *one}
+"""
+    assert [one.limits for one in read_pod(text).containers] == [{"example.com/a": 1}] * 3
+
+
+def test_empty_documents_around_a_pod_do_not_count() -> None:
+    assert read_pod(f"---\n---\n{METER}---\n") == read_pod(METER)
+
+
+# ── what the API server refuses (kubelet.md 8.6, C100) ────────────────────────────────────────────
+
+AT = " error: spec.containers[0].resources"
 
 
 @pytest.mark.parametrize(
-    ("resources", "message"),
+    ("resources", "line"),
     [
         (
-            {"limits": {"example.com/gpu": "500m"}},
-            'limits[example.com/gpu]: Invalid value: "500m": must be an integer',
+            {"limits": {"example.com/a": "500m"}},
+            f'{AT}.limits[example.com/a]: Invalid value: "500m": must be an integer',
         ),
         (
-            {"limits": {"example.com/gpu": -1}},
-            'limits[example.com/gpu]: Invalid value: "-1": must be greater than or equal to 0',
+            {"limits": {"example.com/a": 1.5}},
+            f'{AT}.limits[example.com/a]: Invalid value: "1.5": must be an integer',
         ),
         (
-            {"requests": {"example.com/gpu": 1}},
+            {"limits": {"example.com/a": -1}},
+            f'{AT}.limits[example.com/a]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (
+            {"requests": {"example.com/a": 1}},
             (
-                "requests[example.com/gpu]: Required value: "
-                "Limit must be set for non overcommitable resources: example.com/gpu"
+                f"{AT}.limits: Required value: Limit must be set for non overcommitable resources; "
+                "add example.com/a"
             ),
         ),
         (
-            {"requests": {"example.com/gpu": 1}, "limits": {"example.com/gpu": 2}},
-            'requests[example.com/gpu]: Invalid value: "1": must be equal to example.com/gpu limit of 2',
+            {"limits": {"example.com/a": 2}, "requests": {"example.com/a": 1}},
+            f'{AT}.requests: Invalid value: "1": must be equal to example.com/a limit of 2',
         ),
         (
-            {"limits": {"example.com/gpu": "two"}},
-            f"limits[example.com/gpu]: 'two' is not a quantity, as 1, 500m and 1Gi are: {NO_QUANTITY}",
+            {"limits": {"gpu": 1}},
+            (
+                f'{AT}.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified, '
+                "as in example.com/fpga"
+            ),
         ),
         (
-            {"limits": {"example.com/gpu": True}},
-            f"limits[example.com/gpu]: True is not a quantity, as 1, 500m and 1Gi are: {NO_QUANTITY}",
+            {"limits": {"requests.example.com/a": 1}},
+            (
+                f'{AT}.limits[requests.example.com/a]: Invalid value: "requests.example.com/a": '
+                "doesn't follow extended resource name standard: "
+                'it starts with "requests.", which quotas use; drop that prefix'
+            ),
+        ),
+        (
+            {"limits": {"example.com/a": "one"}},
+            (
+                f'{AT}.limits[example.com/a]: "one": quantities must match the regular expression '
+                "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            ),
+        ),
+        ({"limit": {"example.com/a": 1}}, f"{AT}.limit: unknown field; did you mean limits?"),
+        (
+            {"limits": {"example.com/a": True}},
+            f"{AT}.limits[example.com/a]: must be a quantity, as in example.com/a: 1, and not a boolean",
+        ),
+        ({"limits": ["example.com/a"]}, f"{AT}.limits: must be a map, and not a list"),
+        (
+            {"limits": {1: 1}},
+            f"{AT}.limits: has the key 1, which is not a text; write quotes around it",
         ),
     ],
 )
-def test_what_the_api_refuses_is_refused_in_its_words(resources: object, message: str) -> None:
-    assert problems(container(resources)) == [f"spec.containers[0].resources.{message}"]
-
-
-def test_a_thousand_thousandths_are_one_device() -> None:
-    assert pod_of(container({"limits": {"example.com/gpu": "1000m"}})).containers[0].limits == {
-        "example.com/gpu": 1,
-    }
-
-
-def test_all_problems_are_told_at_once() -> None:
-    assert problems(
-        {
-            "kind": "Deployment",
-            "metadata": {},
-            "spec": {
-                "initContainers": [{"name": "i", "restartPolicy": "Never"}],
-                "containers": [{"name": "c", "restartPolicy": "Always"}, {"name": "c"}, "d", {"name": 7}],
-            },
-        },
-    ) == sorted(
-        [
-            "kind: is 'Deployment'; write a Pod, since nothing here makes pods of other kinds",
-            "metadata.name: is missing",
-            f"spec.initContainers[0].restartPolicy: is 'Never'; {ONLY}",
-            f"spec.containers[0].restartPolicy: is 'Always'; {ONLY}",
-            "spec.containers[1].name: Duplicate value: 'c'",
-            "spec.containers[2]: must be a mapping, not 'd'",
-            "spec.containers[3].name: must be text, not 7; quote it",
-        ],
-    )
+def test_resources_are_checked_as_by_the_api_server(resources: object, line: str) -> None:
+    assert lines_of(with_resources(resources)) == [line]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "resources",
     [
-        ("", "has 0 documents; give one pod at a time"),
-        ("kind: Pod\n---\nkind: Pod", "has 2 documents; give one pod at a time"),
-        ("- a", "a manifest must be a mapping, not ['a']"),
-        (
-            "spec: {containers: []}\nmetadata: {name: p}",
-            "spec.containers: is empty; a pod has at least one container",
-        ),
-        ("metadata: {name: p}", "spec: is missing"),
+        {"limits": {"example.com/a": "1000m"}},
+        {"limits": {"example.com/a": "1e0"}, "requests": {"example.com/a": 1}},
+        {"limits": {"example.com/a": 0}},
+        {"requests": {"cpu": "100m", "memory": "1Gi"}},
+        {"limits": {"hugepages-2Mi": "4Mi"}},
+        {"limits": {"example.com/A_b.c": 1}},
+        {"requests": {"a.kubernetes.io/b": 1}},
+        {"claims": [{"name": "x"}]},
     ],
 )
-def test_text_that_is_no_pod_is_refused(text: str, message: str) -> None:
-    assert any(message in problem for problem in problems(text))
+def test_what_the_api_server_takes_is_taken(resources: object) -> None:
+    read_pod(with_resources(resources))
 
 
-def test_broken_yaml_is_told_with_its_line() -> None:
-    with pytest.raises(ConfigError) as caught:
-        pod_of("kind: Pod\nmetadata: {name: [}")
-    assert str(caught.value).startswith("pod manifest:2:19: error: not YAML: ")
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_requests_and_limits_have_to_be_equal(requested: int, limit: int) -> None:
+    resources = {"limits": {"example.com/a": limit}, "requests": {"example.com/a": f"{requested}000m"}}
+    if requested == limit:
+        assert read_pod(with_resources(resources)).containers[0].limits == {"example.com/a": limit}
+    else:
+        assert "must be equal to" in lines_of(with_resources(resources))[0]
+
+
+def test_a_pod_as_a_whole_cannot_ask_for_devices() -> None:
+    manifest = with_resources({})
+    manifest["spec"]["resources"] = {"limits": {"cpu": 1, "example.com/a": 1}}
+    assert lines_of(manifest) == [
+        (
+            ' error: spec.resources.limits[example.com/a]: Unsupported value: "example.com/a": '
+            "a pod as a whole cannot ask for devices; write it in a container"
+        )
+    ]
+
+
+def test_every_container_needs_a_name_of_its_own() -> None:
+    manifest = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "initContainers": [{"name": "a"}],
+            "containers": [{"name": "a"}, {}, {"name": "B"}, {"name": 3}],
+        },
+    }
+    assert lines_of(manifest) == [
+        ' error: spec.containers[0].name: Duplicate value: "a"',
+        " error: spec.containers[1].name: Required value",
+        (
+            ' error: spec.containers[2].name: Invalid value: "B": a lowercase RFC 1123 label must consist of '
+            "lower case alphanumeric characters, and '-' between them"
+        ),
+        " error: spec.containers[3].name: must be a text, and not a number; write quotes around it",
+    ]
+
+
+def test_a_pod_needs_a_name_and_a_container() -> None:
+    assert lines_of({}) == [
+        " error: metadata.name: Required value",
+        " error: spec.containers: Required value",
+    ]
+
+
+def test_no_name_is_made_of_generate_name() -> None:
+    assert lines_of({"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}) == [
+        " error: metadata.generateName: no name is made of it here; write name",
+        " error: metadata.name: Required value",
+    ]
+
+
+def test_the_value_of_a_variable_has_to_be_a_text() -> None:
+    manifest = with_resources({})
+    manifest["spec"]["containers"][0]["env"] = [{"name": "A", "value": 1}, {"value": "x"}]
+    assert lines_of(manifest) == [
+        " error: spec.containers[0].env[0].value: must be a text, and not a number; write quotes around it",
+        " error: spec.containers[0].env[1].name: Required value",
+    ]
+
+
+# ── what is no pod ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "kind: Deployment",
+            (
+                "1:7: error: kind: a Deployment makes pods and is none; "
+                "write kind: Pod with what it has under spec.template"
+            ),
+        ),
+        (
+            "kind: CronJob",
+            (
+                "1:7: error: kind: a CronJob makes pods and is none; "
+                "write kind: Pod with what it has under spec.jobTemplate.spec.template"
+            ),
+        ),
+        (
+            "kind: List\nitems: []",
+            "1:7: error: kind: a manifest is one pod; give each of the items by itself",
+        ),
+        ("kind: Node", '1:7: error: kind: "Node" is no pod; write kind: Pod'),
+        ("apiVersion: v2", '1:13: error: apiVersion: "v2" has no pods; write apiVersion: v1'),
+        ("", " error: the manifest is empty; write a pod"),
+        ("- kind: Pod", "1:1: error: must be a map, and not a list"),
+        (
+            "kind: Pod\n---\nkind: Pod",
+            "3:1: error: this is the second of 2 documents, and a manifest is one pod; give each by itself",
+        ),
+        ("kind: [", "2:1: error: this is not YAML: did not find expected node content"),
+        (
+            "kind: !new x",
+            "1:7: error: this is not YAML: could not determine a constructor for the tag '!new'",
+        ),
+        ("when: 2020-99-99", " error: this is not YAML: month must be in 1..12"),
+        ("a: " + "[" * 200_000, "1:103: error: is more than 100 levels deep"),
+    ],
+)
+def test_what_is_no_pod_is_refused_with_what_to_do(text: str, line: str) -> None:
+    assert lines_of(text) == [line]
+
+
+# ── all at once, with the place ───────────────────────────────────────────────────────────────────
+
+
+def test_all_problems_of_a_text_are_told_at_once_with_line_and_column() -> None:
+    text = """\
+kind: Pod
+metadata: {name: p}
+specs: {}
+spec:
+  containers:
+  - name: c
+    resources:
+      limits:
+        example.com/a: 500m
+        example.com/a: 1
+      requests: {example.com/b: 1}
+"""
+    assert lines_of(text, "pod.yaml") == [
+        "3:8: error: specs: unknown field; did you mean spec?",
+        (
+            "9:9: error: spec.containers[0].resources.limits: Required value: "
+            "Limit must be set for non overcommitable resources; add example.com/b"
+        ),
+        '10:9: error: the key "example.com/a" stands here again; the first is in line 9',
+    ]
+
+
+def test_what_a_merge_brings_is_told_at_its_own_place() -> None:
+    text = """\
+metadata: {name: p}
+spec:
+  containers:
+  - {name: a, resources: &one {limits: {example.com/a: 1.5}}}
+  - {name: b, resources: {<<: *one}}
+"""
+    assert [line.split(" ")[0] for line in lines_of(text)] == ["4:56:", "4:56:"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["kind", "metadata", "name", "spec", "containers", "env", "resources"])
+                | st.sampled_from(["limits", "requests", "status", "example.com/a"])
+                | st.integers(),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=20,
+    )
+)
+def test_any_content_is_a_pod_or_refused(content: object) -> None:
+    for source in ({"spec": {"containers": content}}, {"metadata": content, "spec": content}):
+        with pytest.raises(ConfigError):
+            read_pod(source)
+
+
+@given(
+    st.text(st.sampled_from("kind: Pod\n-[]{}&*!<'\"#|>,?%@`\t\0spec"), max_size=40) | st.text(max_size=20)
+)
+def test_any_text_is_refused_with_an_error_of_ours(text: str) -> None:
+    with pytest.raises(ConfigError):
+        read_pod(text)

@@ -337,3 +337,10 @@ def test_no_device_is_ever_held_twice(steps: list[tuple[str, int, bool]]) -> Non
                 active.discard(uid)
         held_ids = [device_id for held in ledger.assignments for device_id in held.allocation.device_ids]
         assert len(held_ids) == len(set(held_ids))
+
+
+def test_a_device_on_node_minus_one_has_no_affinity() -> None:
+    """-1 is the kubelet's own name for none (manager.go filterByAffinity)."""
+    devices = (AdvertisedDevice("a", "Healthy", (-1,)), AdvertisedDevice("b", "Healthy", (1,)))
+    split = split_by_affinity(listed(UNKNOWN, devices), ["a", "b"], [0])
+    assert (list(split.unaligned), list(split.no_affinity)) == (["b"], ["a"])

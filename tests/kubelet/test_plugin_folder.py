@@ -52,6 +52,22 @@ def test_a_start_keeps_files_folders_dangling_links_and_the_checkpoint(short_dir
     assert sorted(path.name for path in short_dir.rglob("*")) == before
 
 
+def test_a_kubelet_starts_in_a_folder_full_of_what_others_left(short_dir: Path) -> None:
+    """C20: its own stale socket is one of them."""
+    for name in ("p.sock", ".hidden.sock", "kubelet.sock"):
+        make_socket(short_dir / name)
+    (short_dir / "DEPRECATION").touch()
+    (short_dir / "sub").mkdir()
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet:
+            assert sorted(path.name for path in short_dir.iterdir()) == ["DEPRECATION", "kubelet.sock", "sub"]
+            async with registered(kubelet, healthy("a")):
+                pass
+
+    asyncio.run(scenario())
+
+
 def test_a_start_makes_the_folder(short_dir: Path) -> None:
     async def scenario() -> None:
         async with running(short_dir / "device-plugins") as kubelet:

@@ -6,15 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from devplug.errors import NotOfferedError
-from devplug.exchange import PluginOptions
-from devplug.kubelet.pods import PodPhase
-from tests.kubelet.fakes import healthy, pod, registered, running
+from devplug.exchange import PluginOptions, PreferenceRequest
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from tests.kubelet.fakes import RESOURCE, healthy, pod, registered, running, unhealthy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.exchange import PreferenceRequest
     from tests.kubelet.fakes import Ids
 
 PREFERS = PluginOptions(preferred_allocation_available=True)
@@ -57,6 +56,24 @@ def test_the_preferred_devices_are_allocated(short_dir: Path) -> None:
             plugin.on_prefer = last
             await kubelet.admit(pod("u", 2))
             assert plugin.called("Allocate") == [("b", "c")]
+
+    asyncio.run(scenario())
+
+
+def test_the_plugin_is_told_all_that_it_needs_to_choose(short_dir: Path) -> None:
+    """C58: the app wants three, and must have what its init container had."""
+    init, app = Container("i", {RESOURCE: 1}), Container("c", {RESOURCE: 3})
+
+    async def scenario() -> None:
+        async with (
+            running(short_dir) as kubelet,
+            registered(kubelet, healthy(*"abcd") + unhealthy("e"), options=PREFERS) as plugin,
+        ):
+            await kubelet.admit(Pod("u", "u", init_containers=(init,), containers=(app,)))
+            assert [call.request for call in plugin.calls if call.request is not None] == [
+                PreferenceRequest(("a", "b", "c", "d"), (), 1),
+                PreferenceRequest(("a", "b", "c", "d"), ("a",), 3),
+            ]
 
     asyncio.run(scenario())
 

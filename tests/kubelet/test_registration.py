@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from devplug.devices import resource_name_fault
 from devplug.errors import KubeletError, RemoteError
 from devplug.exchange import PluginOptions
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.settings import KubeletSettings
+from devplug.wire.methods import LIST_AND_WATCH
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
@@ -92,12 +95,48 @@ def test_register_uses_the_whole_rule_of_extended_resource_names(name: str, is_v
     assert (resource_name_fault(name) is None) is is_valid
 
 
+def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:
+    """C04, C05, on a socket."""
+    valid = ["foo/bar", "example.com/X_1.y", f"{'a' * 244}/x", f"example.com/{'x' * 63}"]
+    invalid = [
+        *("a.kubernetes.io/x", "requests.example.com/x", "Example.com/x", "example.com/x/y"),
+        *(f"{'a' * 245}/x", f"example.com/{'x' * 64}", "", "/", "example.com/", "/gpu", "example.com/-a"),
+    ]
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+            for name in valid:
+                await register(kubelet, plugin, name)
+            for name in invalid:
+                with pytest.raises(RemoteError) as caught:
+                    await plugin.register(name)
+                assert caught.value.text == f'the ResourceName "{name}" is invalid'
+            assert sorted(kubelet.capacity()) == sorted([RESOURCE, *valid])
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("endpoint", ["nothing.sock", "", "%ff.sock", "%00.sock", "x" * 200, "a#b.sock"])
 def test_register_fails_if_nobody_serves_the_endpoint_in_time(short_dir: Path, endpoint: str) -> None:
     """C06; the time is 10 s, here 0.2 s."""
     assert refusal(short_dir, endpoint=endpoint) == (
         "failed to dial device plugin: context deadline exceeded"
     )
+
+
+def test_register_gives_a_dead_endpoint_all_of_the_time(short_dir: Path) -> None:
+    """C06: the time is the setting's, and that is 10 s if nobody sets it."""
+    assert KubeletSettings().dial_timeout_seconds == 10
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with running(short_dir, dial_timeout_seconds=0.3):
+            began = loop.time()
+            with pytest.raises(RemoteError, match="failed to dial device plugin: context deadline exceeded"):
+                await FakePlugin(short_dir).register()
+            assert loop.time() - began > 0.29
+
+    asyncio.run(scenario())
 
 
 def test_register_refuses_an_endpoint_that_go_cannot_parse(short_dir: Path) -> None:
@@ -120,8 +159,9 @@ def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
     async def scenario() -> None:
         async with running(short_dir, dial_timeout_seconds=60) as kubelet:
             plugin = FakePlugin(short_dir, devices=healthy("a"))
-            with pytest.raises(RemoteError, match="context deadline exceeded"):
+            with pytest.raises(RemoteError) as caught:
                 await plugin.register(timeout_seconds=0.1)
+            assert caught.value.status == "DeadlineExceeded"
             async with plugin.serving():
                 await register(kubelet, plugin)
 
@@ -129,14 +169,23 @@ def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
 
 
 def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
-    """C08."""
+    """C08: the first attempt finds somebody who hangs up, the next ones a socket that nobody serves."""
 
     async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        plugin = FakePlugin(short_dir, devices=healthy("a"))
         async with running(short_dir, dial_timeout_seconds=8), asyncio.TaskGroup() as tasks:
-            plugin = FakePlugin(short_dir, devices=healthy("a"))
-            registering = tasks.create_task(plugin.register())
+            with socket.socket(socket.AF_UNIX) as rude:
+                rude.setblocking(False)
+                rude.bind(str(plugin.socket_path))
+                rude.listen()
+                registering = tasks.create_task(plugin.register())
+                connection, _ = await loop.sock_accept(rude)
+                connection.close()
+            assert not registering.done()
             async with plugin.serving():
                 await registering
+                await plugin.streams(1)
 
     asyncio.run(scenario())
 
@@ -225,6 +274,19 @@ def test_endpoint_is_joined_to_the_plugin_folder(short_dir: Path, endpoint: str)
     async def scenario() -> None:
         async with running(short_dir), FakePlugin(short_dir, socket_name="sub/x.sock").serving() as plugin:
             await plugin.register(endpoint=endpoint.format(short_dir.name))
+
+    asyncio.run(scenario())
+
+
+def test_an_endpoint_may_lead_out_of_the_plugin_folder(short_dir: Path) -> None:
+    """C14."""
+
+    async def scenario() -> None:
+        plugin = FakePlugin(short_dir, "outside", healthy("a"))
+        async with running(short_dir / "device-plugins") as kubelet, plugin.serving():
+            await FakePlugin(kubelet.plugin_dir).register(endpoint="../outside.sock")
+            await plugin.streams(1)
+            assert plugin.socket_path.parent == kubelet.plugin_dir.parent
 
     asyncio.run(scenario())
 
@@ -349,6 +411,38 @@ def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
                 plugin.send(healthy(*(f"{number:01000}" for number in range(4500))))
                 await happened(changes, ChangeKind.DISCONNECTED)
             assert kubelet.capacity() == {RESOURCE: 1}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("surplus", "is_taken"), [(0, True), (1, False)])
+def test_the_longest_list_has_four_mebibytes_to_the_byte(
+    short_dir: Path, surplus: int, is_taken: bool
+) -> None:
+    """C22."""
+    size = LIST_AND_WATCH.response.encode(healthy("x" * 4_000_000))
+    devices = healthy("x" * (4_000_000 + 4 * 1024 * 1024 - len(size) + surplus))
+    assert len(LIST_AND_WATCH.response.encode(devices)) == 4 * 1024 * 1024 + surplus
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, ()) as plugin:
+            with kubelet.changes() as changes:
+                plugin.send(devices)
+                await happened(changes, ChangeKind.LISTED if is_taken else ChangeKind.DISCONNECTED)
+            assert kubelet.capacity() == {RESOURCE: int(is_taken)}
+
+    asyncio.run(scenario())
+
+
+def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
+    """C22."""
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+            with pytest.raises(RemoteError) as caught:
+                await plugin.register("x" * (4 * 1024 * 1024))
+            assert caught.value.status == "ResourceExhausted"
+            assert kubelet.metrics.exposition().count("registration_total{") == 0
 
     asyncio.run(scenario())
 

@@ -96,7 +96,12 @@ def test_a_pod_is_refused_after_a_reboot_without_its_plugin(short_dir: Path) -> 
         async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
             await kubelet.run_pod(pod("u"))
             await kubelet.restart(reboot=True)
-            assert kubelet.pod("u").reason == "UnexpectedAdmissionError"
+            status = kubelet.pod("u")
+            assert (status.phase, status.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
+            assert status.message == (
+                "Pod was rejected: Allocate failed due to no healthy devices present; "
+                "cannot allocate unhealthy devices example.com/a, which is unexpected"
+            )
 
     asyncio.run(scenario())
 

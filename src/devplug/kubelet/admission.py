@@ -62,7 +62,7 @@ class TopologyManager:
         try:
             return await self._admit(pod, provider)
         finally:
-            self._metrics.admission_duration_ms.observe((time.perf_counter() - began) * 1000)
+            self._metrics.admission_duration_ms.observe(int((time.perf_counter() - began) * 1000))
 
     async def _admit(self, pod: Pod, provider: HintProvider) -> Rejection | None:
         rules = self.rules
@@ -75,7 +75,7 @@ class TopologyManager:
                 hint, is_admitted = rules.merge([provider.container_hints(pod, container)])
             if not is_admitted:
                 self._metrics.admission_errors.inc()
-                self._count_alignment(Scope(rules.scope), is_aligned=False)
+                self._count_alignment(rules.scope, is_aligned=False)
                 return Rejection.of_topology()
             if is_placed:
                 self._affinities[pod.uid, container.name] = hint

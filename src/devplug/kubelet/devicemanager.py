@@ -121,10 +121,7 @@ class DeviceManager:
             self._changes.announce(ChangeKind.HEALTH, resource_name=resource_name, pod_uid=pod_uid)
         self._changes.announce(ChangeKind.LISTED, resource_name=resource_name)
         logger.info("Processed device updates for resource", extra={"resource_name": resource_name})
-        try:
-            self._write_checkpoint()
-        except OSError as error:
-            logger.warning("cannot write the checkpoint", exc_info=error)
+        self._save_checkpoint()
 
     def plugin_disconnected(self, resource_name: str) -> None:
         """Mark all devices of a resource unhealthy and begin its grace period."""
@@ -200,7 +197,7 @@ class DeviceManager:
             self.ledger.update(name, resources.dropped(self.ledger.state(name)))
             self._changes.announce(ChangeKind.EXPIRED, resource_name=name)
         if expired:
-            self._write_checkpoint()
+            self._save_checkpoint()
         return expired
 
     def free_inactive(self) -> None:
@@ -344,6 +341,13 @@ class DeviceManager:
         return endpoint
 
     # ── checkpoint ──
+
+    def _save_checkpoint(self) -> None:
+        """Write the checkpoint, or log that it cannot be written: nobody waits for it."""
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            logger.warning("cannot write the checkpoint", exc_info=error)
 
     def _write_checkpoint(self) -> None:
         checkpoint = checkpoint_of(self.ledger, CONTAINER_RESPONSE.encode)

@@ -24,7 +24,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 _PLACE: Final = "generateDeviceTopologyHints"
 
-_NODES_LIMIT: Final = 20
+_NODES_LIMIT: Final = 16
 """More nodes than this have more subsets than anybody can go through; the real kubelet tries."""
 
 

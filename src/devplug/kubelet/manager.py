@@ -87,8 +87,11 @@ class Kubelet:
         this object knows are admitted again. `running_containers` are (pod UID, container name) that have
         been running since before this object; with `sources_ready` false, their pods may be admitted before
         `sources_ready` is set. On leaving, `kubelet.sock` stays and refuses connections, as the real one's
-        does; with `orderly` it is removed. Raises `KubeletError` if the folder cannot be used.
+        does; with `orderly` it is removed. Raises `KubeletError` if the folder cannot be used, and if it
+        runs already.
         """
+        if self._tasks is not None:
+            raise KubeletError("the kubelet is running already")
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -123,6 +126,7 @@ class Kubelet:
 
     async def readmit(self) -> None:
         """Admit the active pods again, as after a start, and then call the sources of pods ready."""
+        self._running_registration()
         async with self._admission:
             admitted: list[Pod] = []
             for pod in self._pods.active():
@@ -274,24 +278,25 @@ class Kubelet:
         if bound.status.is_terminal:
             raise KubeletError(f"pod {pod_uid} has ended; its containers are not started any more")
         before = bound.status.container(container_name)
+        process = self._process
         try:
-            options = await self._process.devices.container_options(
-                bound.pod, bound.pod.container(container_name)
-            )
+            options = await process.devices.container_options(bound.pod, bound.pod.container(container_name))
         except KubeletCrashError:
-            await self._process.stop()
+            await process.stop()
             raise
-        except AllocationError as error:
-            return self._pods.hold_up(pod_uid, before, str(error))
-        except RemoteError as error:
-            # Only here the kubelet shows a status without its code (kuberuntime_container.go).
-            return self._pods.hold_up(pod_uid, before, error.text)
+        except (AllocationError, RemoteError) as error:
+            # A kubelet that ended meanwhile tells nobody; the next one starts the container again.
+            if not process.is_running:
+                return before
+            # Of a bare status only the text is shown here, without its code (kuberuntime_container.go).
+            text = error.text if isinstance(error, RemoteError) else str(error)
+            return self._pods.hold_up(pod_uid, before, text)
         after = before.started(options)
         self._pods.update(pod_uid, after)
         return after
 
     def container_config(self, pod_uid: str, container_name: str) -> ContainerConfig:
-        """Return what the runtime was told at a container's last start. Raises `KeyError` too."""
+        """Return what the runtime is told at a container's start, as of the last. Raises `KeyError` too."""
         pod = self._pods.get(pod_uid).pod
         status = self.pod(pod_uid).container(container_name)
         share = self.settings.machine.share(pod.namespace, pod.name, container_name)

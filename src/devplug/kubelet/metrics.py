@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client import Metric
 
 __all__ = ["KubeletMetrics"]
 
@@ -34,6 +36,18 @@ _REJECTION_REASONS: Final = frozenset(
     ),
 )
 """The reasons that are a label of their own (kubelet/metrics); others are summed up."""
+
+
+class _Collected(CollectorRegistry):
+    """Families of metrics that were collected already."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield them."""
+        return iter(self._families)
 
 
 class KubeletMetrics:
@@ -125,12 +139,20 @@ class KubeletMetrics:
         self._pod_resources[f"errors_{call}"].labels(version).inc()
 
     def value(self, name: str, **labels: str) -> float:
-        """Return a sample by its full name and labels; 0 if nothing was counted yet."""
+        """Return a sample by its full name and labels; 0 if nothing was counted yet.
+
+        Raises `KeyError` for a name that the kubelet does not have.
+        """
+        if not any(name.startswith(family.name) for family in self.registry.collect()):
+            raise KeyError(name)
         return self.registry.get_sample_value(name, labels) or 0.0
 
     def exposition(self) -> str:
-        """Return all of them in Prometheus' text format."""
-        return generate_latest(self.registry).decode()
+        """Return all of them in Prometheus' text format, without the library's own `_created` series."""
+        families = list(self.registry.collect())
+        for family in families:
+            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+        return generate_latest(_Collected(families)).decode()
 
     def _counter(self, name: str, documentation: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(name, documentation, list(labels), registry=self.registry)

@@ -6,6 +6,7 @@ Values only. Who holds which device is `allocation`'s; when something happens is
 from __future__ import annotations
 
 import enum
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -91,6 +92,27 @@ class Pod:
             lasting.update(container.limits)
         return {name: max(lasting[name], peak.get(name, 0)) for name in {*lasting, *peak}}
 
+    def without_dra(self) -> Pod:
+        """Return the pod without the limits that DRA serves."""
+
+        def rest(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+            return tuple(
+                replace(
+                    one,
+                    limits={n: c for n, c in one.limits.items() if (one.name, n) not in self.dra_limits},
+                )
+                for one in containers
+            )
+
+        if not self.dra_limits:
+            return self
+        return replace(
+            self,
+            init_containers=rest(self.init_containers),
+            containers=rest(self.containers),
+            dra_limits=frozenset(),
+        )
+
     def container(self, name: str) -> Container:
         """Return the container of that name; raises `KeyError`."""
         for container in self.in_start_order():
@@ -166,9 +188,14 @@ class ContainerConfig:
         restart_count: int,
         dra_cdi_devices: Iterable[str] = (),
     ) -> ContainerConfig:
-        """Put a container's start together (kubelet_pods.go, kuberuntime/labels.go)."""
+        """Put a container's start together (kubelet_pods.go, kuberuntime/labels.go).
+
+        The hash of the spec is our own: it only changes when the real one's does.
+        """
         given = options or ContainerOptions()
+        spec = repr((container.name, sorted(container.limits.items()), container.envs))
         own = {
+            "io.kubernetes.container.hash": f"{zlib.crc32(spec.encode()):x}",
             "io.kubernetes.container.restartCount": str(restart_count),
             "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
             "io.kubernetes.container.terminationMessagePolicy": "File",
@@ -268,11 +295,15 @@ class PodStatus:
         raise KeyError(name)
 
     def with_container(self, pod: Pod, changed: ContainerStatus) -> PodStatus:
-        """Return the status after a change of one container; a pod runs once an app container has started."""
+        """Return the status after a change of one container.
+
+        A pod runs once an app container has started; one that has ended stays as it is.
+        """
         containers = tuple(changed if one.name == changed.name else one for one in self.containers)
         apps = {container.name for container in pod.containers}
         has_started = any(one.name in apps and one.state is not ContainerState.WAITING for one in containers)
-        return replace(self, phase=PodPhase.RUNNING if has_started else self.phase, containers=containers)
+        phase = PodPhase.RUNNING if has_started and not self.is_terminal else self.phase
+        return replace(self, phase=phase, containers=containers)
 
     def with_device_health(
         self,

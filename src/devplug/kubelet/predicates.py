@@ -22,13 +22,14 @@ def check_pod(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, int]) -
     """Return the refusal of a pod that does not fit beside the other active pods, or None.
 
     A resource that the node does not know is not looked at: a pod bound by hand that asks for it starts
-    without. One whose plugin is long gone is known, with 0. The first shortage by name is told.
+    without. Neither is what DRA serves. One whose plugin is long gone is known, with 0. The first shortage
+    by name is told.
     """
     used: dict[str, int] = {}
     for other in others:
         for name, count in other.limits().items():
             used[name] = used.get(name, 0) + count
-    for name, requested in sorted(pod.limits().items()):
+    for name, requested in sorted(pod.without_dra().limits().items()):
         capacity, taken = allocatable.get(name), used.get(name, 0)
         if capacity is not None and requested > capacity - taken and requested > 0:
             return Rejection.of_shortage(name, requested, taken, capacity)

@@ -14,9 +14,11 @@ from devplug.errors import DevplugError, quoted
 
 __all__ = ["Quantity", "QuantityError"]
 
-_FORM: Final = re.compile(r"([+-]?)([0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
-_NUMBER: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?", re.ASCII)
-_EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]+)", re.ASCII)
+_FORM: Final = re.compile(
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(\.(?P<decimals>[0-9]*))?"
+    r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)",
+)
+_EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]+)")
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -54,17 +56,12 @@ class Quantity:
         if form is None or len(text) > _LENGTH_LIMIT:
             raise QuantityError(
                 text,
-                "quantities must match the regular expression "
-                "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
             )
-        sign, digits, suffix = form.groups()
-        number = _NUMBER.fullmatch(digits)
-        if number is None or not (number[1] or number[2]):
-            raise QuantityError(text, "unable to parse numeric part of quantity")
-        decimals = number[2] or ""
-        amount = Fraction(int(number[1] + decimals or "0"), 10 ** len(decimals)) * _factor(text, suffix)
+        decimals = form["decimals"] or ""
+        amount = Fraction(int(form["whole"] + decimals), 10 ** len(decimals)) * _factor(text, form["suffix"])
         rounded = min(Fraction(-(-amount * _NANO // 1), _NANO), Fraction(_LARGEST))
-        return cls(text, -rounded if sign == "-" else rounded)
+        return cls(text, -rounded if form["sign"] == "-" else rounded)
 
     @property
     def value(self) -> int:

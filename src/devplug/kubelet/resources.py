@@ -170,6 +170,11 @@ class Split:
     no_affinity: Sequence[str]
 
 
+def _real_nodes(device: AdvertisedDevice) -> frozenset[int]:
+    """Return a device's NUMA nodes; -1 is the kubelet's own name for none."""
+    return frozenset(device.numa_nodes or ()) - {-1}
+
+
 def split_by_affinity(
     state: ResourceState,
     available: Collection[str],
@@ -184,7 +189,7 @@ def split_by_affinity(
     if numa_nodes is None or not any(device.numa_nodes for device in state.devices.values()):
         return Split((), (), ordered)
     wanted = set(numa_nodes)
-    nodes = {device_id: state.devices[device_id].numa_nodes or () for device_id in ordered}
+    nodes = {device_id: _real_nodes(state.devices[device_id]) for device_id in ordered}
     return Split(
         [device_id for device_id in ordered if wanted.intersection(nodes[device_id])],
         [device_id for device_id in ordered if nodes[device_id] and wanted.isdisjoint(nodes[device_id])],

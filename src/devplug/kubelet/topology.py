@@ -33,11 +33,14 @@ __all__ = [
 ]
 
 
+_MASK_BITS: Final = 64
+
+
 def mask_of(nodes: Iterable[int]) -> int:
-    """Return the mask with these nodes; what is below 0 is no node (bitmask.go IsSet)."""
+    """Return the mask with these nodes; what is not between 0 and 63 is no node (bitmask.go)."""
     mask = 0
     for node in nodes:
-        if node >= 0:
+        if 0 <= node < _MASK_BITS:
             mask |= 1 << node
     return mask
 

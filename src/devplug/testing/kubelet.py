@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
-from devplug.kubelet.manifests import pod_of
+from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import serve
@@ -357,6 +357,6 @@ def _pod(pod: Mapping[str, object] | str | Pod, name: str) -> Pod:
     if isinstance(pod, Pod):
         return pod
     if isinstance(pod, str) or "spec" in pod or "kind" in pod:
-        return pod_of(pod)
+        return read_pod(pod)
     container = {"name": "main", "resources": {"limits": pod}}
-    return pod_of({"metadata": {"name": name}, "spec": {"containers": [container]}})
+    return read_pod({"metadata": {"name": name}, "spec": {"containers": [container]}})

@@ -1,0 +1,122 @@
+"""The kubelet's connection to a plugin, byte by byte: that it is one, whom it names, how long calls last."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from devplug.exchange import PluginOptions
+from devplug.kubelet.manager import Kubelet
+from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+EVERY_CALL = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
+
+PATH = re.compile(rb"/v1beta1\.DevicePlugin/(\w+)")
+AUTHORITY = re.compile(rb":authority(.)", re.DOTALL)
+DEADLINE = re.compile(rb"grpc-timeout.(\d+)([HMSmun])", re.DOTALL)
+SECONDS = {b"H": 3600, b"M": 60, b"S": 1, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+@asynccontextmanager
+async def tapped(path: Path, target: Path) -> AsyncIterator[list[bytearray]]:
+    """Relay connections made to `path` on to `target`; yield what callers have sent, one item for each.
+
+    Enter it before those who connect, so that they are gone when it is left.
+    """
+    heard: list[bytearray] = []
+
+    async def pump(
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        record: bytearray,
+    ) -> None:
+        with suppress(ConnectionError):
+            while content := await reader.read(1 << 16):
+                record += content
+                writer.write(content)
+                await writer.drain()
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(bytearray())
+        there_reader, there_writer = await asyncio.open_unix_connection(target)
+        async with asyncio.TaskGroup() as both:
+            both.create_task(pump(reader, there_writer, heard[-1]))
+            both.create_task(pump(there_reader, writer, bytearray()))
+
+    async with asyncio.TaskGroup() as tasks:
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.create_task(relay(reader, writer))
+
+        server = await asyncio.start_unix_server(accepted, path)
+        try:
+            yield heard
+        finally:
+            server.close()
+
+
+def conversation(folder: Path) -> list[bytes]:
+    """Return what a kubelet of default settings sends to a plugin that it makes every call to."""
+
+    async def scenario() -> list[bytearray]:
+        async with asyncio.timeout(10), tapped(folder / "tap", folder / "plugins" / "p.sock") as heard:
+            kubelet = Kubelet(folder / "plugins")
+            plugin = FakePlugin(kubelet.plugin_dir, devices=healthy("a", "b"), options=EVERY_CALL)
+            async with kubelet.running(), plugin.serving():
+                await plugin.register(endpoint="../tap")
+                # Register has returned, and the plugin's options are known.
+                assert len(plugin.called("GetDevicePluginOptions")) == 1
+                await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 2})
+                await kubelet.run_pod(pod("u"))
+        return heard
+
+    return [bytes(one) for one in asyncio.run(scenario())]
+
+
+def deadlines(connection: bytes) -> dict[bytes, list[float]]:
+    """Method → the deadlines in seconds that stand in its headers, in what a kubelet has sent."""
+    _, *parts = PATH.split(connection)
+    return {
+        name: [int(count) * SECONDS[unit] for count, unit in DEADLINE.findall(headers)]
+        for name, headers in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_one_connection_carries_every_call_to_a_plugin(short_dir: Path) -> None:
+    """C09: the options are asked for once, on the connection that is used for all that follows."""
+    (connection,) = conversation(short_dir)
+    assert PATH.findall(connection) == [
+        b"GetDevicePluginOptions",
+        b"ListAndWatch",
+        b"GetPreferredAllocation",
+        b"Allocate",
+        b"PreStartContainer",
+    ]
+
+
+def test_the_kubelet_calls_a_plugin_localhost(short_dir: Path) -> None:
+    """C13: strict HTTP/2 servers refuse the path of a socket there.
+
+    The header stands in the first call; the others refer to that (RFC 7541).
+    """
+    (connection,) = conversation(short_dir)
+    assert AUTHORITY.findall(connection) == [bytes([len("localhost")])]
+    assert b":authority\x09localhost" in connection
+    assert str(short_dir).encode() not in connection
+
+
+def test_only_pre_start_has_a_deadline(short_dir: Path) -> None:
+    """C12, C62, C66: half a minute, in whatever unit it is sent."""
+    (connection,) = conversation(short_dir)
+    found = deadlines(connection)
+    assert len(found) == 5
+    (seconds,) = found.pop(b"PreStartContainer")
+    assert 29 < seconds < 31
+    assert not any(found.values())

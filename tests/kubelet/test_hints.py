@@ -1,0 +1,357 @@
+"""On which NUMA nodes a request can be met: against a naive account of it, and what the books add to that."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.devices import ContainerResponse
+from devplug.errors import KubeletCrashError
+from devplug.exchange import AdvertisedDevice
+from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.hints import container_hints, hints_for, pod_hints
+from devplug.kubelet.pods import ALWAYS, Container, Pod
+from devplug.kubelet.resources import UNKNOWN, disconnected, listed
+from devplug.kubelet.topology import TopologyHint, mask_of, nodes_of
+from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, healthy, pod, unhealthy
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from devplug.kubelet.topology import Hints
+    from tests.kubelet.fakes import Devices
+
+Nodes = tuple[int, ...]
+Said = list[tuple[Nodes, bool]]
+"""Each hint as its nodes, and whether it is preferred."""
+
+
+def device(device_id: str, *nodes: int, health: str = "Healthy") -> AdvertisedDevice:
+    return AdvertisedDevice(device_id, health, nodes)
+
+
+def said(hints: Hints) -> Said | None:
+    if hints is None:
+        return None
+    assert all(hint.mask for hint in hints)
+    return [(nodes_of(hint.mask or 0), hint.is_preferred) for hint in hints]
+
+
+# ── the specification: the text of kubelet.md 6.2, step by step ───────────────────────────────────
+
+
+def naive_hints(
+    devices: Mapping[str, AdvertisedDevice],
+    available: Collection[str],
+    reusable: Collection[str],
+    required: int,
+    machine_nodes: Sequence[int],
+) -> Said:
+    def touches(device_id: str, mask: Nodes) -> bool:
+        return any(node in mask for node in devices[device_id].numa_nodes or ())
+
+    hosting = {node for one in devices.values() for node in one.numa_nodes or ()}
+    space = sorted(hosting.intersection(machine_nodes)) or sorted(machine_nodes)
+    minimum = len(space)
+    found: list[Nodes] = []
+    for mask in (one for size in range(1, len(space) + 1) for one in combinations(space, size)):
+        total = sum(touches(device_id, mask) for device_id in devices)
+        if total >= required and len(mask) < minimum:
+            minimum = len(mask)
+        # A topology that is there and names no node still has to touch (topology_hints.go asks for nil).
+        bound = [device_id for device_id in reusable if devices[device_id].numa_nodes is not None]
+        if not all(touches(device_id, mask) for device_id in bound):
+            continue
+        if len(bound) + sum(touches(device_id, mask) for device_id in available) >= required:
+            found.append(mask)
+    return [(mask, len(mask) == minimum) for mask in found]
+
+
+@given(st.data())
+def test_hints_are_what_going_through_all_sets_of_nodes_finds(data: st.DataObject) -> None:
+    nodes = st.none() | st.lists(st.integers(0, 5), unique=True, max_size=3).map(tuple)
+    ids = st.lists(st.sampled_from("abcdefgh"), min_size=1, unique=True)
+    devices = {
+        one: AdvertisedDevice(one, "Healthy", data.draw(nodes, label=f"nodes of {one}"))
+        for one in data.draw(ids)
+    }
+    some = st.sets(st.sampled_from(sorted(devices)))
+    available, reusable = data.draw(some, label="available"), data.draw(some, label="reusable")
+    required = data.draw(st.integers(0, 6), label="required")
+    machine_nodes = sorted(data.draw(st.sets(st.integers(0, 4), min_size=1), label="machine"))
+    hints = hints_for(devices, available, reusable, required, machine_nodes, compat=True)
+    assert said(hints) == naive_hints(devices, available, reusable, required, machine_nodes)
+
+
+# ── case by case ──────────────────────────────────────────────────────────────────────────────────
+
+
+def fresh(devices: Devices, required: int, machine_nodes: Sequence[int] = (0, 1)) -> Said | None:
+    """The hints where nothing is in use."""
+    by_id = {one.id: one for one in devices}
+    return said(hints_for(by_id, by_id, (), required, machine_nodes, compat=True))
+
+
+def test_hints_come_by_size_and_then_by_node_numbers() -> None:
+    devices = tuple(device(f"d{node}", node) for node in (2, 0, 1))
+    assert fresh(devices, 1, [0, 1, 2]) == [
+        ((0,), True),
+        ((1,), True),
+        ((2,), True),
+        ((0, 1), False),
+        ((0, 2), False),
+        ((1, 2), False),
+        ((0, 1, 2), False),
+    ]
+
+
+def test_the_smallest_size_is_that_of_all_devices_in_use_or_not() -> None:
+    """C88: what could be on one node if it were free is preferred there alone."""
+    devices = {one.id: one for one in (device("a", 0), device("b", 0), device("c", 1), device("d", 1))}
+    hints = hints_for(devices, ["b", "d"], (), 2, [0, 1], compat=True)
+    assert said(hints) == [((0, 1), False)]
+
+
+def test_unhealthy_devices_count_towards_the_smallest_size() -> None:
+    devices = {one.id: one for one in (device("a", 0), device("b", 0, health="Unhealthy"), device("c", 1))}
+    hints = hints_for(devices, ["a", "c"], (), 2, [0, 1], compat=True)
+    assert said(hints) == [((0, 1), False)]
+
+
+def test_devices_without_a_node_count_for_no_set() -> None:
+    free = (AdvertisedDevice("x", "Healthy"), AdvertisedDevice("y", "Healthy", ()))
+    assert fresh((device("a", 0), *free), 1) == [((0,), True)]
+    assert fresh((device("a", 0), *free), 2) == []
+
+
+def test_a_device_on_two_nodes_counts_for_both() -> None:
+    assert fresh((device("a", 0, 1),), 1) == [((0,), True), ((1,), True), ((0, 1), False)]
+
+
+def test_only_nodes_that_have_devices_are_looked_at() -> None:
+    assert fresh((device("a", 1), device("b", 3)), 1, range(8)) == [
+        ((1,), True),
+        ((3,), True),
+        ((1, 3), False),
+    ]
+
+
+def test_thirty_six_nodes_are_no_trouble_if_devices_are_on_eight() -> None:
+    """Such a machine has 2**36 sets of nodes; 1.36 looks at the 255 that can matter."""
+    devices = tuple(device(f"gpu{node}", node) for node in range(0, 36, 5))
+    hints = fresh(devices, 1, range(36))
+    assert hints is not None
+    assert len(hints) == 2 ** len(devices) - 1
+    assert [nodes for nodes, is_preferred in hints if is_preferred] == [(node,) for node in range(0, 36, 5)]
+    assert fresh(devices, 8, range(36)) == [(tuple(range(0, 36, 5)), True)]
+
+
+def test_nodes_that_the_machine_does_not_have_are_left_out() -> None:
+    assert fresh((device("a", 0), device("b", 7)), 1) == [((0,), True)]
+    assert fresh((device("a", 0), device("b", 0, 7)), 2) == [((0,), True)]
+
+
+@pytest.mark.parametrize("machine_nodes", [(0, 1), range(36)])
+@pytest.mark.parametrize("required", [1, 2])
+def test_devices_on_unknown_nodes_alone_cannot_be_placed(required: int, machine_nodes: Sequence[int]) -> None:
+    """However many nodes the machine has: none of them needs to be looked at to know that."""
+    assert fresh((device("a", 46), device("b", 47)), required, machine_nodes) == []
+
+
+def test_nothing_can_be_placed_anywhere_even_where_all_nodes_are_unknown() -> None:
+    """Then the sets of all of the machine's nodes are looked at."""
+    assert fresh((device("a", 7),), 0) == [((0,), True), ((1,), True), ((0, 1), False)]
+
+
+def test_more_nodes_than_can_be_gone_through_end_the_kubelet() -> None:
+    """The real one goes through 2**n sets of nodes, and runs out of memory on the way."""
+    devices = {f"d{node}": device(f"d{node}", node) for node in range(21)}
+    with pytest.raises(KubeletCrashError, match=r"2\*\*21 subsets"):
+        hints_for(devices, devices, (), 1, range(21), compat=True)
+    assert hints_for(devices, devices, (), 1, range(21), compat=False) is None
+
+
+# ── reuse ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reusing(reusable: Collection[str], required: int) -> Said | None:
+    devices = {one.id: one for one in (device("a", 0), device("b", 1), AdvertisedDevice("x", "Healthy"))}
+    available = devices.keys() - set(reusable)
+    return said(hints_for(devices, available, reusable, required, [0, 1], compat=True))
+
+
+def test_a_set_that_leaves_out_a_reusable_device_is_none() -> None:
+    assert reusing(["b"], 1) == [((1,), True), ((0, 1), False)]
+    assert reusing(["a", "b"], 1) == [((0, 1), False)]
+
+
+def test_a_reusable_device_counts_with_the_available_ones() -> None:
+    assert reusing(["a"], 2) == [((0, 1), True)]
+
+
+def test_a_reusable_device_without_topology_neither_binds_nor_counts() -> None:
+    assert reusing(["x"], 2) == [((0, 1), True)]
+    assert reusing(["x"], 3) == []
+
+
+def test_a_reusable_device_with_an_empty_topology_can_be_nowhere() -> None:
+    devices = {"a": device("a", 0), "odd": device("odd")}
+    assert said(hints_for(devices, ["a"], ["odd"], 1, [0], compat=True)) == []
+
+
+# ── what the books add ────────────────────────────────────────────────────────────────────────────
+
+ON_BOTH = (device("a", 0), device("b", 0), device("c", 1), device("d", 1))
+
+
+def books(devices: Devices, resource_name: str = RESOURCE) -> Ledger:
+    ledger = Ledger()
+    ledger.update(resource_name, listed(UNKNOWN, devices))
+    return ledger
+
+
+def give(ledger: Ledger, pod_uid: str, container_name: str, *device_ids: str) -> None:
+    """Assign these devices, as after an Allocate."""
+    claim = Claim(pod_uid, container_name, RESOURCE, len(device_ids))
+    ledger.assign(claim, device_ids, ContainerResponse(), compat=True)
+    ledger.release_unassigned()
+
+
+def of_container(ledger: Ledger, whole: Pod, name: str = "c") -> dict[str, Hints]:
+    return container_hints(ledger, whole, whole.container(name), [0, 1], compat=True)
+
+
+def of_pod(ledger: Ledger, whole: Pod) -> dict[str, Hints]:
+    return pod_hints(ledger, whole, [0, 1], compat=True)
+
+
+@pytest.mark.parametrize("devices", [(), healthy("a"), (device("a"),)])
+def test_a_resource_without_any_numa_node_does_not_care(devices: Devices) -> None:
+    """C89."""
+    assert of_container(books(devices), pod("u")) == of_pod(books(devices), pod("u")) == {RESOURCE: None}
+
+
+def test_an_unhealthy_device_with_a_node_is_enough_to_care() -> None:
+    assert of_container(books((*healthy("a"), device("b", 0, health="Unhealthy"))), pod("u")) == {
+        RESOURCE: [],
+    }
+
+
+def test_names_that_no_plugin_ever_served_get_no_hints() -> None:
+    assert of_container(books(ON_BOTH), pod("u", resource_name=OTHER_RESOURCE)) == {}
+    assert of_pod(books(ON_BOTH), pod("u", resource_name="cpu")) == {}
+
+
+def test_too_few_devices_are_impossible() -> None:
+    ledger = books((*ON_BOTH, *unhealthy("e")))
+    give(ledger, "other", "c", "a")
+    assert of_container(ledger, pod("u", 3)) == {RESOURCE: [TopologyHint(mask_of([0, 1]), is_preferred=True)]}
+    assert of_container(ledger, pod("u", 4)) == of_pod(ledger, pod("u", 4)) == {RESOURCE: ()}
+
+
+def test_a_lost_plugin_makes_its_resource_impossible() -> None:
+    ledger = books(ON_BOTH)
+    ledger.update(RESOURCE, disconnected(ledger.state(RESOURCE)))
+    assert of_container(ledger, pod("u")) == {RESOURCE: ()}
+
+
+def test_a_container_that_has_its_devices_gets_hints_from_exactly_those() -> None:
+    ledger = books(ON_BOTH)
+    give(ledger, "u", "c", "c", "d")
+    assert said(of_container(ledger, pod("u", 2))[RESOURCE]) == [((1,), True), ((0, 1), False)]
+    assert of_container(ledger, pod("u", 2)) == of_pod(ledger, pod("u", 2))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_container_that_has_another_number_of_devices_is_impossible(count: int) -> None:
+    ledger = books(ON_BOTH)
+    give(ledger, "u", "c", "c", "d")
+    assert of_container(ledger, pod("u", count)) == of_pod(ledger, pod("u", count)) == {RESOURCE: ()}
+
+
+def test_a_limit_of_nought_gets_hints_too() -> None:
+    assert said(of_container(books(ON_BOTH), pod("u", 0))[RESOURCE]) == [
+        ((0,), True),
+        ((1,), True),
+        ((0, 1), False),
+    ]
+
+
+def test_a_limit_that_dra_serves_gets_hints_too() -> None:
+    """C79, from the other side: only the allocation skips it."""
+    whole = Pod("u", "u", containers=pod("u").containers, dra_limits=frozenset({("c", RESOURCE)}))
+    assert of_container(books(ON_BOTH), whole)[RESOURCE]
+    assert of_pod(books(ON_BOTH), whole)[RESOURCE]
+
+
+def test_a_held_device_that_left_the_list_crashes_the_kubelet() -> None:
+    """Manager.go looks it up without a check, when hints for its container are asked for again."""
+    ledger = books(ON_BOTH)
+    give(ledger, "u", "c", "a")
+    ledger.update(RESOURCE, listed(ledger.state(RESOURCE), ON_BOTH[1:]))
+    with pytest.raises(KubeletCrashError, match=r"generateDeviceTopologyHints"):
+        of_container(ledger, pod("u"))
+    assert container_hints(ledger, pod("u"), pod("u").containers[0], [0, 1], compat=False) == {RESOURCE: []}
+
+
+def test_what_init_containers_left_over_counts_as_available_for_a_container_only() -> None:
+    init, app = Container("i", {RESOURCE: 2}), Container("c", {RESOURCE: 3})
+    whole = Pod("u", "u", init_containers=(init,), containers=(app,))
+    ledger = books(ON_BOTH[1:])
+    ledger.begin_container("u")
+    give(ledger, "u", "i", "b", "c")
+    ledger.end_container("u", "i", runs_to_its_end=True)
+    assert said(of_container(ledger, whole)[RESOURCE]) == [((0, 1), True)]
+    assert of_pod(ledger, whole) == {RESOURCE: ()}
+    assert of_container(ledger, pod("v", 2)) == {RESOURCE: ()}
+
+
+def test_what_the_containers_of_a_pod_have_is_one_set_to_pod_hints() -> None:
+    two = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 1}))
+    ledger = books(ON_BOTH)
+    give(ledger, "u", "c1", "a")
+    give(ledger, "u", "c2", "c")
+    assert said(of_pod(ledger, Pod("u", "u", containers=two))[RESOURCE]) == [((0, 1), False)]
+
+
+# ── what a pod asks for ───────────────────────────────────────────────────────────────────────────
+
+
+containers = st.lists(
+    st.tuples(st.booleans(), st.dictionaries(st.sampled_from(["x.com/a", "x.com/b"]), st.integers(0, 4))),
+    max_size=5,
+)
+
+
+@given(containers, containers)
+def test_a_pod_asks_for_its_peak(
+    init: list[tuple[bool, dict[str, int]]],
+    apps: list[tuple[bool, dict[str, int]]],
+) -> None:
+    """Kubelet.md 6.3: apps and sidecars together, or an init container with the sidecars before it."""
+    whole = Pod(
+        "u",
+        "u",
+        init_containers=tuple(
+            Container(f"i{place}", limits, ALWAYS if is_sidecar else None)
+            for place, (is_sidecar, limits) in enumerate(init)
+        ),
+        containers=tuple(Container(f"c{place}", limits) for place, (_, limits) in enumerate(apps)),
+    )
+    names = {name for _, limits in (*init, *apps) for name in limits}
+
+    def peak(name: str) -> int:
+        sidecars = [limits.get(name, 0) if is_sidecar else 0 for is_sidecar, limits in init]
+        together = sum(limits.get(name, 0) for _, limits in apps) + sum(sidecars)
+        alone = [
+            limits.get(name, 0) + sum(sidecars[:place])
+            for place, (is_sidecar, limits) in enumerate(init)
+            if not is_sidecar
+        ]
+        return max([together, *alone])
+
+    assert whole.limits() == {name: peak(name) for name in names}
