@@ -164,8 +164,8 @@ AT = " error: spec.containers[0].resources"
         (
             {"limits": {"gpu": 1}},
             (
-                f'{AT}.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified, '
-                "as in example.com/fpga"
+                f'{AT}.limits[gpu]: Invalid value: "gpu": must be a standard resource type or '
+                "fully qualified, as in example.com/fpga"
             ),
         ),
         (
