@@ -1,4 +1,4 @@
-"""Times our daemon, and any other plugin beside it: `python -m bench [options] [-- COMMAND ...]`."""
+"""Times our daemon, another plugin beside it, and our kubelet's end: `python -m bench [-- COMMAND ...]`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from bench.emulator import placements, scaling
 from bench.measures import Counts, measure, measure_many
 from bench.report import Figure, Report, Row, as_json, table
 from bench.subjects import NODES, Subject
@@ -78,6 +79,11 @@ def arguments() -> argparse.Namespace:
         help="COMMAND has /var/lib/kubelet/device-plugins compiled in: let it find ours there, in a mount "
         "namespace of its own (needs root and util-linux; an empty folder is made if it is missing)",
     )
+    parser.add_argument(
+        "--only",
+        choices=["plugins", "kubelet"],
+        help="measure plugins only, or our kubelet's end only; both without it",
+    )
     parser.add_argument("command", nargs="*", metavar="COMMAND")
     return parser.parse_args()
 
@@ -113,9 +119,16 @@ def main() -> int:
         command = tuple(given.command)
         count = NODES if "{devices}" in " ".join(command) else 1
         subjects.append(Subject(name, command, device_count=count, default_dir=given.default_dir))
-    report = asyncio.run(measured(subjects, counts))
-    print((as_json if given.output == "json" else table)(report, machine()))
-    return 1 if report.missing else 0
+    show = as_json if given.output == "json" else table
+    missing: list[str] = []
+    if given.only != "kubelet":
+        report = asyncio.run(measured(subjects, counts))
+        missing = report.missing
+        print(show(report, machine()), flush=True)
+    if given.only != "plugins":
+        for part in (asyncio.run(scaling()), placements()):
+            print(f"\n{show(part, machine())}", flush=True)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -193,7 +193,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
     """A real machine's sysfs. It lacks /sys/dev, made here of each device's `dev` file, as by the kernel."""
     folder = tmp_path_factory.mktemp("machine")
     with tarfile.open(MACHINES / "32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2") as archive:
-        archive.extractall(folder, [m for m in archive if "/sys/devices/" in m.name], filter="data")
+        if hasattr(tarfile, "data_filter"):  # from 3.11.4 on
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder, [m for m in archive if "/sys/devices/" in m.name])
     (root,) = folder.iterdir()
     links = root / "sys" / "dev" / "char"
     links.mkdir(parents=True)
