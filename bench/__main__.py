@@ -10,9 +10,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from bench.emulator import placements, scaling
+from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
-from bench.report import Figure, Report, Row, as_json, table
+from bench.report import Figure, Report, Row, as_json, as_text
 from bench.subjects import NODES, Subject
 
 OURS = "devplug"
@@ -48,6 +48,7 @@ COMMAND starts another plugin, measured in turns with ours. It may contain:
 
 examples:
   python -m bench
+  python -m bench --only kubelet
   python -m bench -- ./my-plugin --plugin-dir {dir} --watch {devices}
   sudo python -m bench --default-dir -- ./my-plugin
 """
@@ -58,11 +59,18 @@ def arguments() -> argparse.Namespace:
     counts = Counts()
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Time a device plugin from outside: this program plays the kubelet.",
+        description="Time a device plugin from outside, where this program plays the kubelet; then time our "
+        "own kubelet, with few and with many devices, pods and NUMA nodes.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
+    parser.add_argument(
+        "--only",
+        choices=["plugins", "kubelet"],
+        help="measure this alone (both, but only plugins if there is a COMMAND)",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each kubelet is measured")
     parser.add_argument("--starts", type=int, default=counts.starts, help="starts of each plugin")
     parser.add_argument("--calls", type=int, default=counts.calls, help="Allocate calls")
     parser.add_argument("--plugs", type=int, default=counts.plugs, help="devices that come and go")
@@ -79,11 +87,6 @@ def arguments() -> argparse.Namespace:
         help="COMMAND has /var/lib/kubelet/device-plugins compiled in: let it find ours there, in a mount "
         "namespace of its own (needs root and util-linux; an empty folder is made if it is missing)",
     )
-    parser.add_argument(
-        "--only",
-        choices=["plugins", "kubelet"],
-        help="measure plugins only, or our kubelet's end only; both without it",
-    )
     parser.add_argument("command", nargs="*", metavar="COMMAND")
     return parser.parse_args()
 
@@ -97,8 +100,8 @@ def machine() -> dict[str, str]:
     }
 
 
-async def measured(subjects: list[Subject], counts: Counts) -> Report:
-    """Measure all that the arguments ask for."""
+async def measure_plugins(subjects: list[Subject], counts: Counts) -> Report:
+    """Measure plugins in turns, and of ours what depends on the number of devices."""
     report = await measure(subjects, counts)
     if OURS not in report.columns:
         return report
@@ -108,27 +111,30 @@ async def measured(subjects: list[Subject], counts: Counts) -> Report:
     return replace(report, rows=[*report.rows, *wide])
 
 
-def main() -> int:
-    """Measure and print; return 1 if a plugin could not be measured."""
-    given = arguments()
-    counts = Counts(given.starts, given.calls, given.plugs, given.restarts, given.pause_ms / 1000)
-    subjects = [Subject(OURS, COMMAND, NODES_FILE)]
-    if given.command:
-        name = Path(given.command[0]).name
-        name = "other" if name == OURS else name
-        command = tuple(given.command)
-        count = NODES if "{devices}" in " ".join(command) else 1
-        subjects.append(Subject(name, command, device_count=count, default_dir=given.default_dir))
-    show = as_json if given.output == "json" else table
-    missing: list[str] = []
+async def measured(given: argparse.Namespace) -> list[Report]:
+    """Measure all that the arguments ask for."""
+    reports = []
     if given.only != "kubelet":
-        report = asyncio.run(measured(subjects, counts))
-        missing = report.missing
-        print(show(report, machine()), flush=True)
-    if given.only != "plugins":
-        for part in (asyncio.run(scaling()), placements()):
-            print(f"\n{show(part, machine())}", flush=True)
-    return 1 if missing else 0
+        counts = Counts(given.starts, given.calls, given.plugs, given.restarts, given.pause_ms / 1000)
+        subjects = [Subject(OURS, COMMAND, NODES_FILE)]
+        if given.command:
+            name = Path(given.command[0]).name
+            name = "other" if name == OURS else name
+            command = tuple(given.command)
+            count = NODES if "{devices}" in " ".join(command) else 1
+            subjects.append(Subject(name, command, device_count=count, default_dir=given.default_dir))
+        reports.append(await measure_plugins(subjects, counts))
+    if given.only == "kubelet" or not (given.only or given.command):
+        reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
+    return reports
+
+
+def main() -> int:
+    """Measure and print; return 1 if something could not be measured, or a bound is broken."""
+    given = arguments()
+    reports = asyncio.run(measured(given))
+    print((as_json if given.output == "json" else as_text)(reports, machine()))
+    return 0 if all(report.is_good for report in reports) else 1
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from bench.kubelet import MissingError
 from bench.lives import Lives, starting
-from bench.report import Figure, Report, Row, spread
+from bench.report import Figure, Report, Row, by_row, spread
 from bench.subjects import LIST_SECONDS, REGISTER_SECONDS, Plugin, plug, started, wait_full_list
 from devplug.errors import RemoteError
 from devplug.wire import methods
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from bench.subjects import Subject
 
@@ -94,7 +94,7 @@ async def allocate(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     samples = [Samples(counts.calls) for _ in plugins]
     for _ in range(math.ceil(counts.calls / ALLOCATE_BATCH)):
         await turn(plugins, samples, batch)
-    return rows(mine.spread("Allocate, one device") for mine in samples)
+    return by_row(mine.spread("Allocate, one device") for mine in samples)
 
 
 async def plugging(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
@@ -134,8 +134,8 @@ async def plugging(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
         await asyncio.sleep(counts.pause_seconds)
         await turn(plugins, went, lambda plugin: healthy_becomes(plugin, -1, "list without a lost device"))
     return [
-        *rows(mine.spread("device appears → list") for mine in came),
-        *rows(mine.spread("device vanishes → list") for mine in went),
+        *by_row(mine.spread("device appears → list") for mine in came),
+        *by_row(mine.spread("device vanishes → list") for mine in went),
     ]
 
 
@@ -151,7 +151,7 @@ async def restarting(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     samples = [Samples(counts.restarts) for _ in plugins]
     for _ in range(counts.restarts):
         await turn(plugins, samples, restart)
-    return rows(mine.spread("kubelet restart → Register") for mine in samples)
+    return by_row(mine.spread("kubelet restart → Register") for mine in samples)
 
 
 async def idling(plugins: Sequence[Plugin], counts: Counts, what: str) -> list[Row]:
@@ -174,7 +174,7 @@ async def idling(plugins: Sequence[Plugin], counts: Counts, what: str) -> list[R
                 found.append([Figure(f"idle processor time, {what}", "%", (last - first) / seconds * 100)])
             case _, last:
                 found.append([Figure(f"idle processor time, {what}", "%", None, str(last))])
-    return rows(found)
+    return by_row(found)
 
 
 def memory(plugins: Sequence[Plugin], what: str) -> list[Row]:
@@ -188,13 +188,13 @@ def memory(plugins: Sequence[Plugin], what: str) -> list[Row]:
             return [Figure(name, "MB", None, str(error)) for name in names]
         return [Figure(name, "MB", size / MEGABYTE) for name, size in zip(names, sizes, strict=True)]
 
-    return rows(of(plugin) for plugin in plugins)
+    return by_row(of(plugin) for plugin in plugins)
 
 
 def devices(plugins: Sequence[Plugin]) -> list[Row]:
     """How many devices are listed: plugins find their own where they cannot be told."""
     endpoints = [plugin.kubelet.endpoint for plugin in plugins]
-    return rows([Figure("devices listed", "", len(one.devices) if one else None)] for one in endpoints)
+    return by_row([Figure("devices listed", "", len(one.devices) if one else None)] for one in endpoints)
 
 
 def threads(plugins: Sequence[Plugin]) -> list[Row]:
@@ -206,7 +206,7 @@ def threads(plugins: Sequence[Plugin]) -> list[Row]:
         except MissingError as error:
             return Figure("threads", "", None, str(error))
 
-    return rows([of(plugin)] for plugin in plugins)
+    return by_row([of(plugin)] for plugin in plugins)
 
 
 async def measure(subjects: Sequence[Subject], counts: Counts) -> Report:
@@ -242,9 +242,9 @@ async def measure(subjects: Sequence[Subject], counts: Counts) -> Report:
     return Report(
         [life.subject.name for life in alive],
         [
-            *rows(life.start_figures() for life in alive),
+            *by_row(life.start_figures() for life in alive),
             *found,
-            *rows(life.stop_figures() for life in alive),
+            *by_row(life.stop_figures() for life in alive),
         ],
         missing,
     )
@@ -260,8 +260,3 @@ async def measure_many(subject: Subject, counts: Counts) -> list[Row]:
             return [Row((listed,)), *await idling([plugin], counts, what), *memory([plugin], what)]
     except MissingError as error:
         return [Row((Figure(name, "ms", None, str(error)),))]
-
-
-def rows(columns: Iterable[Sequence[Figure]]) -> list[Row]:
-    """Return figures by row, given them by column."""
-    return [Row(tuple(figures)) for figures in zip(*columns, strict=True)]

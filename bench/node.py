@@ -1,6 +1,6 @@
 """One node in a process of its own: our kubelet with plugins beside it, timed from inside.
 
-`python -m bench.node JSON` makes the node that the JSON object describes, and prints what it found as another.
+`python -m bench.node JSON` makes the node that a JSON object describes, and prints what it found as another.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Node:
         return {f"bench.devplug.io/r{number}": count for number, count in enumerate(self.wanted)}
 
     def settings(self, folder: Path, clock: Clock) -> KubeletSettings:
-        """Return the kubelet's settings: the farther apart two NUMA nodes are numbered, the farther they are."""
+        """Return the kubelet's settings. NUMA nodes are as far apart as their numbers."""
         ids = range(self.numa_nodes)
         nodes = (NumaNode(node, tuple(10 + abs(node - other) for other in ids)) for node in ids)
         options = {"max-allowable-numa-nodes": str(max(8, self.numa_nodes))}
@@ -117,7 +117,8 @@ async def plugged(folder: Path, resource_name: str, count: int, node: Node) -> A
 
     async def allocate(containers: Sequence[tuple[str, ...]]) -> Sequence[ContainerResponse]:
         return [
-            ContainerResponse(device_nodes=["/dev/null"], envs={"DEVICES": ",".join(ids)}) for ids in containers
+            ContainerResponse(device_nodes=["/dev/null"], envs={"DEVICES": ",".join(ids)})
+            for ids in containers
         ]
 
     bindings = (
@@ -167,7 +168,7 @@ async def measure(node: Node) -> Found:
             share = node.devices // len(node.wanted)
             for resource_name in node.resources():
                 await stack.enter_async_context(plugged(kubelet.plugin_dir, resource_name, share, node))
-                await kubelet.wait(lambda name=resource_name: kubelet.allocatable().get(name) == share)
+            await kubelet.wait(lambda: sum(kubelet.allocatable().values()) == share * len(node.wanted))
             try:
                 fill_seconds = sum([await admit() for _ in range(node.pods)])
                 memory_bytes = resident_bytes() - before

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-NAME_WIDTH, COLUMN_WIDTH, WIDTH = 48, 16, 100
+NAME_WIDTH, COLUMN_WIDTH, CLAIM_WIDTH, WIDTH = 48, 16, 66, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,41 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """A bound that a ratio within one run has to keep."""
+
+    claim: str
+    """What is compared with what."""
+    ratio: float | None
+    """None if it could not be measured."""
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound is kept; what was not measured keeps none."""
+        return self.ratio is not None and self.ratio <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All that was measured: a column for each plugin, and why some have none."""
+    """What was measured of one kind: a column for each thing measured, and why some have none."""
 
     columns: list[str]
     rows: list[Row]
-    missing: list[str]
+    missing: list[str] = field(default_factory=list)
+    heading: str = ""
+    """What the columns are, where their names do not say it."""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all was measured, and each bound is kept."""
+        return not self.missing and all(verdict.holds for verdict in self.verdicts)
+
+
+def by_row(columns: Iterable[Sequence[Figure]]) -> list[Row]:
+    """Return figures by row, given them by column."""
+    return [Row(tuple(figures)) for figures in zip(*columns, strict=True)]
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
@@ -91,35 +120,43 @@ def shown(figure: Figure) -> str:
     return f"{figure.value:.{digits}f} {figure.unit}".strip()
 
 
-def table(report: Report, machine: Mapping[str, str]) -> str:
-    """Return everything as text of at most 100 columns: the machine, the figures, then the notes."""
+def as_text(reports: Sequence[Report], machine: Mapping[str, str]) -> str:
+    """Return everything as text of at most 100 columns: the machine, then a table for each report."""
+    return "\n\n".join(
+        (", ".join(f"{name} {value}" for name, value in machine.items()), *(table(one) for one in reports)),
+    )
+
+
+def table(report: Report) -> str:
+    """Return one report as text: the figures, the bounds, then the notes."""
     has_ratio = len(report.columns) == 2
-    lines = [
-        ", ".join(f"{name} {value}" for name, value in machine.items()),
-        "",
-        _line("", report.columns, "ratio" if has_ratio else ""),
-    ]
+    width = min(COLUMN_WIDTH, (WIDTH - NAME_WIDTH) // max(1, len(report.columns)) - 1)
+    lines = [_line(report.heading, report.columns, "ratio" if has_ratio else "", width)]
     notes = [*report.missing]
     for row in report.rows:
         ratio = row.ratio() if has_ratio else None
-        lines.append(
-            _line(row.name, [shown(one) for one in row.figures], "" if ratio is None else f"{ratio:.2f}"),
-        )
+        cells = [shown(one) for one in row.figures]
+        lines.append(_line(row.name, cells, "" if ratio is None else f"{ratio:.2f}", width))
         for column, figure in zip(report.columns, row.figures, strict=True):
             if figure.note:
                 notes.append(f"{column}: {row.name}: {figure.note}")
+    lines += [""] if report.verdicts else []
+    for verdict in report.verdicts:
+        ratio_text = "-" if verdict.ratio is None else f"× {verdict.ratio:.2f}"
+        outcome = f"at most {verdict.limit:g}: {'holds' if verdict.holds else 'BROKEN'}"
+        lines.append(f"{verdict.claim:<{CLAIM_WIDTH}} {ratio_text:>9}, {outcome}")
     lines += [""] if notes else []
     for note in notes:
         lines += textwrap.wrap(note, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
 
 
-def _line(name: str, cells: Sequence[str], last: str) -> str:
-    columns = "".join(f"{cell[:COLUMN_WIDTH]:>{COLUMN_WIDTH + 1}}" for cell in cells)
+def _line(name: str, cells: Sequence[str], last: str, width: int) -> str:
+    columns = "".join(f" {cell[:width]:>{width}}" for cell in cells)
     return f"{name:<{NAME_WIDTH}}{columns}{last:>9}".rstrip()
 
 
-def as_json(report: Report, machine: Mapping[str, str]) -> str:
+def as_json(reports: Sequence[Report], machine: Mapping[str, str]) -> str:
     """Return everything as JSON; times are in milliseconds, sizes in MB of 1,000,000 bytes."""
     figures = [
         {
@@ -131,7 +168,18 @@ def as_json(report: Report, machine: Mapping[str, str]) -> str:
             },
             "ratio": row.ratio(),
         }
+        for report in reports
         for row in report.rows
     ]
-    whole = {"machine": dict(machine), "missing": report.missing, "figures": figures}
+    verdicts = [
+        {"claim": one.claim, "ratio": one.ratio, "limit": one.limit, "holds": one.holds}
+        for report in reports
+        for one in report.verdicts
+    ]
+    whole = {
+        "machine": dict(machine),
+        "missing": [one for report in reports for one in report.missing],
+        "figures": figures,
+        "verdicts": verdicts,
+    }
     return json.dumps(whole, indent=2, ensure_ascii=False)

@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.report import Figure, Report, Row, as_json, median, percentile, shown, spread, table
+from bench.report import (
+    Figure,
+    Report,
+    Row,
+    Verdict,
+    as_json,
+    as_text,
+    by_row,
+    median,
+    percentile,
+    shown,
+    spread,
+    table,
+)
 
 REPORT = Report(
     ["devplug", "other"],
@@ -83,10 +96,13 @@ def test_a_figure_shows_the_digits_that_mean_something(figure: Figure, text: str
     assert shown(figure) == text
 
 
-def test_the_table_has_the_machine_the_figures_their_ratio_and_the_notes() -> None:
-    assert table(REPORT, {"cores": "2", "Python": "3.11.7"}).split("\n") == [
-        "cores 2, Python 3.11.7",
-        "",
+def test_figures_by_column_become_rows() -> None:
+    one, two = (Figure(name, "ms", 1) for name in ("one", "two"))
+    assert by_row([[one, two], [one, two]]) == [Row((one, one)), Row((two, two))]
+
+
+def test_the_table_has_the_figures_their_ratio_and_the_notes() -> None:
+    assert table(REPORT).split("\n") == [
         "                                                          devplug            other    ratio",
         "Allocate, p50                                             0.50 ms          0.25 ms     2.00",
         "appears, p50                                              1.20 ms                -",
@@ -98,7 +114,7 @@ def test_the_table_has_the_machine_the_figures_their_ratio_and_the_notes() -> No
 
 def test_the_table_of_one_plugin_has_no_ratio() -> None:
     alone = Report(["devplug"], [Row((Figure("threads", "", 8),))], ["other was not measured: gone"])
-    assert table(alone, {"cores": "2"}).split("\n")[2:] == [
+    assert table(alone).split("\n") == [
         "                                                          devplug",
         "threads                                                         8",
         "",
@@ -106,17 +122,60 @@ def test_the_table_of_one_plugin_has_no_ratio() -> None:
     ]
 
 
-@given(st.text(min_size=1, max_size=300), st.text(max_size=300))
-def test_the_table_fits_a_hundred_columns(name: str, note: str) -> None:
-    row = Row((Figure("kubelet restart → Register, p99", "ms", 12345.6, note),) * 2)
-    lines = table(Report([name, name], [row], [note]), {"cores": "2"}).split("\n")
+def test_the_table_of_many_columns_has_narrow_ones_under_their_heading() -> None:
+    row = Row(tuple(Figure("admission, p50", "ms", value) for value in (1.0, 2.0, 3.0, 4.0)))
+    sizes = ["100 · 20", "1,000 · 50", "10,000 · 50", "10,000 · 500"]
+    assert table(Report(sizes, [row], heading="devices · pods")).split("\n") == [
+        f"{'devices · pods':<48}     100 · 20   1,000 · 50  10,000 · 50 10,000 · 500",
+        f"{'admission, p50':<48}      1.00 ms      2.00 ms      3.00 ms      4.00 ms",
+    ]
+
+
+def test_the_table_says_of_each_bound_whether_it_holds() -> None:
+    verdicts = [
+        Verdict("10 × the pods", 2, 10),
+        Verdict("10 × the devices", 10.01, 10),
+        Verdict("x", None, 2),
+    ]
+    assert table(Report(["one"], [], verdicts=verdicts)).split("\n")[2:] == [
+        f"{'10 × the pods':<66}    × 2.00, at most 10: holds",
+        f"{'10 × the devices':<66}   × 10.01, at most 10: BROKEN",
+        f"{'x':<66}         -, at most 2: BROKEN",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("report", "is_good"),
+    [
+        (REPORT, True),
+        (Report(["one"], [], ["other was not measured: gone"]), False),
+        (Report(["one"], [], verdicts=[Verdict("x", 10, 10)]), True),
+        (Report(["one"], [], verdicts=[Verdict("x", 10, 10), Verdict("y", 11, 10)]), False),
+        (Report(["one"], [], verdicts=[Verdict("x", None, 10)]), False),
+    ],
+)
+def test_a_report_is_good_if_nothing_is_missing_and_all_bounds_hold(report: Report, *, is_good: bool) -> None:
+    assert report.is_good == is_good
+
+
+@given(st.text(min_size=1, max_size=300), st.text(max_size=300), st.integers(1, 4))
+def test_the_table_fits_a_hundred_columns(name: str, note: str, columns: int) -> None:
+    row = Row((Figure("kubelet restart → Register, p99", "ms", 12345.6, note),) * columns)
+    lines = table(Report([name] * columns, [row], [note])).split("\n")
     assert max(map(len, lines)) <= 100
 
 
+def test_the_text_has_the_machine_and_every_table() -> None:
+    reports = [Report(["one"], []), Report(["two"], [])]
+    shown_text = as_text(reports, {"cores": "2", "Python": "3.11.7"})
+    assert shown_text == "\n\n".join(["cores 2, Python 3.11.7", *map(table, reports)])
+
+
 def test_json_has_the_same_figures() -> None:
-    read = json.loads(as_json(REPORT, {"cores": "2"}))
-    assert read["machine"] == {"cores": "2"}
-    assert [figure["ratio"] for figure in read["figures"]] == [2.0, None, None]
+    bound = Report(["one"], [Row((Figure("x", "ms", 1),))], ["gone"], verdicts=[Verdict("y", 11, 10)])
+    read = json.loads(as_json([REPORT, bound], {"cores": "2"}))
+    assert (read["machine"], read["missing"]) == ({"cores": "2"}, ["gone"])
+    assert [figure["ratio"] for figure in read["figures"]] == [2.0, None, None, None]
     assert read["figures"][1] == {
         "name": "appears, p50",
         "unit": "ms",
@@ -124,3 +183,4 @@ def test_json_has_the_same_figures() -> None:
         "notes": {"other": "no list within 30 s"},
         "ratio": None,
     }
+    assert read["verdicts"] == [{"claim": "y", "ratio": 11, "limit": 10, "holds": False}]

@@ -36,6 +36,7 @@ from devplug.kubelet.pods import ALWAYS, Container, ContainerState, Pod
 from devplug.kubelet.records import assignments_of
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import Policy, Scope, TopologySettings
+from devplug.testing.loopthread import Held, LoopThread
 from devplug.wire.messages import CONTAINER_RESPONSE
 from devplug.wire.sockets import socket_identity
 from tests.kubelet.fakes import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from tests.kubelet.fakes import Devices, Ids
 
 RESOURCES = (RESOURCE, OTHER_RESOURCE)
+STEP_SECONDS = 15.0
 
 MACHINE = Machine((NumaNode(0, (10, 20)), NumaNode(1, (20, 10))))
 
@@ -130,9 +132,9 @@ class Node(RuleBasedStateMachine):
         self.clock = Clock()
         self.model = Model(self.compat)
         self.folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))
-        self.runner = asyncio.Runner()
-        self.over = asyncio.Event()
-        self.life: asyncio.Task[None] | None = None
+        self.thread = LoopThread("kubelet of a sequence")
+        self.thread.start()
+        self.life: Held[Kubelet] | None = None
         self.plugins: dict[str, FakePlugin] = {}
         self.resource_of: dict[str, str] = {}
         self.pods: dict[str, Pod] = {}
@@ -161,45 +163,33 @@ class Node(RuleBasedStateMachine):
             topology=TopologySettings(policy, scope),
         )
         self.kubelet = Kubelet(self.folder, kubelet_settings)
-        self.do(self._start())
+        self.life, _ = self.thread.hold(self.kubelet.running(), STEP_SECONDS)
         for resource_name, first in zip(RESOURCES, listed, strict=True):
             self.do(self._come(self._new_plugin(resource_name, first)))
-
-    async def _start(self) -> None:
-        started = asyncio.Event()
-
-        async def live() -> None:
-            async with self.kubelet.running():
-                started.set()
-                await self.over.wait()
-
-        self.life = asyncio.get_running_loop().create_task(live())
-        await started.wait()
 
     def teardown(self) -> None:
         try:
             if self.life is not None:
-                self.runner.run(self._end(self.life))
+                self.thread.call(self._end(), STEP_SECONDS)
+                self.life.release(STEP_SECONDS)
         finally:
-            self.runner.close()
+            self.thread.stop(STEP_SECONDS)
             shutil.rmtree(self.folder)
 
-    async def _end(self, life: asyncio.Task[None]) -> None:
+    async def _end(self) -> None:
         for plugin in self.plugins.values():
             await plugin.die()
-        self.over.set()
-        await life
 
     def do(self, step: Coroutine[Any, Any, None]) -> None:
         """Take a step; where it kills the kubelet, begin the next life."""
         self.is_written = self.is_refused = False
         try:
-            self.runner.run(self._within(step))
+            self.thread.call(self._within(step), STEP_SECONDS)
         except KubeletCrashError:
             if not self.compat:
                 raise
             assert not self.kubelet.is_running
-            self.runner.run(self._within(self._next_life()))
+            self.thread.call(self._within(self._next_life()), STEP_SECONDS)
 
     async def _within(self, step: Coroutine[Any, Any, None]) -> None:
         async with asyncio.timeout(10):
@@ -519,8 +509,8 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def it_runs(self) -> None:
         assert self.life is not None
-        if self.life.done():
-            self.life.result()
+        if self.life.ended.done():
+            self.life.ended.result()
         assert self.kubelet.is_running
 
     @invariant()

@@ -32,6 +32,35 @@ print([name for name in ("grpc", "google.protobuf", "yaml", "devplug.kubelet") i
 """
 
 
+UNUSED = """
+import sys
+
+def test_that_needs_no_kubelet():
+    assert "devplug.testing.fixtures" in sys.modules
+    heavy = {"grpc", "google.protobuf", "yaml", "devplug.kubelet", "devplug.plugin", "devplug.wire"}
+    assert heavy & set(sys.modules) == set()
+"""
+
+FAILING = """
+import sys
+
+PROGRAM = '''
+import devplug
+class Fpga(devplug.DevicePlugin):
+    resource_name = "example.com/fpga"
+    def devices(self):
+        return [devplug.Device("fpga-0")]
+print("one card, firmware 7")
+devplug.run(Fpga())
+'''
+
+def test_that_fails(kubelet):
+    kubelet.run([sys.executable, "-c", PROGRAM])
+    kubelet.admit({"example.com/fpga": 2})
+    assert kubelet.capacity == {"example.com/fpga": 2}
+"""
+
+
 def test_a_project_without_a_word_of_configuration_has_the_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_fpga.py").write_text(TEST)
     command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
@@ -51,3 +80,23 @@ def test_two_runs_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
 def test_the_plugin_loads_no_kubelet_until_it_is_used() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_without_the_fixture_loads_no_kubelet(tmp_path: Path) -> None:
+    (tmp_path / "test_other.py").write_text(UNUSED)
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_report_of_a_failed_test_has_the_node_and_what_programs_printed(tmp_path: Path) -> None:
+    (tmp_path / "test_fpga.py").write_text(FAILING)
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for part in (
+        "resource     example.com/fpga: capacity 1, allocatable 1",
+        "pod          default/pod-1 is Failed: UnexpectedAdmissionError: Pod was rejected:",
+        "one card, firmware 7",
+    ):
+        assert part in done.stdout

@@ -59,6 +59,21 @@ def fixed(*ids: str) -> Fixed:
     return Fixed(*(Device(device_id) for device_id in ids))
 
 
+class Counting(Fixed):
+    """Tells each container how often it has been asked."""
+
+    allocations = 0
+
+    def allocate(self, devices: Sequence[Device]) -> ContainerResponse:
+        self.allocations += 1
+        return ContainerResponse(envs={"ALLOCATION": str(self.allocations)})
+
+
+ONE = """
+metadata: {name: one}
+spec: {containers: [{name: c, resources: {limits: {example.com/serial: 1}}}]}
+"""
+
 SCRIPT = """
 import sys, devplug
 class Two(devplug.DevicePlugin):
@@ -134,6 +149,53 @@ def test_a_deleted_pods_devices_are_given_to_the_next(kubelet: SyncKubelet) -> N
         _ = first.phase
 
 
+def test_a_pod_that_comes_again_after_its_deletion_is_another_pod(kubelet: SyncKubelet) -> None:
+    """As from the API server: else it would find the devices and the answer of the first one."""
+    plugin = Counting(Device("a"))
+    kubelet.start(plugin)
+    first = kubelet.admit(ONE)
+    first.delete()
+    second = kubelet.admit(ONE)
+    assert first.uid != second.uid
+    assert second.container.envs == {"ALLOCATION": "2"}
+
+
+def test_a_second_pod_of_one_name_is_refused_as_by_the_api_server(kubelet: SyncKubelet) -> None:
+    kubelet.start(fixed("a", "b"))
+    first = kubelet.admit(ONE)
+    with pytest.raises(KubeletError, match='pods "one" already exists'):
+        kubelet.admit(ONE)
+    assert [held.pod_uid for held in kubelet.allocations] == [first.uid]
+
+
+def test_a_container_that_could_not_be_made_is_tried_again_and_others_follow(kubelet: SyncKubelet) -> None:
+    class Stuck(Fixed):
+        is_stuck = True
+
+        def pre_start(self, devices: Sequence[Device]) -> None:
+            if self.is_stuck:
+                raise AllocationError("still busy")
+
+    plugin = Stuck(Device("a"))
+    kubelet.start(plugin)
+    pod = kubelet.admit(
+        {
+            "metadata": {"name": "p"},
+            "spec": {
+                "initContainers": [{"name": "first", "resources": {"limits": {NAME: 1}}}],
+                "containers": [{"name": "second"}],
+            },
+        }
+    )
+    assert pod.phase == "Pending"
+    assert pod.containers["first"].reason == "CreateContainerConfigError"
+    assert "still busy" in pod.containers["first"].message
+    plugin.is_stuck = False
+    assert pod.restart_container("first").restart_count == 0
+    assert [view.state for view in pod.containers.values()] == ["terminated", "running"]
+    assert pod.phase == "Running"
+
+
 def test_a_restarted_container_gets_the_same_again(kubelet: SyncKubelet) -> None:
     kubelet.start(Fixed(Device("a", device_nodes=["/dev/null"])))
     pod = kubelet.admit({NAME: 1})
@@ -158,6 +220,15 @@ def test_a_reboot_before_the_plugin_is_back_fails_the_pod_as_it_does_on_a_node(k
     assert "no healthy devices present" in pod.message
 
 
+def test_a_reboot_after_which_the_plugin_comes_first_leaves_the_pod_its_device(kubelet: SyncKubelet) -> None:
+    kubelet.start(fixed("a", "b"))
+    pod = kubelet.admit({NAME: 1})
+    kubelet.restart(reboot=True, plugins_first=True)
+    assert (pod.phase, pod.container.state) == ("Running", "terminated")
+    after = pod.restart_container("main")
+    assert (after.state, after.device_ids) == ("running", ("a",))
+
+
 def test_a_plugin_registers_again_when_its_stream_is_cut(kubelet: SyncKubelet) -> None:
     kubelet.start(fixed("a"))
     kubelet.drop_stream(NAME)
@@ -175,6 +246,13 @@ def test_the_clock_moves_past_the_grace_period(kubelet: SyncKubelet) -> None:
     assert kubelet.capacity[NAME] == 0
 
 
+def test_the_clock_never_goes_back(kubelet: SyncKubelet) -> None:
+    before = kubelet.clock()
+    with pytest.raises(ValueError, match="cannot go back by 1 s"):
+        kubelet.clock.advance(-1)
+    assert kubelet.clock() >= before
+
+
 def test_the_lists_of_a_feed_are_seen(kubelet: SyncKubelet) -> None:
     plugin = fixed("a")
     kubelet.start(plugin)
@@ -186,6 +264,8 @@ def test_a_name_that_the_node_does_not_have_is_told_with_those_it_has(kubelet: S
     kubelet.start(fixed("a"))
     with pytest.raises(KeyError, match=r"no example.com/serail; it has example.com/serial"):
         _ = kubelet.allocatable["example.com/serail"]
+    with pytest.raises(KeyError, match=r"no example.com/serail; it has example.com/serial"):
+        kubelet.devices("example.com/serail")
 
 
 def test_a_refusal_of_the_plugin_is_the_pods_message(kubelet: SyncKubelet) -> None:
@@ -207,6 +287,20 @@ def test_a_program_in_any_language_is_run_and_ended(kubelet: SyncKubelet, tmp_pa
     assert program.stop() == 0
     kubelet.wait(lambda: kubelet.allocatable[NAME] == 0)
     assert "two are here" in program.output
+
+
+def test_the_processes_that_a_program_starts_end_with_it(kubelet: SyncKubelet, tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(SCRIPT)
+    program = kubelet.run(["sh", "-c", f'"{sys.executable}" "{script}" "$0"; true', "{dir}"])
+    program.stop()
+    kubelet.wait(lambda: kubelet.allocatable[NAME] == 0)
+    assert [path.name for path in kubelet.plugin_dir.iterdir() if path.name.startswith("devplug")] == []
+
+
+def test_a_program_that_cannot_be_started_is_named(kubelet: SyncKubelet) -> None:
+    with pytest.raises(PluginError, match=r"cannot run ./no-such-plugin --fast: No such file"):
+        kubelet.run(["./no-such-plugin", "--fast"])
 
 
 def test_a_crashed_program_is_a_lost_plugin(kubelet: SyncKubelet, tmp_path: Path) -> None:
@@ -233,7 +327,8 @@ def test_a_wait_in_vain_tells_what_the_node_is_like(kubelet: SyncKubelet, tmp_pa
     story = str(caught.value)
     for part in (
         "never came true within 0.05 s",
-        "{'example.com/serial': 2}",
+        "example.com/serial: capacity 2, allocatable 2",
+        "default/pod-1 is Failed: UnexpectedAdmissionError",
         "Available: 2",
         "two are here",
     ):

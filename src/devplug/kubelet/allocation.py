@@ -8,6 +8,7 @@ and goes on with the answer, so lists may change the books in between, as they m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import Allocation
@@ -117,7 +118,7 @@ class Ledger:
     @property
     def assignments(self) -> tuple[Assignment, ...]:
         """Every assignment, by pod UID, container name and resource name."""
-        return tuple(self._assignments[key] for key in sorted(self._assignments))
+        return tuple(self._assignments.values())
 
     @property
     def reusable(self) -> Mapping[str, Mapping[str, frozenset[str]]]:
@@ -134,7 +135,8 @@ class Ledger:
 
     def of_container(self, pod_uid: str, container_name: str) -> tuple[Assignment, ...]:
         """Return what a container holds, by resource name."""
-        return tuple(held for held in self.assignments if held.key[:2] == (pod_uid, container_name))
+        wanted = pod_uid, container_name
+        return tuple(held for key, held in self._assignments.items() if key[:2] == wanted)
 
     def held_ids(
         self,
@@ -158,7 +160,7 @@ class Ledger:
 
     def restore(self, assignments: Iterable[Assignment]) -> None:
         """Take over the assignments of a checkpoint; of two with the same key the last one counts."""
-        self._assignments = {held.key: held for held in assignments}
+        self._keep({held.key: held for held in assignments})
         self._recount()
 
     # ── devices change hands ──
@@ -213,14 +215,17 @@ class Ledger:
             return ()
         chosen: set[str] = set()
 
-        def take(device_ids: Collection[str]) -> bool:
-            wanted = sorted(set(device_ids) - chosen)[: claim.required - len(chosen)]
+        def take(device_ids: Iterable[str]) -> bool:
+            """Take what is still needed from the front; return whether that is all."""
+            free = (device_id for device_id in device_ids if device_id not in chosen)
+            wanted = [*islice(free, claim.required - len(chosen))]
             chosen.update(wanted)
             state = self.state(name)
-            self.update(name, replace(state, allocated=(state.allocated or frozenset()) | set(wanted)))
+            if wanted or state.allocated is None:
+                self.update(name, replace(state, allocated=(state.allocated or frozenset()).union(wanted)))
             return len(chosen) == claim.required
 
-        if take(self._reusable.get(name, frozenset())):
+        if take(sorted(self._reusable.get(name, ()))):
             return tuple(sorted(chosen))
         state = self.state(name)
         available = state.available
@@ -233,12 +238,14 @@ class Ledger:
         split = split_by_affinity(state, available, numa_nodes)
         if remaining < len(split.aligned):
             preferred = yield _question(split.aligned, chosen, claim.required)
-            groups = [set(preferred).intersection(split.aligned), split.aligned]
+            groups = [sorted({*preferred}.intersection(split.aligned)), split.aligned]
         else:
             if take(split.aligned):
                 return tuple(sorted(chosen))
-            preferred = yield _question(available, chosen, claim.required)
-            groups = [available.intersection(preferred), split.unaligned, split.no_affinity]
+            preferred = yield _question(
+                (*split.aligned, *split.unaligned, *split.no_affinity), chosen, claim.required
+            )
+            groups = [sorted(available.intersection(preferred)), split.unaligned, split.no_affinity]
         if not any(take(group) for group in groups):
             raise AllocationError(
                 "unexpectedly allocated less resources than required. "
@@ -256,7 +263,7 @@ class Ledger:
     ) -> None:
         """Record what a plugin has allocated; raises `KubeletCrashError` as `numa_grouping` says."""
         grouped = numa_grouping(self.state(claim.resource_name).devices, device_ids, compat=compat)
-        self._assignments[claim.key] = Assignment.of(claim, grouped, container_response)
+        self._keep({**self._assignments, claim.key: Assignment.of(claim, grouped, container_response)})
 
     def release_unassigned(self) -> None:
         """Take back what is marked allocated but assigned to nobody, after a refused Allocate."""
@@ -291,15 +298,21 @@ class Ledger:
         held = self.assignment(claim)
         return 0 if held is None else len(held.allocation.device_ids)
 
+    def _keep(self, assignments: Mapping[tuple[str, str, str], Assignment]) -> None:
+        """Make these the assignments, in their order."""
+        self._assignments = {key: assignments[key] for key in sorted(assignments)}
+
     def _recount(self) -> None:
         """Make the allocated devices exactly those of the assignments (pod_devices.go devices)."""
         allocated: dict[str, set[str]] = {}
         for held in self._assignments.values():
             allocated.setdefault(held.allocation.resource_name, set()).update(held.allocation.device_ids)
-        for name in {*self._resources, *allocated}:
+        for name in dict.fromkeys((*self._resources, *allocated)):
             ids = frozenset(allocated[name]) if name in allocated else None
             self.update(name, replace(self.state(name), allocated=ids))
 
 
-def _question(available: Collection[str], chosen: Collection[str], size: int) -> PreferenceRequest:
-    return PreferenceRequest(tuple(sorted({*available, *chosen})), tuple(sorted(chosen)), size)
+def _question(available: Iterable[str], chosen: Collection[str], size: int) -> PreferenceRequest:
+    # Not as a set: what comes in long ascending runs is soon sorted.
+    offered = sorted(dict.fromkeys((*available, *chosen)))
+    return PreferenceRequest(tuple(offered), tuple(sorted(chosen)), size)

@@ -10,17 +10,30 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from devplug.errors import KubeletError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-__all__ = ["Checkpoint", "CheckpointEntry", "CheckpointError", "checksum", "decode", "encode", "rendering"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointEntry",
+    "CheckpointError",
+    "Part",
+    "assembled",
+    "checksum",
+    "decode",
+    "encode",
+    "rendering",
+]
 
 Ids: TypeAlias = "tuple[str, ...] | None"
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", str, int)
 
 
 class CheckpointError(KubeletError):
@@ -51,16 +64,142 @@ class Checkpoint:
 
 # ── checksum ──────────────────────────────────────────────────────────────────────────────────────
 
-_FNV_OFFSET = 2166136261
-_FNV_PRIME = 16777619
+_FNV_OFFSET: Final = 2166136261
+_FNV_PRIME: Final = 16777619
+_FNV_RANGE: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A piece of the rendering, which remembers what it does to a checksum."""
+
+    content: bytes
+    _known: dict[int, int] = field(default_factory=dict, repr=False)
+    """Checksum below 256 → the one that follows it."""
+
+    def follow(self, value: int) -> int:
+        """Return the 32-bit FNV-1a checksum that goes on from `value` with this text."""
+        # XOR with a byte changes no more than the lowest byte, and nothing carries down to that: so it alone
+        # decides what the text adds, and all above it is only multiplied, once for each byte of the text.
+        low = value % 256
+        if low not in self._known:
+            known = low
+            for byte in self.content:
+                known = (known ^ byte) * 16777619 & 0xFFFFFFFF
+            self._known[low] = known
+        return (
+            self._known[low] + (value - low) * pow(_FNV_PRIME, len(self.content), _FNV_RANGE)
+        ) % _FNV_RANGE
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One entry, or one resource name with its IDs: as it stands in the file, and in the rendering.
+
+    Who writes many checkpoints keeps the parts that are the same again: making them is most of the work.
+    """
+
+    json: str
+    text: _Text
+
+    @classmethod
+    def of_entry(cls, entry: CheckpointEntry) -> Part:
+        """Return the part for one entry."""
+        alloc_resp = entry.alloc_resp
+        return cls(
+            _json(
+                {
+                    "PodUID": entry.pod_uid,
+                    "ContainerName": entry.container_name,
+                    "ResourceName": entry.resource_name,
+                    # As text: Go's JSON puts node 10 before node 2, the rendering does not.
+                    "DeviceIDs": None
+                    if entry.device_ids is None
+                    else dict(sorted((str(node), ids) for node, ids in entry.device_ids.items())),
+                    "AllocResp": None if alloc_resp is None else base64.b64encode(alloc_resp).decode(),
+                },
+            ),
+            _Text(
+                (
+                    f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
+                    f"ResourceName:(string){entry.resource_name} "
+                    f"DeviceIDs:(checkpoint.DevicesPerNUMA){_map(entry.device_ids)} "
+                    f"AllocResp:([]uint8){_list(None if alloc_resp is None else map(str, alloc_resp))}}}"
+                ).encode(),
+            ),
+        )
+
+    @classmethod
+    def of_ids(cls, name: str, ids: Ids) -> Part:
+        """Return the part for one registered name."""
+        return cls(f"{_json(name)}:{_json(ids)}", _Text(f"{name}:{_list(ids)}".encode()))
+
+
+def _list(items: Iterable[str] | None) -> str:
+    return "<nil>" if items is None else f"[{' '.join(items)}]"
+
+
+def _map(items: Mapping[int, Ids] | None) -> str:
+    return (
+        "<nil>"
+        if items is None
+        else f"map[{' '.join(f'{key}:{_list(items[key])}' for key in sorted(items))}]"
+    )
+
+
+Parts: TypeAlias = "Collection[Part] | None"
+"""Entries, or registered names in order; None where the file says null."""
+
+
+def _parts(checkpoint: Checkpoint) -> tuple[Parts, Parts]:
+    entries, registered = checkpoint.entries, checkpoint.registered
+    return (
+        None if entries is None else [Part.of_entry(entry) for entry in entries],
+        None if registered is None else [Part.of_ids(name, registered[name]) for name in sorted(registered)],
+    )
+
+
+_OPENING: Final = _Text(b"(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
+_MIDDLE: Final = _Text(b" RegisteredDevices:(map[string][]string)")
+_CLOSING: Final = _Text(b"}")
+_NIL: Final = _Text(b"<nil>")
+_LIST: Final = _Text(b"[")
+_MAP: Final = _Text(b"map[")
+_SPACE: Final = _Text(b" ")
+_END: Final = _Text(b"]")
+
+
+def _texts(entries: Parts, registered: Parts) -> Iterator[_Text]:
+    """Yield the rendering in pieces."""
+    yield _OPENING
+    yield from _spaced(_LIST, entries)
+    yield _MIDDLE
+    yield from _spaced(_MAP, registered)
+    yield _CLOSING
+
+
+def _spaced(opening: _Text, parts: Parts) -> Iterator[_Text]:
+    if parts is None:
+        yield _NIL
+        return
+    yield opening
+    for number, part in enumerate(parts):
+        if number:
+            yield _SPACE
+        yield part.text
+    yield _END
+
+
+def _checksum(entries: Parts, registered: Parts) -> int:
+    value = _FNV_OFFSET
+    for text in _texts(entries, registered):
+        value = text.follow(value)
+    return value
 
 
 def checksum(checkpoint: Checkpoint) -> int:
     """Return the 32-bit FNV-1a hash of the rendering (checkpointmanager/checksum)."""
-    value = _FNV_OFFSET
-    for byte in rendering(checkpoint).encode():
-        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
-    return value
+    return _checksum(*_parts(checkpoint))
 
 
 def rendering(checkpoint: Checkpoint) -> str:
@@ -68,36 +207,7 @@ def rendering(checkpoint: Checkpoint) -> str:
 
     Nothing is quoted in it, so an ID with spaces or brackets can look like two; that is the real kubelet's.
     """
-    entries = _list(checkpoint.entries, _entry)
-    registered = _map(checkpoint.registered, str)
-    return (
-        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} "
-        f"RegisteredDevices:(map[string][]string){registered}}}"
-    )
-
-
-Item = TypeVar("Item")
-Key = TypeVar("Key", str, int)
-
-
-def _entry(entry: CheckpointEntry) -> str:
-    return (
-        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
-        f"ResourceName:(string){entry.resource_name} "
-        f"DeviceIDs:(checkpoint.DevicesPerNUMA){_map(entry.device_ids, str)} "
-        f"AllocResp:([]uint8){_list(entry.alloc_resp, str)}}}"
-    )
-
-
-def _list(items: tuple[Item, ...] | bytes | None, text: Callable[..., str]) -> str:
-    return "<nil>" if items is None else f"[{' '.join(text(item) for item in items)}]"
-
-
-def _map(items: Mapping[Key, Ids] | None, text: Callable[[Key], str]) -> str:
-    """Render a map with its keys in order: numbers by value, names byte by byte."""
-    if items is None:
-        return "<nil>"
-    return f"map[{' '.join(f'{text(key)}:{_list(items[key], str)}' for key in sorted(items))}]"
+    return b"".join(text.content for text in _texts(*_parts(checkpoint))).decode()
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────
@@ -116,32 +226,21 @@ _HTML: Final = str.maketrans(
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """Return the file's bytes: one line of compact JSON, laid out as the real kubelet lays it out."""
-    document = {
-        "Data": {
-            "PodDeviceEntries": None
-            if checkpoint.entries is None
-            else [
-                {
-                    "PodUID": entry.pod_uid,
-                    "ContainerName": entry.container_name,
-                    "ResourceName": entry.resource_name,
-                    "DeviceIDs": _sorted_object(entry.device_ids),
-                    "AllocResp": None
-                    if entry.alloc_resp is None
-                    else base64.b64encode(entry.alloc_resp).decode(),
-                }
-                for entry in checkpoint.entries
-            ],
-            "RegisteredDevices": _sorted_object(checkpoint.registered),
-        },
-        "Checksum": checksum(checkpoint),
-    }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_HTML).encode()
+    return assembled(*_parts(checkpoint))
 
 
-def _sorted_object(items: Mapping[Key, Ids] | None) -> dict[str, Ids] | None:
-    """Sort the keys as strings: Go's JSON puts node 10 before node 2, the checksum does not."""
-    return None if items is None else dict(sorted((str(key), ids) for key, ids in items.items()))
+def assembled(entries: Parts, registered: Parts) -> bytes:
+    """Return the file's bytes, made of parts."""
+    entry_list = "null" if entries is None else f"[{','.join(part.json for part in entries)}]"
+    name_map = "null" if registered is None else f"{{{','.join(part.json for part in registered)}}}"
+    return (
+        f'{{"Data":{{"PodDeviceEntries":{entry_list},"RegisteredDevices":{name_map}}},'
+        f'"Checksum":{_checksum(entries, registered)}}}'
+    ).encode()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_HTML)
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────
@@ -202,11 +301,11 @@ def _document(content: bytes) -> tuple[Checkpoint, int]:
         if name == "Checksum":
             stated = _unsigned(value)
             continue
-        for field, content_of_field in _fields(value, "Data", "PodDeviceEntries", "RegisteredDevices"):
-            if field == "PodDeviceEntries":
-                entries = _items(content_of_field, field, _entry_value)
+        for part, content_of_part in _fields(value, "Data", "PodDeviceEntries", "RegisteredDevices"):
+            if part == "PodDeviceEntries":
+                entries = _items(content_of_part, part, _entry_value)
             else:
-                registered = _ids_by_key(content_of_field, field, str, registered)
+                registered = _ids_by_key(content_of_part, part, str, registered)
     return Checkpoint(entries, registered), stated
 
 

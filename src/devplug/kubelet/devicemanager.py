@@ -19,7 +19,7 @@ from devplug.kubelet.endpoints import Endpoint
 from devplug.kubelet.folder import CHECKPOINT_NAME
 from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.pods import ContainerOptions
-from devplug.kubelet.records import assignments_of, checkpoint_of
+from devplug.kubelet.records import Recorder, assignments_of
 from devplug.kubelet.registration import Registration
 from devplug.kubelet.topology import nodes_of
 from devplug.wire.codecs import MalformedMessageError
@@ -71,6 +71,7 @@ class DeviceManager:
         self._changes = changes
         self._metrics = metrics
         self._settings = settings
+        self._recorder = Recorder(CONTAINER_RESPONSE.encode)
         self._endpoints: dict[str, Endpoint] = {}
         self._were_running: frozenset[tuple[str, str]] = frozenset()
         self._registration: Registration | None = None
@@ -350,8 +351,7 @@ class DeviceManager:
             logger.warning("cannot write the checkpoint", exc_info=error)
 
     def _write_checkpoint(self) -> None:
-        checkpoint = checkpoint_of(self.ledger, CONTAINER_RESPONSE.encode)
-        self._folder.write_checkpoint(checkpoints.encode(checkpoint))
+        self._folder.write_checkpoint(self._recorder.content(self.ledger))
 
     def _read_checkpoint(self) -> None:
         """Restore what the file says. A file that cannot be used is as good as none, and stays for now."""

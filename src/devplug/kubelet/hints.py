@@ -118,9 +118,9 @@ def hints_for(
     at are the nodes that have devices; all of the machine's if none of those is known to it. With `compat`
     this raises `KubeletCrashError` for a device that has left the list, and for more nodes than can be.
     """
-    free = Counter(_masks(devices, available, compat=compat))
-    bound = Counter(_masks(devices, reusable, compat=compat, keep_empty=True))
-    groups = Counter(mask_of(device.numa_nodes) for device in devices.values() if device.numa_nodes)
+    free = _masks(devices, available, compat=compat)
+    bound = _masks(devices, reusable, compat=compat, keep_empty=True)
+    groups = _masks(devices, devices, compat=compat)
     nodes = sorted(node for node in machine_nodes if any(mask >> node & 1 for mask in groups))
     if not nodes and required > 0:
         return ()
@@ -131,12 +131,12 @@ def hints_for(
                 f"out of memory: {len(nodes)} NUMA nodes have 2**{len(nodes)} subsets", _PLACE
             )
         return None
-    minimum = len(nodes)
+    minimum, bound_count = len(nodes), bound.total()
     found: list[int] = []
     for mask in _subsets(nodes):
         if mask.bit_count() < minimum and _count(groups, mask) >= required:
             minimum = mask.bit_count()
-        if all(mask & one for one in bound) and bound.total() + _count(free, mask) >= required:
+        if all(mask & one for one in bound) and bound_count + _count(free, mask) >= required:
             found.append(mask)
     return [TopologyHint(mask, mask.bit_count() == minimum) for mask in found]
 
@@ -147,25 +147,27 @@ def _masks(
     *,
     compat: bool,
     keep_empty: bool = False,
-) -> Iterator[int]:
-    """Yield the nodes of each device; `keep_empty` also for one whose topology is there and says nothing."""
-    for device_id in sorted(device_ids):
-        device = devices.get(device_id)
-        if device is None:
-            if compat:
-                raise KubeletCrashError(
-                    f"device {go_quoted(device_id)} left its plugin's list while a container held it",
-                    _PLACE,
-                )
-        elif device.numa_nodes or (keep_empty and device.numa_nodes is not None):
-            yield mask_of(device.numa_nodes)
+) -> Counter[int]:
+    """Count devices by their nodes; `keep_empty` also those whose topology is there and says nothing."""
+    lost = [device_id for device_id in device_ids if device_id not in devices]
+    if lost and compat:
+        raise KubeletCrashError(
+            f"device {go_quoted(min(lost))} left its plugin's list while a container held it",
+            _PLACE,
+        )
+    masks: Counter[int] = Counter()
+    places = Counter(devices[device_id].numa_nodes for device_id in device_ids if device_id in devices)
+    for nodes, count in places.items():
+        if nodes or (keep_empty and nodes is not None):
+            masks[mask_of(nodes)] += count
+    return masks
 
 
 def _subsets(nodes: Sequence[int]) -> Iterator[int]:
     """Yield all sets of nodes but the empty one, by size and then in the order of their numbers."""
-    for size in range(1, len(nodes) + 1):
-        for chosen in combinations(nodes, size):
-            yield mask_of(chosen)
+    bits = [1 << node for node in nodes]
+    for size in range(1, len(bits) + 1):
+        yield from map(sum, combinations(bits, size))
 
 
 def _count(masks: Counter[int], within: int) -> int:

@@ -5,32 +5,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.kubelet.allocation import Assignment, Claim
-from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry
+from devplug.kubelet.checkpoint import CheckpointEntry, Part, assembled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devplug.devices import ContainerResponse
     from devplug.kubelet.allocation import Ledger
+    from devplug.kubelet.checkpoint import Checkpoint
 
-__all__ = ["assignments_of", "checkpoint_of"]
+__all__ = ["Recorder", "assignments_of"]
 
 
-def checkpoint_of(ledger: Ledger, encode: Callable[[ContainerResponse], bytes]) -> Checkpoint:
-    """Return what the real kubelet writes at this moment (manager.go writeCheckpoint).
+class Recorder:
+    """Makes the checkpoint file of one ledger, again and again. Lives as long as that.
 
-    Without assignments the list is null. A resource is registered once it has a list, with its healthy IDs.
+    It keeps the parts of the last file: an admission changes one entry among all those of a node, and no IDs.
     """
-    entries = tuple(
-        CheckpointEntry(*held.key, held.devices_per_numa, encode(held.allocation.container_response))
-        for held in ledger.assignments
-    )
-    registered = {
-        name: tuple(sorted(state.healthy))
-        for name, state in ledger.resources.items()
-        if state.healthy is not None
-    }
-    return Checkpoint(entries or None, registered)
+
+    def __init__(self, encode: Callable[[ContainerResponse], bytes]) -> None:
+        self._encode = encode
+        self._entries: dict[tuple[str, str, str], tuple[Assignment, Part]] = {}
+        self._registered: dict[str, tuple[frozenset[str], Part]] = {}
+
+    def content(self, ledger: Ledger) -> bytes:
+        """Return what the real kubelet writes at this moment (manager.go writeCheckpoint).
+
+        Without assignments the list is null. A resource is registered once it has a list, with its healthy
+        IDs.
+        """
+        self._entries = {held.key: (held, self._entry(held)) for held in ledger.assignments}
+        self._registered = {
+            name: (state.healthy, self._ids(name, state.healthy))
+            for name, state in sorted(ledger.resources.items())
+            if state.healthy is not None
+        }
+        return assembled(
+            [part for _, part in self._entries.values()] or None,
+            [part for _, part in self._registered.values()],
+        )
+
+    def _entry(self, held: Assignment) -> Part:
+        match self._entries.get(held.key):
+            case before, part if before is held:
+                return part
+        response = self._encode(held.allocation.container_response)
+        return Part.of_entry(CheckpointEntry(*held.key, held.devices_per_numa, response))
+
+    def _ids(self, resource_name: str, healthy: frozenset[str]) -> Part:
+        match self._registered.get(resource_name):
+            case before, part if before is healthy:
+                return part
+        return Part.of_ids(resource_name, tuple(sorted(healthy)))
 
 
 def assignments_of(

@@ -6,12 +6,13 @@ Which container holds which device is `allocation`'s.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import HEALTHY, UNHEALTHY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from devplug.exchange import AdvertisedDevice
 
@@ -47,7 +48,7 @@ class ResourceState:
     """
 
     devices: Mapping[str, AdvertisedDevice] = field(default_factory=dict)
-    """The last list, by ID. Outlives the two sets below."""
+    """The last list, by ID, ascending. Outlives the two sets below."""
     healthy: frozenset[str] | None = None
     unhealthy: frozenset[str] | None = None
     allocated: frozenset[str] | None = None
@@ -73,7 +74,7 @@ def listed(state: ResourceState, devices: Iterable[AdvertisedDevice]) -> Resourc
 
     Exactly `Healthy` is healthy. An ID that is given with both healths stands in both sets, and counts twice.
     """
-    devices = tuple(devices)
+    devices = sorted(devices, key=attrgetter("id"))
     return replace(
         state,
         devices={device.id: device for device in devices},
@@ -165,14 +166,9 @@ def count(resources: Mapping[str, ResourceState], gone: Collection[str]) -> Capa
 class Split:
     """Available devices by how they lie to the NUMA nodes that a container should stay on; each sorted."""
 
-    aligned: Sequence[str]
-    unaligned: Sequence[str]
-    no_affinity: Sequence[str]
-
-
-def _real_nodes(device: AdvertisedDevice) -> frozenset[int]:
-    """Return a device's NUMA nodes; -1 is the kubelet's own name for none."""
-    return frozenset(device.numa_nodes or ()) - {-1}
+    aligned: list[str]
+    unaligned: list[str]
+    no_affinity: list[str]
 
 
 def split_by_affinity(
@@ -183,15 +179,17 @@ def split_by_affinity(
     """Sort `available` into the three groups (manager.go filterByAffinity).
 
     `numa_nodes` is None where the topology manager has no opinion, as always under policy none. A device on
-    two nodes is aligned if one of them fits.
+    two nodes is aligned if one of them fits. -1 is the kubelet's own name for no node.
     """
-    ordered = sorted(available)
+    ordered = [device_id for device_id in state.devices if device_id in available]
     if numa_nodes is None or not any(device.numa_nodes for device in state.devices.values()):
-        return Split((), (), ordered)
-    wanted = set(numa_nodes)
-    nodes = {device_id: _real_nodes(state.devices[device_id]) for device_id in ordered}
-    return Split(
-        [device_id for device_id in ordered if wanted.intersection(nodes[device_id])],
-        [device_id for device_id in ordered if nodes[device_id] and wanted.isdisjoint(nodes[device_id])],
-        [device_id for device_id in ordered if not nodes[device_id]],
-    )
+        return Split([], [], ordered)
+    split = Split([], [], [])
+    groups: dict[tuple[int, ...] | None, list[str]] = {}
+    for nodes in {device.numa_nodes for device in state.devices.values()}:
+        real = {*(nodes or ())} - {-1}
+        is_aligned = not real.isdisjoint(numa_nodes)
+        groups[nodes] = split.no_affinity if not real else split.aligned if is_aligned else split.unaligned
+    for device_id in ordered:
+        groups[state.devices[device_id].numa_nodes].append(device_id)
+    return split

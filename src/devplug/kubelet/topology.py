@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import KubeletCrashError, KubeletError
@@ -214,13 +215,14 @@ class TopologyRules:
         """Return the best of all combinations; the whole machine, not preferred, if none can be used."""
         aim = max((_narrowest(hints) for hints in wishes), default=0)
         best: TopologyHint | None = None
+        machine_mask = self.machine_mask
         for combined in _combinations(wishes):
-            mask = self.machine_mask if combined.mask is None else self.machine_mask & combined.mask
+            mask = machine_mask if combined.mask is None else machine_mask & combined.mask
             if mask:
                 candidate = TopologyHint(mask, combined.is_preferred)
                 if best is None or self._is_better(candidate, best, aim):
                     best = candidate
-        return best or TopologyHint(self.machine_mask, is_preferred=False)
+        return best or TopologyHint(machine_mask, is_preferred=False)
 
     def _is_better(self, candidate: TopologyHint, best: TopologyHint, aim: int) -> bool:
         """Whether a candidate replaces the best one so far (policy.go HintMerger.compare).
@@ -296,21 +298,36 @@ def _narrowest(hints: Iterable[TopologyHint]) -> int:
     return min((hint.mask.bit_count() for hint in hints if hint.mask is not None), default=0)
 
 
-def _combinations(wishes: Iterable[Sequence[TopologyHint]]) -> Iterable[TopologyHint]:
-    """Return what all combinations of one hint for each resource come to, each different result once.
+def _combinations(wishes: Iterable[Iterable[TopologyHint]]) -> Iterator[TopologyHint]:
+    """Yield what all combinations of one hint for each resource come to, each different result once.
 
     The real kubelet visits every combination (policy.go mergePermutation), 255 to the power of resources on
     eight nodes. All that counts of a combination is which nodes are in all of its masks, and whether all are
     preferred and equal; so the distinct results, in the order in which they are first met, do as well.
     """
-    results = {TopologyHint(None, is_preferred=True): None}
+    results = [_code(TopologyHint(None, is_preferred=True))]
     for hints in wishes:
-        results = {_both(result, hint): None for result in results for hint in dict.fromkeys(hints)}
-    return results
+        codes = dict.fromkeys(map(_code, hints))
+        results = list(dict.fromkeys(chain.from_iterable(_joined(result, codes) for result in results)))
+    for result in results:
+        yield TopologyHint(None if result >> 1 == _ANYWHERE else result >> 1, bool(result & 1))
 
 
-def _both(result: TopologyHint, hint: TopologyHint) -> TopologyHint:
-    is_preferred = result.is_preferred and hint.is_preferred
-    if result.mask is None or hint.mask is None:
-        return TopologyHint(result.mask if hint.mask is None else hint.mask, is_preferred)
-    return TopologyHint(result.mask & hint.mask, is_preferred and result.mask == hint.mask)
+_ANYWHERE: Final = -1
+"""The mask of a hint without one: as an integer it has all nodes."""
+
+
+def _code(hint: TopologyHint) -> int:
+    """Return a hint as one number: its mask, then whether it is preferred. There are many of them to join."""
+    return (_ANYWHERE if hint.mask is None else hint.mask) << 1 | hint.is_preferred
+
+
+def _joined(result: int, codes: Iterable[int]) -> Iterable[int]:
+    """Return what a combination so far comes to with each further hint."""
+    if not result & 1:
+        return map(result.__and__, codes)
+    is_anywhere = result >> 1 == _ANYWHERE
+    return (
+        result & code if is_anywhere or code == result or code >> 1 == _ANYWHERE else result & code & ~1
+        for code in codes
+    )

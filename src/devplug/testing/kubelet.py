@@ -5,28 +5,28 @@ The one sync face of devplug: everything in it waits for what it causes.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
-import threading
 import time
-from collections import Counter
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from devplug.kubelet.changes import ChangeKind
+from devplug.errors import KubeletError
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import serve
+from devplug.testing.changes import ChangeCount
+from devplug.testing.clock import Clock
 from devplug.testing.loopthread import LoopThread
-from devplug.testing.pods import AdmittedPod, ContainerView
-from devplug.testing.programs import Program
+from devplug.testing.pods import AdmittedPod, containers_of, restarted
+from devplug.testing.programs import Program, StartedPlugins
+from devplug.testing.story import NotInTimeError, node_lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -35,30 +35,23 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import Event, PodStatus
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.serving import Registration
+    from devplug.testing.loopthread import Held
+    from devplug.testing.pods import ContainerView
 
-__all__ = ["Clock", "StartedPlugins", "SyncKubelet"]
+__all__ = ["SyncKubelet"]
 
 Result = TypeVar("Result")
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
 """How long anything may take before a test is told that it hangs."""
 
+_END_SECONDS: Final = 10.0
+_LAST_STEP_SECONDS: Final = 1.0
+"""How long all ends may take together, and one of them after that."""
 
-class Clock:
-    """The kubelet's clock, in seconds: it goes on by itself, and can be moved on."""
-
-    def __init__(self, on_advance: Callable[[], None]) -> None:
-        self._moved_seconds = 0.0
-        self._on_advance = on_advance
-
-    def __call__(self) -> float:
-        """Return the time, from no particular beginning."""
-        return time.monotonic() + self._moved_seconds
-
-    def advance(self, seconds: float) -> None:
-        """Go on by so many seconds at once; the kubelet then reports its node, as it would have by then."""
-        self._moved_seconds += seconds
-        self._on_advance()
+_LOOK_AGAIN_SECONDS: Final = 0.1
+_STORY_SECONDS: Final = 2.0
+"""How long a kubelet that may hang itself is asked how things are."""
 
 
 class _Counts(dict[str, int]):
@@ -67,19 +60,6 @@ class _Counts(dict[str, int]):
     def __missing__(self, name: str) -> int:
         """Raise `KeyError` with the names that there are."""
         raise KeyError(f"the node has no {name}; it has {', '.join(self) or 'no resources at all'}")
-
-
-class StartedPlugins:
-    """Plugins that run in this process; they end with `stop`, or with their kubelet."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop: Callable[[], None] | None = stop
-
-    def stop(self) -> None:
-        """Stop serving them, as at the end of a plugin's program. Safe to repeat."""
-        stop, self._stop = self._stop, None
-        if stop is not None:
-            stop()
 
 
 class SyncKubelet:
@@ -96,14 +76,14 @@ class SyncKubelet:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
         self._timeout_seconds = timeout_seconds
-        self.clock = Clock(lambda: self._thread.ask(self._kubelet.update_node_status))
+        self.clock = Clock(lambda: self._ask(self._kubelet.update_node_status))
         self._settings = replace(settings or KubeletSettings(), clock=self.clock)
         self._thread = LoopThread("kubelet of a test")
         self._cleanup = ExitStack()
-        self._changed = threading.Condition()
-        self._changes = 0
-        self._lists: Counter[str] = Counter()
-        self._pods = 0
+        self._changes = ChangeCount()
+        self._admitted = 0
+        self._pods: dict[str, Pod] = {}
+        self._end_by: float | None = None
         self._programs: list[Program] = []
 
     def __enter__(self) -> Self:
@@ -114,16 +94,25 @@ class SyncKubelet:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubelet-", dir=place))
             self._kubelet = Kubelet.under(folder, self._settings)
             self._thread.start()
-            stack.callback(self._thread.stop, self._timeout_seconds)
-            for manager in (self._kubelet.running(), self._counting()):
+            stack.callback(lambda: self._thread.stop(self._seconds_to_end()))
+            for manager in (self._kubelet.running(), self._changes.counting(self._kubelet)):
                 held, _ = self._thread.hold(manager, self._timeout_seconds)
-                stack.callback(held.release, self._timeout_seconds)
+                stack.callback(self._release, held)
             self._cleanup = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Stop all plugins, then the kubelet. Raises what a plugin of this process has died of."""
-        self._cleanup.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Stop all plugins, then the kubelet. Raises what a plugin of this process has died of.
+
+        If the block failed, its own error stays, and what happens here becomes a note of it.
+        """
+        self._end_by = time.monotonic() + min(self._timeout_seconds, _END_SECONDS)
+        try:
+            self._cleanup.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and when all of it was ended: {failure}")
 
     # ── where it is ──
 
@@ -144,20 +133,20 @@ class SyncKubelet:
 
         Raises what `devplug.serve` raises, and `TimeoutError` if a plugin does not get that far.
         """
-        lists = self._lists.copy()
+        lists = self._changes.lists()
         serving = serve(*plugins, plugin_dir=self.plugin_dir, registration=registration)
         held, served = self._thread.hold(serving, self._timeout_seconds)
         stop = self._cleanup.enter_context(ExitStack())
-        stop.callback(held.release, self._timeout_seconds)
+        stop.callback(self._release, held)
         names = [plugin.resource_name for plugin in plugins]
         self.wait(
-            lambda: held.ended.done() or all(self._lists[name] > lists[name] for name in names),
+            lambda: held.ended.done() or self._changes.lists_since(lists).issuperset(names),
             what=f"no list of {', '.join(names)}",
         )
         if held.ended.done():
             stop.pop_all()
             held.ended.result()
-        self._thread.call(served.wait_registered(), self._timeout_seconds)
+        self._call(served.wait_registered(), f"{', '.join(names)} did not stay registered")
         return StartedPlugins(stop.close)
 
     def run(
@@ -170,102 +159,132 @@ class SyncKubelet:
         """Run a plugin's program, in any language; returns once the kubelet has its first list.
 
         `{dir}` in an argument becomes the plugin folder, which is in `DEVPLUG_PLUGIN_DIR` too. With
-        `resources`, all of those have to be there. Raises `ChildProcessError` if the program ends before
-        that, and `TimeoutError`; both with what it has printed.
+        `resources`, all of those have to be there. Raises `PluginError` for a program that cannot be started,
+        `ChildProcessError` if it ends before that, and `TimeoutError`; both with what it has printed.
         """
-        lists = self._lists.copy()
+        lists = self._changes.lists()
         program = Program(command, self.plugin_dir, environment or {})
         self._programs.append(program)
         self._cleanup.callback(program.stop)
 
         def is_there() -> bool:
-            new = {name for name, count in self._lists.items() if count > lists[name]}
+            new = self._changes.lists_since(lists)
             return bool(new) and new.issuperset(resources)
 
         self.wait(
             lambda: program.exit_code is not None or is_there(),
-            what=f"no list of {' '.join(program.command)}",
+            what=f"no list of {program}",
         )
         if program.exit_code is not None:
             raise ChildProcessError(
-                f"{' '.join(program.command)} ended with {program.exit_code} and was not registered; "
+                f"{program} ended with {program.exit_code} and was not registered; "
                 f"it printed:\n{program.output}",
             )
         return program
 
     # ── pods ──
 
-    def admit(self, pod: Mapping[str, object] | str | Pod) -> AdmittedPod:
+    def admit(
+        self,
+        pod: Mapping[str, object] | str | Pod,
+        *,
+        timeout_seconds: float | None = None,
+    ) -> AdmittedPod:
         """Give the kubelet a pod, and start its containers; return it, also if it was refused.
 
         A pod is a manifest (YAML, or as a mapping), or only the limits of its one container:
-        `{"example.com/fpga": 1}`. Raises `ConfigError` for a manifest that the API would not take.
+        `{"example.com/fpga": 1}`. One without a UID gets a new one, as from the API server. Raises
+        `ConfigError` for a manifest that the API would not take, `KubeletError` for a second pod of one name,
+        and `TimeoutError` if a plugin does not answer, for which the real kubelet would wait for ever.
         """
-        self._pods += 1
-        bound = _pod(pod, f"pod-{self._pods}")
-        self._thread.call(self._kubelet.run_pod(bound), self._timeout_seconds)
+        self._admitted += 1
+        bound = _pod(pod, f"pod-{self._admitted}", f"uid-{self._admitted}")
+        for other in self._pods.values():
+            if (other.namespace, other.name) == (bound.namespace, bound.name) or other.uid == bound.uid:
+                raise KubeletError(
+                    f'pods "{bound.name}" already exists; delete it first, or use another name'
+                )
+        self._pods[bound.uid] = bound
+        self._call(
+            self._kubelet.run_pod(bound),
+            f"pod {bound.name} was neither refused nor started",
+            timeout_seconds,
+        )
         return AdmittedPod(self, bound.uid)
 
     def pod_status(self, uid: str) -> PodStatus:
         """Return a pod's status as the kubelet reports it."""
-        return self._thread.ask(lambda: self._kubelet.pod(uid))
+        return self._ask(lambda: self._kubelet.pod(uid))
 
     def containers_of(self, uid: str) -> Mapping[str, ContainerView]:
         """Return what a pod's containers are and have."""
-        return self._thread.ask(lambda: self._containers_of(uid))
+        return self._ask(lambda: containers_of(self._kubelet, uid))
 
     def restart_container(self, uid: str, name: str) -> ContainerView:
-        """End a container of a pod and start it again."""
-        self._thread.ask(lambda: self._kubelet.end_container(uid, name))
-        self._thread.call(self._kubelet.start_container(uid, name), self._timeout_seconds)
+        """End a container of a pod if it runs, start it, and then start those that wait for it."""
+        self.pod_status(uid)  # raises for one that was deleted
+        self._call(restarted(self._kubelet, self._pods[uid], name), f"container {name} was not started")
         return self.containers_of(uid)[name]
 
     def delete_pod(self, uid: str) -> None:
-        """Delete a pod."""
-        self._thread.ask(lambda: self._kubelet.remove_pod(uid))
+        """Delete a pod; raises `KubeletError` if it was deleted before."""
+        self._ask(lambda: self._kubelet.remove_pod(uid))
+        del self._pods[uid]
 
     # ── the node ──
 
     @property
     def capacity(self) -> Mapping[str, int]:
         """Resource name → devices, healthy or not. `KeyError` for a name that the node never had."""
-        return _Counts(self._thread.ask(self._kubelet.capacity))
+        return _Counts(self._ask(self._kubelet.capacity))
 
     @property
     def allocatable(self) -> Mapping[str, int]:
         """Resource name → healthy devices, whoever holds them. `KeyError` as for `capacity`."""
-        return _Counts(self._thread.ask(self._kubelet.allocatable))
+        return _Counts(self._ask(self._kubelet.allocatable))
 
     @property
     def allocations(self) -> Sequence[Allocation]:
         """Who holds what, by pod UID, container name and resource name."""
-        return self._thread.ask(self._kubelet.allocations)
+        return self._ask(self._kubelet.allocations)
 
     @property
     def events(self) -> Sequence[Event]:
         """The events on pods, oldest first."""
-        return self._thread.ask(lambda: tuple(self._kubelet.events))
+        return self._ask(lambda: tuple(self._kubelet.events))
 
     def devices(self, resource_name: str) -> Sequence[AdvertisedDevice]:
-        """Return the last list that came for a resource, by ID."""
-        return self._thread.ask(lambda: self._kubelet.devices(resource_name))
+        """Return the last list that came for a resource, by ID. `KeyError` as for `capacity`."""
+        _ = self.capacity[resource_name]
+        return self._ask(lambda: self._kubelet.devices(resource_name))
 
     def metric(self, name: str, **labels: str) -> float:
         """Return one of the kubelet's own metrics; 0 if nothing was counted."""
-        return self._thread.ask(lambda: self._kubelet.metrics.value(name, **labels))
+        return self._ask(lambda: self._kubelet.metrics.value(name, **labels))
 
     # ── trouble ──
 
-    def restart(self, *, reboot: bool = False) -> None:
-        """Restart the kubelet, or the whole node; pods are admitted again before any plugin is back.
+    def restart(self, *, reboot: bool = False, plugins_first: bool = False) -> None:
+        """Restart the kubelet, or the whole node, which ends all containers.
 
-        Sockets are wiped; wait for `allocatable` to see that a plugin has come back.
+        Sockets are wiped, and pods are admitted again before any plugin is back; wait for `allocatable` to
+        see that one has come back. With `plugins_first` all that were there come back before the pods do.
         """
-        self._thread.call(self._kubelet.restart(reboot=reboot), self._timeout_seconds)
+        if not plugins_first:
+            self._call(self._kubelet.restart(reboot=reboot), "the kubelet did not restart")
+            return
+        names = [name for name, count in self.allocatable.items() if count]
+        lists = self._changes.lists()
+        self._call(self._kubelet.restart(reboot=reboot, with_pods=False), "the kubelet did not restart")
+        self.wait(
+            lambda: self._changes.lists_since(lists).issuperset(names),
+            what=f"{', '.join(names)} did not all come back",
+        )
+        self._call(self._kubelet.readmit(), "the pods were not admitted again")
 
     def drop_stream(self, resource_name: str) -> None:
         """Cut the connection to whoever serves a resource; raises `KubeletError` if nobody does."""
-        self._thread.ask(lambda: self._kubelet.drop_stream(resource_name))
+        self._ask(lambda: self._kubelet.drop_stream(resource_name))
 
     # ── waiting ──
 
@@ -278,85 +297,66 @@ class SyncKubelet:
     ) -> Result:
         """Return what `condition` returns once that is true; it is asked now and after every change.
 
-        Raises `TimeoutError` with the state of the node and the output of all programs.
+        One that raises `LookupError`, as for a resource that is not there yet, is not true yet. Raises
+        `TimeoutError` with the state of the node and the output of all programs.
         """
         limit_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         deadline = time.monotonic() + limit_seconds
         while True:
-            seen = self._changes
-            if result := condition():
-                return result
+            seen = self._changes.count
+            failure: LookupError | None = None
+            try:
+                if result := condition():
+                    return result
+            except LookupError as error:
+                failure = error
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{what} within {limit_seconds:g} s\n{self._story()}")
-            with self._changed:
-                if self._changes == seen:
-                    # A program that ends is no change of the kubelet's: look at it now and then.
-                    self._changed.wait(min(left, 0.1))
+                raise NotInTimeError(f"{what} within {limit_seconds:g} s\n{self.story()}") from failure
+            # What a program prints, and does to files, is no change of the kubelet's: look at times.
+            self._changes.wait_for_next(seen, min(left, _LOOK_AGAIN_SECONDS))
 
-    def _story(self) -> str:
-        """Return all that may explain why something did not happen."""
-        lines = [
-            f"capacity     {dict(self.capacity) or 'no resources'}",
-            f"allocatable  {dict(self.allocatable) or 'no resources'}",
-            *(f"event        {event.pod_uid}: {event.reason}: {event.message}" for event in self.events),
-            *(
-                f"held         {held.pod_uid}/{held.container_name}: {held.device_ids}"
-                for held in self.allocations
-            ),
-        ]
+    def story(self) -> str:
+        """Return all that may explain a failure: the node, its pods and events, and what programs printed."""
+        try:
+            lines = self._thread.ask(lambda: node_lines(self._kubelet, self._pods), _STORY_SECONDS)
+        except (KubeletError, TimeoutError):
+            lines = ["the kubelet does not answer"]
         for program in self._programs:
             state = "runs" if program.exit_code is None else f"ended with {program.exit_code}"
-            lines += [f"{' '.join(program.command)} {state}; it printed:", program.output]
+            lines += [f"program      {program}: {state}; it printed:", program.output]
         return "\n".join(lines)
 
-    # ── on the loop ──
+    def _release(self, held: Held[Any]) -> None:
+        held.release(self._seconds_to_end())
 
-    @asynccontextmanager
-    async def _counting(self) -> AsyncIterator[None]:
-        """Count changes for as long as the block lasts, and wake whoever waits."""
-        with self._kubelet.changes() as changes:
+    def _seconds_to_end(self) -> float:
+        """Return how long an end may take; one deadline for all of them, when everything ends."""
+        if self._end_by is None:
+            return self._timeout_seconds
+        return max(_LAST_STEP_SECONDS, self._end_by - time.monotonic())
 
-            async def count() -> None:
-                async for change in changes:
-                    with self._changed:
-                        self._changes += 1
-                        self._lists[change.resource_name] += change.kind is ChangeKind.LISTED
-                        self._changed.notify_all()
+    def _ask(self, function: Callable[[], Result]) -> Result:
+        return self._thread.ask(function, self._timeout_seconds)
 
-            async with asyncio.TaskGroup() as group:
-                counting = group.create_task(count())
-                yield
-                counting.cancel()
-
-    def _containers_of(self, uid: str) -> dict[str, ContainerView]:
-        status = self._kubelet.pod(uid)
-        held = [one for one in self._kubelet.allocations() if one.pod_uid == uid]
-        views = {}
-        for one in status.containers:
-            options = one.options
-            views[one.name] = ContainerView(
-                one.name,
-                one.state,
-                one.reason,
-                one.message,
-                one.restart_count,
-                {mine.resource_name: mine.device_ids for mine in held if mine.container_name == one.name},
-                one.allocated_resources,
-                dict(options.envs) if options else {},
-                dict(options.annotations) if options else {},
-                options.mounts if options else (),
-                options.device_nodes if options else (),
-                options.cdi_devices if options else (),
-            )
-        return views
+    def _call(
+        self,
+        coroutine: Coroutine[object, object, Result],
+        failure: str,
+        timeout_seconds: float | None = None,
+    ) -> Result:
+        """Return what a coroutine returns on the loop; where it hangs, tell what that means."""
+        try:
+            return self._thread.call(coroutine, timeout_seconds or self._timeout_seconds)
+        except TimeoutError as error:
+            raise NotInTimeError(f"{failure}: {error}\n{self.story()}") from None
 
 
-def _pod(pod: Mapping[str, object] | str | Pod, name: str) -> Pod:
-    """Return the pod that a test means."""
+def _pod(pod: Mapping[str, object] | str | Pod, name: str, uid: str) -> Pod:
+    """Return the pod that a test means; `name` and `uid` are for one that has none."""
     if isinstance(pod, Pod):
         return pod
     if isinstance(pod, str) or "spec" in pod or "kind" in pod:
-        return read_pod(pod)
+        return read_pod(pod, uid=uid)
     container = {"name": "main", "resources": {"limits": pod}}
-    return read_pod({"metadata": {"name": name}, "spec": {"containers": [container]}})
+    return read_pod({"metadata": {"name": name}, "spec": {"containers": [container]}}, uid=uid)

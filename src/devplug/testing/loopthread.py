@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from devplug.errors import KubeletError
+from devplug.plugin.threads import DaemonThreads
+from devplug.testing.stacks import thread_stack, waiting_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -14,6 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["Held", "LoopThread"]
 
 Value = TypeVar("Value")
+
+_THREADS: Final = 16
+_PING_SECONDS: Final = 1.0
+"""How long an idle loop may take for an answer; one that takes longer is blocked."""
+
+_ENDED: Final = "this kubelet does not run; use it inside its `with` block, or in the test of its fixture"
 
 
 class Held(Generic[Value]):
@@ -42,15 +52,20 @@ class Held(Generic[Value]):
     def release(self, timeout_seconds: float) -> None:
         """Leave it and wait for that; raises the error that ended it, or `TimeoutError`."""
         self._thread.soon(self._leave.set)
-        self.ended.result(timeout_seconds)
+        self._thread.result(self.ended, timeout_seconds, "no end")
 
 
 class LoopThread:
-    """Runs an event loop from `start` to `stop`, on a daemon thread: a test that hangs can be ended."""
+    """Runs an event loop from `start` to `stop`, on a daemon thread: a test that hangs can be ended.
+
+    Before and after that its methods raise `KubeletError`. What takes too long is a `TimeoutError` that says
+    where the code is.
+    """
 
     def __init__(self, name: str) -> None:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name=name, daemon=True)
         self._started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -60,48 +75,105 @@ class LoopThread:
         self._loop = self._started.result()
 
     def stop(self, timeout_seconds: float) -> None:
-        """End the loop once all that it held is left; raises `TimeoutError` if something does not end."""
+        """End the loop, once all that it holds is left.
+
+        What does not end is cancelled, and a `TimeoutError`.
+        """
         self.soon(self._stop.set)
         self._thread.join(timeout_seconds)
         if self._thread.is_alive():
-            raise TimeoutError(f"{self._thread.name} did not end within {timeout_seconds:g} s")
+            failure = TimeoutError(f"{self._thread.name}: no end within {timeout_seconds:g} s{self._where()}")
+            self.soon(self._cancel_all)
+            self._thread.join(_PING_SECONDS)
+            raise failure
 
     def soon(self, function: Callable[[], object]) -> None:
         """Have the loop call a function that does not wait."""
-        self._loop.call_soon_threadsafe(function)
+        try:
+            self._running_loop().call_soon_threadsafe(function)
+        except RuntimeError as error:
+            raise KubeletError(_ENDED) from error
 
     def call(self, coroutine: Coroutine[object, object, Value], timeout_seconds: float) -> Value:
         """Return what a coroutine returns on the loop; raises what it raises, or `TimeoutError`."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
-            return future.result(timeout_seconds)
-        except concurrent.futures.TimeoutError:
-            future.cancel()
-            raise
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._running_loop())
+        except (KubeletError, RuntimeError) as error:
+            coroutine.close()
+            raise KubeletError(_ENDED) from error
+        try:
+            return self.result(answer, timeout_seconds)
+        finally:
+            answer.cancel()
 
-    def ask(self, function: Callable[[], Value]) -> Value:
-        """Return what a function that does not wait returns on the loop."""
+    def ask(self, function: Callable[[], Value], timeout_seconds: float) -> Value:
+        """Return what a function that does not wait returns on the loop; raises as `call` does."""
+        answer: concurrent.futures.Future[Value] = concurrent.futures.Future()
 
-        async def asked() -> Value:
-            return function()
+        def answered() -> None:
+            try:
+                answer.set_result(function())
+            except Exception as error:  # noqa: BLE001 -- raised by `result`, where it was asked for
+                answer.set_exception(error)
 
-        return self.call(asked(), 60)
+        self.soon(answered)
+        return self.result(answer, timeout_seconds)
 
     def hold(
         self,
         manager: AbstractAsyncContextManager[Value],
         timeout_seconds: float,
     ) -> tuple[Held[Value], Value]:
-        """Enter an async context manager; return how to leave it, and its value."""
+        """Enter an async context manager; return how to leave it, and its value. Raises as `call` does."""
         held = Held(self, manager)
         self.soon(lambda: self._begin(held))
-        return held, held.entered.result(timeout_seconds)
+        return held, self.result(held.entered, timeout_seconds)
+
+    def result(
+        self,
+        future: concurrent.futures.Future[Value],
+        timeout_seconds: float,
+        failure: str = "no answer",
+    ) -> Value:
+        """Return what a future of this loop comes to; raises `TimeoutError` with where the code is."""
+        concurrent.futures.wait((future,), timeout_seconds)
+        if future.done():
+            return future.result()
+        raise TimeoutError(f"{failure} within {timeout_seconds:g} s{self._where()}")
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise KubeletError(_ENDED)
+        return self._loop
+
+    def _where(self) -> str:
+        """Return where the code of the loop is, as the end of a sentence."""
+        pong: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+        try:
+            self.soon(lambda: pong.set_result(waiting_code()))
+            places = pong.result(_PING_SECONDS)
+        except KubeletError:
+            return ""
+        except concurrent.futures.TimeoutError:
+            stack = thread_stack(self._thread.ident or 0)
+            return f"; an `async def` blocks the loop, write `def` for code that blocks:\n{stack}"
+        return "\n  ".join(("; async code waits at", *places)) if places else ""
 
     def _begin(self, held: Held[Value]) -> None:
         assert self._tasks is not None
         self._tasks.create_task(held.run())
 
+    def _cancel_all(self) -> None:
+        # A task group that is ending absorbs a second cancellation, so each task gets its own.
+        for task in asyncio.all_tasks():
+            if task is not self._main_task:
+                task.cancel()
+
     async def _main(self) -> None:
+        self._main_task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        # As under `devplug.run`: the stock pool is joined at the end, and code that blocks would hold that.
+        loop.set_default_executor(DaemonThreads(_THREADS, "devplug-default"))
         async with asyncio.TaskGroup() as self._tasks:
-            self._started.set_result(asyncio.get_running_loop())
+            self._started.set_result(loop)
             await self._stop.wait()

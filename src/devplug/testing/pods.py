@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devplug.kubelet.pods import ContainerOptions, ContainerState
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.devices import DeviceNode, Mount
-    from devplug.kubelet.pods import ContainerState, PodPhase, PodStatus
+    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.pods import Pod, PodPhase, PodStatus
     from devplug.testing.kubelet import SyncKubelet
 
-__all__ = ["AdmittedPod", "ContainerView"]
+__all__ = ["AdmittedPod", "ContainerView", "containers_of", "restarted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,55 @@ class AdmittedPod:
         return next(iter(containers.values()))
 
     def restart_container(self, name: str) -> ContainerView:
-        """End a container and start it again; it gets the same devices and the same answer."""
+        """End a container and start it again; it gets the same devices and the same answer.
+
+        One that could not be made is tried again, and those that wait for it are started after it.
+        """
         return self._kubelet.restart_container(self.uid, name)
 
     def delete(self) -> None:
         """Delete the pod; its devices are free for the next one that asks."""
         self._kubelet.delete_pod(self.uid)
+
+
+# ── on the kubelet's loop ─────────────────────────────────────────────────────────────────────────
+
+
+def containers_of(kubelet: Kubelet, uid: str) -> dict[str, ContainerView]:
+    """Return the containers of a pod by name, in start order."""
+    held = [one for one in kubelet.allocations() if one.pod_uid == uid]
+    views = {}
+    for one in kubelet.pod(uid).containers:
+        options = one.options or ContainerOptions()
+        views[one.name] = ContainerView(
+            one.name,
+            one.state,
+            one.reason,
+            one.message,
+            one.restart_count,
+            {mine.resource_name: mine.device_ids for mine in held if mine.container_name == one.name},
+            one.allocated_resources,
+            dict(options.envs),
+            dict(options.annotations),
+            options.mounts,
+            options.device_nodes,
+            options.cdi_devices,
+        )
+    return views
+
+
+async def restarted(kubelet: Kubelet, pod: Pod, name: str) -> None:
+    """End a container if it runs, start it, and then start those that wait for it."""
+    if kubelet.pod(pod.uid).container(name).state is ContainerState.RUNNING:
+        kubelet.end_container(pod.uid, name)
+    waiting = [
+        one.name
+        for one in kubelet.pod(pod.uid).containers
+        if one.state is ContainerState.WAITING and one.name != name
+    ]
+    for next_name in (name, *waiting):
+        started = await kubelet.start_container(pod.uid, next_name)
+        if started.state is not ContainerState.RUNNING:
+            break
+        if pod.runs_to_its_end(pod.container(next_name)):
+            kubelet.end_container(pod.uid, next_name)

@@ -1,35 +1,65 @@
-"""A plugin's program, in any language, run for a test."""
+"""What a test has started: a plugin's program, in any language, or plugins of this process."""
 
 from __future__ import annotations
 
 import os
+import select
+import shlex
 import subprocess
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.errors import PluginError, one_line
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Program"]
+__all__ = ["Program", "StartedPlugins"]
 
 _END_TIMEOUT_SECONDS: Final = 10.0
 
+_SIGTERM: Final = 15
+_SIGKILL: Final = 9
+
 
 class Program:
-    """A running process with what it prints; ends with `stop`, which its kubelet calls at the latest."""
+    """A running program with what it prints; ends with `stop`, which its kubelet calls at the latest.
+
+    All processes that it starts end with it: `go run` and shell scripts leave the plugin itself to a child.
+    Raises `PluginError` for a program that cannot be started.
+    """
 
     def __init__(self, command: Sequence[str], plugin_dir: Path, environment: Mapping[str, str]) -> None:
         self.command = [argument.replace("{dir}", str(plugin_dir)) for argument in command]
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
         self._output = b""
-        self._process = subprocess.Popen(  # noqa: S603 -- the test says what to run
-            self.command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._printed,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "DEVPLUG_PLUGIN_DIR": str(plugin_dir), **environment},
-        )
+        # Every process of the program has the other end: once it can be read, none is left.
+        self._all_ended, in_each = os.pipe()
+        variables = {
+            "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
+            "DEVPLUG_PLUGIN_DIR": str(plugin_dir),
+        }
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 -- the test says what to run
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables, **environment},
+                pass_fds=(in_each,),
+                process_group=0,
+            )
+        except OSError as error:
+            self._close()
+            raise PluginError(f"cannot run {self}: {error.strerror}") from error
+        finally:
+            os.close(in_each)
+
+    def __str__(self) -> str:
+        """Return the command on one line."""
+        return one_line(shlex.join(self.command))
 
     @property
     def pid(self) -> int:
@@ -51,16 +81,42 @@ class Program:
 
     def kill(self) -> None:
         """End it without a chance to clean up, as a crash does."""
-        self._process.kill()
+        self._signal(_SIGKILL)
         self._process.wait()
 
     def stop(self) -> int:
-        """Ask it to end with SIGTERM, kill it if it does not within ten seconds; return its exit code."""
-        self._process.terminate()
-        try:
-            self._process.wait(_END_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
+        """Ask it to end with SIGTERM, kill it if it does not within ten seconds; return its exit code.
+
+        Safe to repeat.
+        """
+        if not self._printed.closed:
+            self._signal(_SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_SECONDS)
+                select.select((self._all_ended,), (), (), _END_TIMEOUT_SECONDS)
             self.kill()
-        _ = self.output
-        self._printed.close()
+            _ = self.output
+            self._close()
         return self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        """Send a signal to all processes of the program that are left."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _close(self) -> None:
+        self._printed.close()
+        os.close(self._all_ended)
+
+
+class StartedPlugins:
+    """Plugins that run in this process; they end with `stop`, or with their kubelet."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop: Callable[[], None] | None = stop
+
+    def stop(self) -> None:
+        """Stop serving them, as at the end of a plugin's program. Safe to repeat."""
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()
