@@ -85,6 +85,7 @@ class _Text:
         if low not in self._known:
             known = low
             for byte in self.content:
+                # Numbers, since names take twice as long, and files are long.
                 known = (known ^ byte) * 16777619 & 0xFFFFFFFF
             self._known[low] = known
         return (
