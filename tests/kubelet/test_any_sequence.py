@@ -369,6 +369,7 @@ class Node(RuleBasedStateMachine):
 
     async def _admit(self, pod: Pod) -> None:
         gone = self.ended | self.ever - {*self.pods}
+        known = {name for name, state in self._ledger.resources.items() if state.is_device_plugin_resource}
         async with self.settling():
             status = await self.kubelet.admit(pod)
         if status.is_terminal:
@@ -379,9 +380,9 @@ class Node(RuleBasedStateMachine):
             (container.name, name): count
             for container in pod.in_start_order()
             for name, count in container.limits.items()
-            if count
+            if count and name in known
         }
-        assert held.items() <= wanted.items()
+        assert held == wanted
         if held:
             assert gone.isdisjoint(one.pod_uid for one in self.kubelet.allocations())
             self.is_written = True
