@@ -418,6 +418,39 @@ def test_the_finally_of_an_async_generator_runs_when_the_plugin_is_closed() -> N
     play(story())
 
 
+def broken_clean_up() -> Iterator[list[Device]]:
+    try:
+        yield [A]
+        threading.Event().wait(0.05)
+        yield [A, B]
+    finally:
+        raise RuntimeError("no way to clean up")
+
+
+async def broken_async_clean_up() -> AsyncIterator[list[Device]]:
+    try:
+        yield [A]
+        await asyncio.Event().wait()
+    finally:
+        raise RuntimeError("no way to clean up")
+
+
+@pytest.mark.parametrize("steps", [broken_clean_up, broken_async_clean_up])
+def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
+    steps: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        plugin = Asked(lambda _: steps())
+        async with discovered(plugin) as inventory:
+            await until(lambda: inventory.is_ready)
+        assert plugin.times == 1
+
+    play(story())
+    (record,) = [one for one in caplog.records if "clean up" in one.getMessage()]
+    assert record.exc_info is not None
+    assert "no way to clean up" in str(record.exc_info[1])
+
+
 def test_the_finally_runs_too_when_a_list_is_refused() -> None:
     async def story() -> None:
         ends = []

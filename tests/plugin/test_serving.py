@@ -341,6 +341,28 @@ def test_a_signal_ends_an_idle_script_with_code_0_within_a_second(
     assert "registered with the kubelet  resource_name=example.com/a devices=1" in errors
 
 
+def test_a_signal_ends_a_script_whose_clean_up_raises(short_dir: Path) -> None:
+    program = """
+import asyncio
+class Q(P):
+    async def devices(self):
+        try:
+            yield [Device("a")]
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("no way to clean up")
+run(Q())
+"""
+
+    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+        script.terminate()
+
+    code, errors, seconds = with_script(short_dir, program, signalled)
+    assert code == 0
+    assert seconds < 1
+    assert "devices failed to clean up" in errors
+
+
 BLOCKED = {
     "a generator": """
 import threading

@@ -65,6 +65,14 @@ async def _discover(
         try:
             is_final = await _follow(plugin, inventory, threads)
         except Exception as error:
+            if _is_ending():
+                # It came of a `finally`, in the place of the cancellation that led there.
+                logger.warning(
+                    "devices failed to clean up",
+                    extra={"resource_name": plugin.resource_name},
+                    exc_info=error,
+                )
+                raise asyncio.CancelledError from error
             if not inventory.is_ready:
                 if isinstance(error, PluginError):
                     raise
@@ -87,6 +95,12 @@ async def _discover(
             failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
         await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
         retry_seconds = min(2 * retry_seconds, LAST_RETRY_SECONDS)
+
+
+def _is_ending() -> bool:
+    """Whether the task in which this runs was told to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _follow(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
