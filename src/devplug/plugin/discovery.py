@@ -63,16 +63,8 @@ async def _discover(
     while True:
         lists_before = inventory.lists_taken
         try:
-            is_final = await _follow(plugin, inventory, threads)
+            is_final = await _ask(plugin, inventory, threads)
         except Exception as error:
-            if _is_ending():
-                # It came of a `finally`, in the place of the cancellation that led there.
-                logger.warning(
-                    "devices failed to clean up",
-                    extra={"resource_name": plugin.resource_name},
-                    exc_info=error,
-                )
-                raise asyncio.CancelledError from error
             if not inventory.is_ready:
                 if isinstance(error, PluginError):
                     raise
@@ -97,10 +89,17 @@ async def _discover(
         retry_seconds = min(2 * retry_seconds, LAST_RETRY_SECONDS)
 
 
-def _is_ending() -> bool:
-    """Whether the task in which this runs was told to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
+    """Follow `devices` once; a cancellation stays one, also where the author's clean-up raises on its way."""
+    try:
+        return await _follow(plugin, inventory, threads)
+    except Exception as error:
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            raise
+        extra = {"resource_name": plugin.resource_name}
+        logger.warning("devices failed to clean up", extra=extra, exc_info=error)
+        raise asyncio.CancelledError from error
 
 
 async def _follow(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
