@@ -27,7 +27,7 @@ HOMES = {
     "msgspec": ("devplug.daemon.",),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),
-    "signal": ("devplug.cli.", "devplug.plugin.serving"),
+    "signal": ("devplug.cli.", "devplug.daemon.commands", "devplug.plugin.serving"),
 }
 """Who may import what: a module, or all of a package (with the dot at its end)."""
 
