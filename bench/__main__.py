@@ -1,4 +1,4 @@
-"""Times our daemon, another plugin beside it, and our kubelet's end: `python -m bench [-- COMMAND ...]`."""
+"""Times our daemon, another plugin beside it, our kubelet's end, and preferences: `python -m bench`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
+from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
 from bench.subjects import NODES, Subject
 
@@ -60,15 +61,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "kubelet"],
-        help="measure this alone (both, but only plugins if there is a COMMAND)",
+        choices=["plugins", "kubelet", "preference"],
+        help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each kubelet is measured")
     parser.add_argument("--starts", type=int, default=counts.starts, help="starts of each plugin")
@@ -114,7 +115,7 @@ async def measure_plugins(subjects: list[Subject], counts: Counts) -> Report:
 async def measured(given: argparse.Namespace) -> list[Report]:
     """Measure all that the arguments ask for."""
     reports = []
-    if given.only != "kubelet":
+    if given.only in {None, "plugins"}:
         counts = Counts(given.starts, given.calls, given.plugs, given.restarts, given.pause_ms / 1000)
         subjects = [Subject(OURS, COMMAND, NODES_FILE)]
         if given.command:
@@ -126,6 +127,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports.append(await measure_plugins(subjects, counts))
     if given.only == "kubelet" or not (given.only or given.command):
         reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
+    if given.only == "preference" or not (given.only or given.command):
+        reports.append(measure_preference())
     return reports
 
 
