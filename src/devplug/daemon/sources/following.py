@@ -1,0 +1,122 @@
+"""Looks again when the host has changed: how every source that reads sysfs announces its changes.
+
+`settling` decides when; here are the ears, the timer and the look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from devplug.daemon.sources.settling import Settling
+from devplug.uevents import DEAF_PERIOD_SECONDS, shared_uevents
+from devplug.watching import shared_watcher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+
+    from devplug.daemon.sources.found import Found
+    from devplug.uevents import Uevent, UeventListener
+    from devplug.watching import FileEvent, Subscription, Watcher
+
+__all__ = ["follow"]
+
+logger = logging.getLogger(__name__)
+
+
+async def follow(
+    look: Callable[[], tuple[Found, ...]],
+    *,
+    subsystems: Collection[str] = (),
+    globs: Collection[str] = (),
+    resync_seconds: float = 30.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncGenerator[tuple[Found, ...], None]:
+    """Yield what `look` returns: at once, after each settled change, and every `resync_seconds`; for ever.
+
+    Changes are the kernel's events of these subsystems (of all, if there are none), and what inotify tells of
+    these absolute globs, as of udev's links. Both are listened to before the first look, so nothing falls in
+    between. Where no event can be heard, and after a look that failed, the next one is due after
+    `DEAF_PERIOD_SECONDS` at the latest. Also yields what is the same as before.
+
+    `look` is called on the loop. Its `OSError` is logged once per text; the last result stands.
+    """
+    async with shared_uevents() as listener, shared_watcher() as watcher:
+        follower = _Follower(frozenset(subsystems), Settling(resync_seconds), clock)
+        with follower.hears(listener, watcher) as subscription:
+            faults: set[str] = set()
+            while True:
+                # Before the look: what happens during it has to be shown by another one.
+                is_listening = listener.listen()
+                follower.settling.looked(clock())
+                if globs:
+                    subscription.arm(globs)
+                found = None
+                try:
+                    found = look()
+                except OSError as error:
+                    if str(error) not in faults:
+                        faults.add(str(error))
+                        logger.warning(
+                            "cannot look at the devices, keeping what was found last",
+                            extra={"path": error.filename, "reason": error.strerror or str(error)},
+                        )
+                needs_more = found is None or not is_listening
+                follower.settling.resync_seconds = (
+                    min(resync_seconds, DEAF_PERIOD_SECONDS) if needs_more else resync_seconds
+                )
+                if found is not None:
+                    yield found
+                await follower.due()
+
+
+class _Follower:
+    """What one source hears, and the wait for its next look; lives as long as the source is followed."""
+
+    def __init__(self, subsystems: frozenset[str], settling: Settling, clock: Callable[[], float]) -> None:
+        self.settling = settling
+        self._subsystems = subsystems
+        self._clock = clock
+        self._is_sooner = asyncio.Event()
+        self._waits_until = -math.inf
+
+    @contextmanager
+    def hears(self, listener: UeventListener, watcher: Watcher) -> Iterator[Subscription]:
+        """Take note of all that concerns the source, until the block is left."""
+        with (
+            listener.subscribe(self._on_uevent),
+            watcher.subscribe(lambda: None, self._on_file) as subscription,
+        ):
+            yield subscription
+
+    async def due(self) -> None:
+        """Return when the next look is due."""
+        while (wait_seconds := (due_at := self.settling.due_at()) - self._clock()) > 0:
+            self._is_sooner.clear()
+            self._waits_until = due_at
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await self._is_sooner.wait()
+            except TimeoutError:
+                continue
+        self._waits_until = -math.inf
+
+    def _on_uevent(self, event: Uevent | None) -> None:
+        if event is None:
+            self.settling.missed(self._clock())
+        elif not self._subsystems or event.subsystem in self._subsystems or not event.subsystem:
+            self.settling.note(event.action, self._clock())
+        self._reconsider()
+
+    def _on_file(self, _: FileEvent) -> None:
+        self.settling.note("change", self._clock())
+        self._reconsider()
+
+    def _reconsider(self) -> None:
+        """Wake the wait if a look is due sooner than it thought: most events of a gadget only put it off."""
+        if self.settling.due_at() < self._waits_until:
+            self._is_sooner.set()
