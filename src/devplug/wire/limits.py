@@ -7,6 +7,7 @@ from typing import Final
 __all__ = [
     "CALLS_AT_ONCE_LIMIT",
     "KUBELET_RECEIVE_LIMIT_BYTES",
+    "MONITOR_RECEIVE_LIMIT_BYTES",
     "PLUGIN_RECEIVE_LIMIT_BYTES",
     "SOCKET_PATH_LIMIT_BYTES",
 ]
@@ -19,6 +20,9 @@ KUBELET_RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 PLUGIN_RECEIVE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What a plugin of ours takes: GetPreferredAllocation names every free device of a node."""
+
+MONITOR_RECEIVE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""What a monitor of ours takes: List names every device of every pod (as test/e2e_node/util.go)."""
 
 CALLS_AT_ONCE_LIMIT: Final = 1024
 """Calls and streams that one server holds at once; more are refused with RESOURCE_EXHAUSTED."""

@@ -15,6 +15,7 @@ from devplug.errors import (
     AnswerTooLargeError,
     DeadlineError,
     DevplugError,
+    ForbiddenPathError,
     IncidentError,
     InvalidRequestError,
     KubeletError,
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 STATUS_OF_ERROR: Final[tuple[tuple[type[DevplugError], grpc.StatusCode], ...]] = (
     (MalformedMessageError, grpc.StatusCode.INVALID_ARGUMENT),
     (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (ForbiddenPathError, grpc.StatusCode.PERMISSION_DENIED),
     (UnknownDeviceError, grpc.StatusCode.NOT_FOUND),
     (UnhealthyDeviceError, grpc.StatusCode.FAILED_PRECONDITION),
     (LimitError, grpc.StatusCode.RESOURCE_EXHAUSTED),

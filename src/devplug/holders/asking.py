@@ -1,0 +1,127 @@
+"""One question to the kubelet: who holds what now? Which version answers, and why nobody does."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import KubeletError, RemoteError
+from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
+from devplug.wire.podresources import LIST, V1ALPHA1_LIST
+from devplug.wire.sockets import connected, socket_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devplug.exchange import PodResources
+    from devplug.holders.values import Identity
+
+__all__ = [
+    "FIRST_RETRY_SECONDS",
+    "SLOWEST_RETRY_SECONDS",
+    "Answer",
+    "Trouble",
+    "UnansweredError",
+    "ask",
+    "retry_wait_seconds",
+]
+
+FIRST_RETRY_SECONDS: Final = 1.0
+SLOWEST_RETRY_SECONDS: Final = 60.0
+
+
+class Trouble(enum.StrEnum):
+    """Why there was no answer; the value of a metric's label, so there are few."""
+
+    ABSENT = "absent"
+    """There is no socket: no kubelet, or its folder is not mounted here."""
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed_out"
+    RATE_LIMITED = "rate_limited"
+    """All monitors of the node together ask too often (kubelet.md 7.1)."""
+    TOO_LARGE = "too_large"
+    UNSERVED = "unserved"
+    """It serves neither v1 nor v1alpha1."""
+    REPLACED = "replaced"
+    """Another kubelet took the socket over meanwhile."""
+    OTHER = "other"
+
+
+class UnansweredError(KubeletError):
+    """The kubelet did not tell who holds what. It is asked again; the last good answer stays in use."""
+
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        self.trouble = trouble
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one kubelet lists at one moment."""
+
+    pods: Sequence[PodResources]
+    kubelet: Identity
+    is_v1: bool
+    """Otherwise an old kubelet's v1alpha1, which leaves out sidecars and lists pods that have ended."""
+
+
+async def ask(
+    socket: Path,
+    *,
+    timeout_seconds: float,
+    receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
+) -> Answer:
+    """Ask the kubelet whose socket stands there now, over a connection of its own.
+
+    A kept connection would outlive its kubelet and say nothing of the next one. Each version that is tried
+    has `timeout_seconds`. Raises `UnansweredError`.
+    """
+    kubelet = socket_identity(socket)
+    if kubelet is None:
+        raise UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
+    is_v1 = True
+    try:
+        async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
+            try:
+                pods = await peer.call(LIST, None, timeout_seconds=timeout_seconds)
+            except RemoteError as error:
+                if error.status != "Unimplemented":
+                    raise
+                is_v1 = False
+                pods = await peer.call(V1ALPHA1_LIST, None, timeout_seconds=timeout_seconds)
+    except RemoteError as error:
+        raise _unanswered(error, socket, receive_limit_bytes) from error
+    if socket_identity(socket) != kubelet:
+        raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
+    return Answer(pods, kubelet, is_v1)
+
+
+def retry_wait_seconds(failures: int, jitter: float) -> float:
+    """Return the wait after the `failures`-th question in a row without answer; `jitter` is from 0 to 1."""
+    wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), SLOWEST_RETRY_SECONDS)
+    return float(wait * (1 + 0.2 * jitter))
+
+
+_TROUBLE_OF_STATUS: Final = {
+    "Unavailable": Trouble.UNREACHABLE,
+    "DeadlineExceeded": Trouble.TIMED_OUT,
+    "ResourceExhausted": Trouble.RATE_LIMITED,
+    "Unimplemented": Trouble.UNSERVED,
+}
+
+
+def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> UnansweredError:
+    trouble = _TROUBLE_OF_STATUS.get(error.status, Trouble.OTHER)
+    # Both have one status; the kubelet's own refusal says `rejected by rate limit`.
+    if trouble is Trouble.RATE_LIMITED and "larger than max" in error.text:
+        trouble = Trouble.TOO_LARGE
+    texts = {
+        Trouble.UNREACHABLE: f"nobody answers at {socket}: {error.text}",
+        Trouble.TIMED_OUT: f"the kubelet at {socket} did not answer in time",
+        Trouble.RATE_LIMITED: f"monitors ask the kubelet too often: {error.text}",
+        Trouble.TOO_LARGE: f"the kubelet's answer is larger than {limit_bytes} bytes: {error.text}",
+        Trouble.UNSERVED: f"the kubelet at {socket} serves neither PodResources v1 nor v1alpha1",
+    }
+    return UnansweredError(trouble, texts.get(trouble, str(error)))

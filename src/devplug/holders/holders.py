@@ -1,0 +1,280 @@
+"""The one client of PodResources in a process: asks politely while somebody needs to know, and remembers.
+
+What an answer means is the `ledger`'s; here is when to ask, who is told, and the file that outlives us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from devplug.holders.asking import Trouble, UnansweredError, ask, retry_wait_seconds
+from devplug.holders.ledger import Ledger
+from devplug.holders.ledgerfile import LedgerFile
+from devplug.holders.values import Rules
+from devplug.watching import shared_watcher
+from devplug.wire.sockets import socket_identity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from devplug.exchange import PodResources
+    from devplug.holders.values import Difference, Holder, Identity, Released
+
+__all__ = ["Holders"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+ASK_TIMEOUT_SECONDS: Final = 10.0
+
+LISTED_AFTER_SECONDS: Final = 0.25
+"""When to look for what we have just given out: the kubelet lists it once it has our answer. Only who has
+been listed once is known to have gone, so a pod that lives shorter than the period has to be seen in time."""
+
+QUICK_PERIOD_SECONDS: Final = 1.0
+"""How soon after a question such a look may come."""
+
+
+class Holders:
+    """Who holds which device of this node. Lives as long as the process, and is shared by all who ask.
+
+    It asks only inside `run`, and only while somebody is inside `needed`, `differences` or `releases`. What
+    it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
+
+    `ledger_file` keeps what is held over a restart: without it a release that happens meanwhile goes
+    unnoticed. `clock` returns seconds and never goes back.
+    """
+
+    def __init__(
+        self,
+        socket: Path,
+        ledger_file: Path | None = None,
+        *,
+        rules: Rules | None = None,
+        timeout_seconds: float = ASK_TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._socket = socket
+        self._file = LedgerFile(ledger_file)
+        self._rules = rules or Rules()
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._ledger = Ledger(clock(), self._rules, self._file.read())
+        self._wake = asyncio.Event()
+        self._next = asyncio.Event()
+        self._needs = 0
+        self._readers: set[asyncio.Queue[Difference]] = set()
+        self._released_to: set[str] = set()
+        self._asked_of: Identity | None = None
+        self._asked_at: float | None = None
+        self._answered_at: float | None = None
+        self._allocated_at: float | None = None
+        self._wait_seconds = 0.0
+        self._failures = 0
+        self._trouble: Trouble | None = None
+        self._told_doubly: frozenset[tuple[str, str]] = frozenset()
+        self.last_error: str | None = None
+        """Why the last question had no answer, for people; None after a good one."""
+        self.errors: Counter[Trouble] = Counter()
+        """How many questions had no answer, by reason."""
+        self.pods: Sequence[PodResources] = ()
+        """The last good answer, all resources of all pods, in the kubelet's order."""
+
+    # ── what is known ──
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was an answer since the start; before, any ID may be held."""
+        return self._ledger.is_known
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How old the last good answer is; None if there was none."""
+        return None if self._answered_at is None else self._clock() - self._answered_at
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the last question had no answer; None after a good one."""
+        return self._trouble
+
+    def held_ids(self, resource_name: str) -> frozenset[str]:
+        """Return the IDs that a container may hold. Before `is_known` there may be more."""
+        return self._ledger.held_ids(resource_name)
+
+    def may_be_held(self, resource_name: str, device_id: str) -> bool:
+        """Whether a container may hold this ID; true for any ID before `is_known`."""
+        return self._ledger.may_be_held(resource_name, device_id)
+
+    def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
+        """Return the holders that the last answer with this ID named, sorted; empty if none was named."""
+        return self._ledger.holders_of(resource_name, device_id)
+
+    # ── who wants to know ──
+
+    def note_allocated(self, resource_name: str, ids: Iterable[str]) -> None:
+        """Note that these IDs are being given out. Call it before the kubelet has the answer."""
+        self._allocated_at = self._clock()
+        self._ledger.allocated(resource_name, ids, self._allocated_at)
+        self._wake.set()
+
+    @contextmanager
+    def needed(self) -> Iterator[None]:
+        """Have the kubelet asked, at once and every period, until the block is left."""
+        self._needs += 1
+        self._wake.set()
+        try:
+            yield
+        finally:
+            self._needs -= 1
+
+    async def wait(self, condition: Callable[[], Result | None]) -> Result:
+        """Return what `condition` returns once that is true; it is asked now and after each question.
+
+        It does not make anybody ask: be inside `needed`.
+        """
+        while not (result := condition()):
+            await self._next.wait()
+        return result
+
+    @contextmanager
+    def differences(self) -> Iterator[AsyncIterator[Difference]]:
+        """Yield who got and let go of devices from now on, as an iterator without end.
+
+        For audit lines and views: what happens while nobody reads is not told later.
+        """
+        queue: asyncio.Queue[Difference] = asyncio.Queue()
+        self._readers.add(queue)
+        try:
+            with self.needed():
+                yield _read_queue(queue)
+        finally:
+            self._readers.discard(queue)
+
+    @contextmanager
+    def releases(self, resource_name: str) -> Iterator[AsyncIterator[Released]]:
+        """Yield the devices of a resource that came free, as an iterator without end, for one reader.
+
+        A release counts as taken when the next one is asked for; one that was not is told again, also by the
+        next process if there is a ledger file. One whose device is given out again meanwhile is not told, so
+        look at `may_be_held` before a slow step of yours. Raises `ValueError` for a second reader.
+        """
+        if resource_name in self._released_to:
+            raise ValueError(f"the releases of {resource_name} are being read already")
+        self._released_to.add(resource_name)
+        self._ledger.keep_releases(resource_name)
+        try:
+            with self.needed():
+                yield self._releases(resource_name)
+        finally:
+            self._ledger.stop_keeping(resource_name)
+            self._released_to.discard(resource_name)
+
+    async def _releases(self, resource_name: str) -> AsyncIterator[Released]:
+        while True:
+            released = await self.wait(lambda: self._ledger.untaken(resource_name))
+            yield released
+            self._ledger.take(released)
+            self._wake.set()
+
+    # ── asking ──
+
+    async def run(self) -> None:
+        """Ask whenever it is time, until cancelled. No answer and no lack of one ends it."""
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(self._wake.set) as subscription:
+                try:
+                    while True:
+                        self._wake.clear()
+                        subscription.arm([str(self._socket.absolute())])
+                        self._file.write(self._ledger.memory())
+                        await self._wait_or_look()
+                finally:
+                    self._file.write(self._ledger.memory())
+
+    async def _wait_or_look(self) -> None:
+        due = self._due() if self._needs else None
+        if due is not None and self._clock() >= due:
+            await self._look()
+            return
+        try:
+            async with asyncio.timeout(None if due is None else due - self._clock()):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _due(self) -> float:
+        """Return when to ask: at once where nobody was asked yet, else a while after the last question."""
+        if self._asked_at is None:
+            return self._clock()
+        if (kubelet := socket_identity(self._socket)) is not None and kubelet != self._asked_of:
+            self._failures = 0
+            return self._clock()
+        due = self._asked_at + self._wait_seconds
+        if self._trouble is None and self._allocated_at is not None:
+            listed_at = self._allocated_at + LISTED_AFTER_SECONDS
+            if self._asked_at < listed_at:
+                due = min(due, max(listed_at, self._asked_at + QUICK_PERIOD_SECONDS))
+        return due
+
+    async def _look(self) -> None:
+        """Ask once, and tell whom it concerns."""
+        self._asked_of = socket_identity(self._socket)
+        self._asked_at = asked_at = self._clock()
+        try:
+            answer = await ask(self._socket, timeout_seconds=self._timeout_seconds)
+        except UnansweredError as error:
+            self._failures += 1
+            self._wait_seconds = retry_wait_seconds(self._failures, random.random())  # noqa: S311 -- jitter
+            self._tell(error)
+        else:
+            self._failures = 0
+            self._wait_seconds = self._rules.period_seconds
+            self._answered_at = asked_at
+            self.pods = answer.pods
+            for difference in self._ledger.listed(answer.pods, asked_at, answer.kubelet):
+                for reader in self._readers:
+                    reader.put_nowait(difference)
+            self._tell_good()
+        self._next.set()
+        self._next = asyncio.Event()
+
+    def _tell(self, error: UnansweredError) -> None:
+        """Note a failure, and log it if it is another one than before."""
+        self.errors[error.trouble] += 1
+        self.last_error = str(error)
+        if error.trouble is not self._trouble:
+            self._trouble = error.trouble
+            logger.warning(
+                "the kubelet does not tell who holds devices; whatever was held counts as in use",
+                extra={"trouble": error.trouble.value, "reason": self.last_error},
+            )
+
+    def _tell_good(self) -> None:
+        if self._trouble is not None:
+            logger.info("the kubelet tells who holds devices again")
+        self._trouble = self.last_error = None
+        doubly = self._ledger.doubly_held()
+        for resource_name, device_id in sorted(doubly - self._told_doubly):
+            holders = self._ledger.holders_of(resource_name, device_id)
+            logger.error(
+                "the kubelet lists one device for several pods",
+                extra={
+                    "resource_name": resource_name,
+                    "device": device_id,
+                    "pods": ", ".join(sorted({f"{holder.namespace}/{holder.pod}" for holder in holders})),
+                },
+            )
+        self._told_doubly = doubly
+
+
+async def _read_queue(queue: asyncio.Queue[Difference]) -> AsyncIterator[Difference]:
+    while True:
+        yield await queue.get()

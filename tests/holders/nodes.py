@@ -1,0 +1,65 @@
+"""A node whose kubelet is asked by one `Holders`, and kubelets reduced to what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from devplug.holders.values import Rules
+from devplug.wire.podresources import LIST, V1ALPHA1_LIST
+from devplug.wire.sockets import Listener, unary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from devplug.exchange import PodResources
+    from devplug.holders.holders import Holders
+    from devplug.kubelet.manager import Kubelet
+
+    Serve = Callable[[], Awaitable[Sequence[PodResources]]]
+
+QUICK = Rules(period_seconds=0.02, grace_seconds=0.05, patience_seconds=0.1)
+"""Times that a test can wait for."""
+
+ONCE = Rules(period_seconds=3600)
+"""After the first answer only what is not the period makes anybody ask again."""
+
+
+@asynccontextmanager
+async def asking(*all_holders: Holders) -> AsyncIterator[None]:
+    """Run them, for at most ten seconds."""
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(holders.run()) for holders in all_holders]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@asynccontextmanager
+async def answering(path: Path, serve: Serve, *, versions: Sequence[Any] = (LIST,)) -> AsyncIterator[None]:
+    """A kubelet that has only these methods, all with one answer."""
+
+    async def answer(_: None) -> Sequence[PodResources]:
+        return await serve()
+
+    path.parent.mkdir(exist_ok=True)
+    listener = Listener(path, tuple(unary(version, answer) for version in versions), send_limit_bytes=2**31)
+    await listener.bind()
+    try:
+        yield
+    finally:
+        await listener.close()
+
+
+V1, OLD, NONE = (LIST,), (V1ALPHA1_LIST,), ()
+
+
+def questions(kubelet: Kubelet) -> int:
+    """How many calls of v1 this process of the kubelet has let in."""
+    return int(
+        kubelet.metrics.value("kubelet_pod_resources_endpoint_requests_total", server_api_version="v1")
+    )

@@ -1,0 +1,224 @@
+"""Whatever pods, kubelet and program do: nothing that a pod holds is told free, each release is told once.
+
+The model is a kubelet that knows who holds what; the ledger sees only its answers, some of them late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from devplug.holders.ledger import Ledger
+from devplug.holders.ledgertext import memory_of, text_of
+from devplug.holders.values import Released
+from tests.holders.listings import RESOURCE, RULES, pods
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from devplug.exchange import PodResources
+
+IDS = tuple("abc")
+
+
+class AnyHistory(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.count = 0
+        self.held: dict[str, set[str]] = {}
+        """What each pod holds by the kubelet's book."""
+        self.hidden: set[str] = set()
+        """Pods that hold in an init container, which no answer shows."""
+        self.arriving: dict[str, float] = {}
+        """Pods for which we gave out devices, and when, while the kubelet has not booked them yet."""
+        self.statics = {"static": set[str]()}
+        self.kubelet = (1, 1, 1)
+        self.kubelet_started_at = 0.0
+        self.is_synced = True
+        self.asked_at: float | None = None
+        self.served: tuple[PodResources, ...] | None = None
+        self.unreported: set[str] = set()
+        """What the ledger has learned to be held and has not told free since."""
+        self.untaken: set[str] = set()
+        self.ledger = self.new_ledger("")
+
+    def new_ledger(self, text: str) -> Ledger:
+        ledger = Ledger(self.now, RULES, memory_of(text) if text else None)
+        ledger.keep_releases(RESOURCE)
+        return ledger
+
+    @initialize(ids=st.sets(st.sampled_from(IDS), max_size=2))
+    def pods_that_were_there_before_us(self, ids: set[str]) -> None:
+        self.held["old"] = ids
+
+    # ── pods ──
+
+    def free(self) -> list[str]:
+        return sorted(set(IDS) - self.in_use())
+
+    def in_use(self) -> AbstractSet[str]:
+        return set().union(*self.held.values())
+
+    @precondition(lambda self: self.is_synced and self.free())
+    @rule(data=st.data(), is_init=st.booleans())
+    def a_pod_asks_for_devices(self, data: st.DataObject, is_init: bool) -> None:
+        ids = data.draw(st.sets(st.sampled_from(self.free()), min_size=1))
+        self.count += 1
+        name = f"p{self.count}"
+        self.held[name] = ids
+        self.arriving[name] = self.now
+        if is_init:
+            self.hidden.add(name)
+        self.ledger.allocated(RESOURCE, ids, self.now)
+        self.unreported |= ids
+        self.untaken -= ids
+
+    @precondition(lambda self: self.arriving)
+    @rule(is_failed=st.booleans())
+    def the_kubelet_has_our_answer(self, is_failed: bool) -> None:
+        name = next(iter(self.arriving))
+        del self.arriving[name]
+        if is_failed:
+            del self.held[name]
+
+    @rule()
+    def a_pod_without_devices_starts(self) -> None:
+        self.count += 1
+        self.held[f"p{self.count}"] = set()
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def a_pod_ends(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.held)))
+        del self.held[name]
+        self.arriving.pop(name, None)
+
+    # ── the kubelet, and time ──
+
+    @rule(seconds=st.sampled_from([0.1, 1, 9, 10, 19, 20, 60]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        # The kubelet books what it has got long before the grace is over, and hears of its pods in time.
+        for name, since in list(self.arriving.items()):
+            if self.now - since >= RULES.grace_seconds / 2:
+                del self.arriving[name]
+        if self.now - self.kubelet_started_at >= RULES.patience_seconds:
+            self.is_synced = True
+
+    @rule()
+    def the_kubelet_restarts(self) -> None:
+        self.kubelet = (1, 1, self.kubelet[2] + 1)
+        self.kubelet_started_at = self.now
+        self.is_synced = False
+        self.arriving.clear()
+        self.asked_at = self.served = None
+
+    @precondition(lambda self: not self.is_synced)
+    @rule()
+    def the_kubelet_hears_of_its_pods(self) -> None:
+        self.is_synced = True
+
+    # ── us ──
+
+    @rule()
+    def we_restart(self) -> None:
+        self.ledger = self.new_ledger(text_of(self.ledger.memory()))
+        self.unreported |= self.untaken
+        self.untaken.clear()
+        self.asked_at = self.served = None
+
+    @precondition(lambda self: self.untaken)
+    @rule()
+    def somebody_takes_a_release(self) -> None:
+        released = self.ledger.untaken(RESOURCE)
+        assert released is not None
+        assert released.device_id in self.untaken
+        self.ledger.take(released)
+        self.untaken.remove(released.device_id)
+
+    @precondition(lambda self: self.asked_at is None)
+    @rule()
+    def we_ask(self) -> None:
+        self.asked_at = self.now
+
+    @precondition(lambda self: self.asked_at is not None and self.served is None)
+    @rule()
+    def the_kubelet_lists(self) -> None:
+        shown = {
+            name: set() if name in self.hidden or name in self.arriving else ids
+            for name, ids in self.held.items()
+            if self.is_synced
+        }
+        self.served = pods({**self.statics, **shown})
+
+    @precondition(lambda self: self.served is not None)
+    @rule()
+    def the_answer_arrives(self) -> None:
+        assert self.asked_at is not None
+        assert self.served is not None
+        listed = {i for one in self.served for c in one.containers for d in c.devices for i in d.device_ids}
+        self.unreported |= listed
+        self.untaken -= listed
+        for change in self.ledger.listed(self.served, self.asked_at, self.kubelet):
+            if isinstance(change, Released) and change.is_free:
+                assert change.device_id not in self.in_use()
+                assert change.device_id in self.unreported
+                self.unreported.remove(change.device_id)
+                self.untaken.add(change.device_id)
+        self.asked_at = self.served = None
+
+    @precondition(lambda self: self.asked_at is None and self.is_synced and self.free())
+    @rule(data=st.data(), is_init=st.booleans())
+    def a_pod_asks_while_an_answer_is_on_its_way(self, data: st.DataObject, is_init: bool) -> None:
+        self.we_ask()
+        self.the_kubelet_lists()
+        self.now += 0.1
+        self.a_pod_asks_for_devices(data, is_init)
+        self.the_answer_arrives()
+
+    @precondition(lambda self: self.held)
+    @rule(restarts=st.booleans(), periods=st.sampled_from([1, 4]))
+    def all_pods_end(self, restarts: bool, periods: int) -> None:
+        self.held.clear()
+        self.arriving.clear()
+        self.periods_pass(periods)
+        if restarts:
+            self.we_restart()
+
+    @rule(times=st.integers(1, 5))
+    def periods_pass(self, times: int) -> None:
+        for _ in range(times):
+            self.time_passes(RULES.period_seconds)
+            if self.asked_at is None:
+                self.we_ask()
+            if self.served is None:
+                self.the_kubelet_lists()
+            self.the_answer_arrives()
+
+    # ── promises ──
+
+    @invariant()
+    def what_we_gave_out_and_a_pod_holds_is_in_use(self) -> None:
+        ours = set().union(*(ids for name, ids in self.held.items() if name != "old"))
+        assert ours <= self.ledger.held_ids(RESOURCE)
+        assert self.untaken.isdisjoint(self.ledger.held_ids(RESOURCE))
+
+    def teardown(self) -> None:
+        """Once all pods have ended, each release is told."""
+        self.held.clear()
+        self.arriving.clear()
+        self.statics.clear()
+        self.periods_pass(40)
+        assert self.unreported == set()
+        assert self.ledger.held_ids(RESOURCE) == set()
+        while self.untaken:
+            self.somebody_takes_a_release()
+        assert self.ledger.memory().held == {}
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(stateful_step_count=30)

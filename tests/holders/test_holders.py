@@ -1,0 +1,394 @@
+"""The one client over real sockets: when it asks, what it knows, and what outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.holders.asking import Trouble
+from devplug.holders.holders import Holders
+from devplug.holders.values import Allocated, Released, Rules
+from devplug.wire.podresources import LIST
+from devplug.wire.sockets import connected
+from tests.holders.listings import RESOURCE, holder, pod
+from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, questions
+from tests.kubelet.fakes import Clock, healthy, registered
+from tests.kubelet.fakes import pod as new_pod
+from tests.kubelet.monitors import monitored, socket_below
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devplug.exchange import PodResources
+
+KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600, patience_seconds=3600)
+
+
+async def first_answer(holders: Holders) -> None:
+    await holders.wait(lambda: holders.is_known)
+
+
+async def held_by(holders: Holders, pod_name: str) -> None:
+    await holders.wait(lambda: holders.holders_of(RESOURCE, "a") == (holder(pod_name),))
+
+
+async def turns(count: int = 50) -> None:
+    """Let the loop do whatever is ready."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# ── when it asks ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir) as kubelet, asking(holders):
+            await turns()
+            assert questions(kubelet) == 0
+            assert (holders.is_known, holders.age_seconds) == (False, None)
+            with holders.needed():
+                await first_answer(holders)
+            assert questions(kubelet) >= 1
+            assert holders.age_seconds is not None
+
+    asyncio.run(scenario())
+
+
+def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=ONCE)
+        async with monitored(short_dir) as kubelet, asking(holders):
+            with holders.needed(), holders.releases("a/b"), holders.releases("a/c"), holders.differences():
+                await first_answer(holders)
+                await turns()
+            with holders.needed():
+                await turns()
+            assert questions(kubelet) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_kubelet_is_asked_again_every_period(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir) as kubelet, asking(holders):
+            with holders.needed():
+                await holders.wait(lambda: questions(kubelet) >= 4)
+
+    asyncio.run(scenario())
+
+
+def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
+    """A pod that lives shorter than the period must have been seen once."""
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=ONCE)
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+            with holders.needed():
+                await first_answer(holders)
+                await kubelet.admit(new_pod("u"))
+                holders.note_allocated(RESOURCE, ["a"])
+                assert holders.held_ids(RESOURCE) == {"a"}
+                await held_by(holders, "u")
+                await turns()
+            assert questions(kubelet) == 2
+
+    asyncio.run(scenario())
+
+
+# ── kubelets come and go ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_kubelet_that_comes_later_is_asked_when_its_socket_appears(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=ONCE)
+        async with asking(holders):
+            with holders.needed():
+                await holders.wait(lambda: holders.last_error)
+                assert holders.trouble is Trouble.ABSENT
+                async with monitored(short_dir):
+                    await first_answer(holders)
+            assert holders.last_error is None
+            assert holders.errors == {Trouble.ABSENT: 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_use(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=ONCE)
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+            await kubelet.run_pod(new_pod("u"))
+            with holders.needed():
+                await first_answer(holders)
+                await kubelet.restart()
+                await holders.wait(lambda: questions(kubelet) == 1)
+            assert holders.held_ids(RESOURCE) == {"a"}
+
+    asyncio.run(scenario())
+
+
+def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with asking(holders):
+            with holders.needed():
+                async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+                    await kubelet.admit(new_pod("u"))
+                    await held_by(holders, "u")
+                await holders.wait(lambda: holders.trouble is Trouble.UNREACHABLE)
+            assert holders.holders_of(RESOURCE, "a") == (holder("u"),)
+            assert [one.name for one in holders.pods] == ["u"]
+            assert not holders.may_be_held(RESOURCE, "b")
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> None:
+    async def scenario() -> None:
+        clock = Clock()
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir, clock=clock) as kubelet, asking(holders):
+            async with connected(socket_below(short_dir)) as other_monitor:
+                for _ in range(10):
+                    await other_monitor.call(LIST, None)
+            with holders.needed():
+                await holders.wait(lambda: holders.errors[Trouble.RATE_LIMITED])
+                clock.seconds += 1
+                asked = asyncio.get_running_loop().time()
+                await first_answer(holders)
+                assert asyncio.get_running_loop().time() - asked >= 0.9
+            assert holders.errors == {Trouble.RATE_LIMITED: 1}
+            assert questions(kubelet) == 11
+
+    asyncio.run(scenario())
+
+
+def test_a_trouble_is_logged_once_and_its_end_too(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with asking(holders):
+            with holders.needed():
+                await holders.wait(lambda: holders.errors[Trouble.ABSENT] == 2)
+                async with monitored(short_dir):
+                    await first_answer(holders)
+
+    asyncio.run(scenario())
+    assert [record.message for record in caplog.records if record.name == "devplug.holders.holders"] == [
+        "the kubelet does not tell who holds devices; whatever was held counts as in use",
+        "the kubelet tells who holds devices again",
+    ]
+
+
+def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
+    async def serve() -> Sequence[PodResources]:
+        return (pod("p", "a"),)
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with answering(socket_below(short_dir), serve, versions=OLD), asking(holders):
+            with holders.needed():
+                await first_answer(holders)
+        assert holders.holders_of(RESOURCE, "a") == (holder("p"),)
+        assert holders.errors == {}
+
+    asyncio.run(scenario())
+
+
+def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    asked = 0
+
+    async def serve() -> Sequence[PodResources]:
+        nonlocal asked
+        asked += 1
+        return (pod("p", "a"), pod("q", "a"))
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with answering(socket_below(short_dir), serve), asking(holders):
+            with holders.needed():
+                await holders.wait(lambda: asked >= 3)
+
+    asyncio.run(scenario())
+    (record,) = caplog.records
+    assert record.message == "the kubelet lists one device for several pods"
+    facts = vars(record)
+    assert (facts["resource_name"], facts["device"], facts["pods"]) == (RESOURCE, "a", "default/p, default/q")
+
+
+# ── differences and releases ──────────────────────────────────────────────────────────────────────
+
+
+def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
+            with holders.differences() as differences:
+                await first_answer(holders)
+                await kubelet.admit(new_pod("u", count=2))
+                assert {await anext(differences), await anext(differences)} == {
+                    Allocated(RESOURCE, "a", holder("u")),
+                    Allocated(RESOURCE, "b", holder("u")),
+                }
+                kubelet.end_pod("u")
+                assert {await anext(differences), await anext(differences)} == {
+                    Released(RESOURCE, "a", holder("u")),
+                    Released(RESOURCE, "b", holder("u")),
+                }
+            assert holders.held_ids(RESOURCE) == set()
+
+    asyncio.run(scenario())
+
+
+def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+            with holders.releases(RESOURCE) as releases, holders.releases("example.com/b"):
+                for uid in ("u", "v"):
+                    await kubelet.admit(new_pod(uid))
+                    await held_by(holders, uid)
+                    kubelet.end_pod(uid)
+                    assert await anext(releases) == Released(RESOURCE, "a", holder(uid))
+
+    asyncio.run(scenario())
+
+
+def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with monitored(short_dir), asking(holders):
+            with holders.releases(RESOURCE) as releases:
+                await first_answer(holders)
+                holders.note_allocated(RESOURCE, ["a"])
+                # This kubelet shows no holder at all, so it is believed after its patience.
+                assert await anext(releases) == Released(RESOURCE, "a", None)
+
+    asyncio.run(scenario())
+
+
+def test_releases_have_one_reader(short_dir: Path) -> None:
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir))
+        twice = pytest.raises(ValueError, match=f"^the releases of {RESOURCE} are being read already$")
+        with holders.releases(RESOURCE), twice, holders.releases(RESOURCE):
+            pass
+        with holders.releases(RESOURCE):
+            pass
+
+    asyncio.run(scenario())
+
+
+# ── over a restart of ours ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> None:
+    file = short_dir / "state" / "ledger.json"
+
+    async def scenario() -> None:
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+            await kubelet.admit(new_pod("u"))
+            holders = Holders(socket_below(short_dir), file, rules=QUICK)
+            async with asking(holders):
+                with holders.needed():
+                    await first_answer(holders)
+            kubelet.end_pod("u")
+            holders = Holders(socket_below(short_dir), file, rules=QUICK)
+            assert holders.held_ids(RESOURCE) == {"a"}
+            async with asking(holders):
+                with holders.releases(RESOURCE) as releases:
+                    assert await anext(releases) == Released(RESOURCE, "a", holder("u"))
+                    # Asking for the next one takes the first, and there is none.
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.1):
+                            await anext(releases)
+            assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == set()
+
+    asyncio.run(scenario())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["ledger.json"]
+
+
+def test_a_release_whose_reader_did_not_get_through_is_told_again(short_dir: Path) -> None:
+    file = short_dir / "ledger.json"
+
+    async def scenario() -> None:
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+            await kubelet.admit(new_pod("u"))
+            for attempt in range(3):
+                holders = Holders(socket_below(short_dir), file, rules=QUICK)
+                async with asking(holders):
+                    with holders.releases(RESOURCE) as releases:
+                        await first_answer(holders)
+                        if not attempt:
+                            kubelet.end_pod("u")
+                        assert await anext(releases) == Released(RESOURCE, "a", holder("u"))
+
+    asyncio.run(scenario())
+
+
+def test_what_we_gave_out_is_in_the_file_before_anybody_is_asked(short_dir: Path) -> None:
+    file = short_dir / "ledger.json"
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), file)
+        async with asking(holders):
+            await turns()
+            holders.note_allocated(RESOURCE, ["a"])
+            await turns()
+            assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == {"a"}
+
+    asyncio.run(scenario())
+
+
+def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
+    file = short_dir / "ledger.json"
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), file, rules=QUICK)
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+            await kubelet.admit(new_pod("u"))
+            with holders.needed():
+                await holders.wait(lambda: questions(kubelet) >= 2)
+                before = file.stat().st_ino, file.stat().st_mtime_ns
+                await holders.wait(lambda: questions(kubelet) >= 6)
+            assert (file.stat().st_ino, file.stat().st_mtime_ns) == before
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = short_dir / "ledger.json"
+    file.write_bytes(b"\xff{")
+    assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == set()
+    (record,) = caplog.records
+    assert record.message == "cannot read who held devices before; releases until now go unnoticed"
+
+
+def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (short_dir / "state").write_text("a file")
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), short_dir / "state" / "ledger.json", rules=KEEP_ASKING)
+        async with monitored(short_dir) as kubelet, asking(holders):
+            with holders.needed():
+                holders.note_allocated(RESOURCE, ["a"])
+                await holders.wait(lambda: questions(kubelet) >= 3)
+            assert holders.held_ids(RESOURCE) == {"a"}
+
+    asyncio.run(scenario())
+    written = [record.message for record in caplog.records if record.name.endswith("ledgerfile")]
+    assert written[-1:] == [
+        "cannot write who holds devices; a release while this program is down goes unnoticed"
+    ]
+    assert len([text for text in written if text.startswith("cannot write")]) == 1

@@ -1,0 +1,375 @@
+"""What is in use, when it is free, and what an absence proves."""
+
+from __future__ import annotations
+
+import pytest
+
+from devplug.exchange import PodName
+from devplug.holders.ledger import Ledger
+from devplug.holders.ledgertext import memory_of, text_of
+from devplug.holders.values import Allocated, Memory, Released, Remembered
+from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
+
+OTHER = pod("other", "z")
+"""Holds a device for ever, so that its kubelet is believed."""
+
+
+def new_ledger(memory: Memory | None = None, now: float = 0) -> Ledger:
+    return Ledger(now, RULES, memory)
+
+
+def restarted(ledger: Ledger, now: float) -> Ledger:
+    """The ledger of the next process, which has read the file of this one."""
+    return new_ledger(memory_of(text_of(ledger.memory())), now)
+
+
+# ── in use ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_before_the_first_answer_anything_may_be_held() -> None:
+    ledger = new_ledger()
+    assert (ledger.is_known, ledger.may_be_held(RESOURCE, "a")) == (False, True)
+    ledger.listed((), 1, KUBELET)
+    assert (ledger.is_known, ledger.may_be_held(RESOURCE, "a")) == (True, False)
+
+
+def test_what_we_gave_out_is_in_use_at_once() -> None:
+    ledger = new_ledger()
+    ledger.listed((), 1, KUBELET)
+    ledger.allocated(RESOURCE, ["a", "b"], 2)
+    assert ledger.held_ids(RESOURCE) == {"a", "b"}
+    assert ledger.holders_of(RESOURCE, "a") == ()
+    assert ledger.held_ids("example.com/other") == set()
+
+
+def test_what_an_answer_shows_is_in_use_with_its_holder() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a", "a"),), 1, KUBELET)
+    assert ledger.held_ids(RESOURCE) == {"a"}
+    assert ledger.holders_of(RESOURCE, "a") == (holder("p"),)
+
+
+def test_the_first_answer_is_no_news_and_later_ones_are() -> None:
+    ledger = new_ledger()
+    assert ledger.listed((pod("p", "a"),), 1, KUBELET) == ()
+    assert ledger.listed(pods({"p": "a", "q": "b"}), 11, KUBELET) == (Allocated(RESOURCE, "b", holder("q")),)
+    assert ledger.listed(pods({"p": "a", "q": "b"}), 21, KUBELET) == ()
+
+
+# ── release ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_device_is_free_after_two_answers_a_period_apart() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    assert ledger.listed((OTHER,), 10, KUBELET) == ()
+    assert ledger.listed((OTHER,), 11, KUBELET) == ()
+    assert ledger.held_ids(RESOURCE) == {"a", "z"}
+    assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    assert ledger.held_ids(RESOURCE) == {"z"}
+    assert ledger.listed((OTHER,), 30, KUBELET) == ()
+
+
+def test_a_device_that_is_listed_again_in_between_was_not_released() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 10, KUBELET)
+    assert ledger.listed((OTHER, pod("p", "a")), 20, KUBELET) == ()
+    assert ledger.listed((OTHER,), 30, KUBELET) == ()
+    assert ledger.listed((OTHER,), 40, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_a_device_that_another_pod_has_got_is_released_but_not_free() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    assert ledger.listed((pod("q", "a"),), 10, KUBELET) == (
+        Released(RESOURCE, "a", holder("p"), is_free=False),
+        Allocated(RESOURCE, "a", holder("q")),
+    )
+    assert ledger.held_ids(RESOURCE) == {"a"}
+
+
+def test_of_several_holders_that_go_at_once_the_last_one_frees() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a"), pod("q", "a")), 0, KUBELET)
+    assert ledger.doubly_held() == {(RESOURCE, "a")}
+    ledger.listed((OTHER,), 10, KUBELET)
+    assert ledger.listed((OTHER,), 20, KUBELET) == (
+        Released(RESOURCE, "a", holder("p"), is_free=False),
+        Released(RESOURCE, "a", holder("q")),
+    )
+    assert ledger.doubly_held() == set()
+
+
+def test_two_containers_of_one_pod_do_not_hold_doubly() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a"), pod("p", "a", container="d")), 0, KUBELET)
+    assert ledger.holders_of(RESOURCE, "a") == (holder("p"), holder("p", "d"))
+    assert ledger.doubly_held() == set()
+
+
+# ── what was given out and is not listed ──────────────────────────────────────────────────────────
+
+
+def test_an_answer_that_was_asked_for_before_says_nothing_of_what_we_gave_out() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 10, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 20.5)
+    assert ledger.listed((OTHER,), 20, KUBELET) == ()
+    assert ledger.listed((OTHER,), 20.5, KUBELET) == ()
+    assert ledger.listed((OTHER,), 31, KUBELET) == ()
+
+
+def test_what_no_answer_shows_is_free_after_the_grace() -> None:
+    """As for a pod whose admission failed after our answer."""
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    for asked_at in (26, 36, 44):
+        assert ledger.listed((OTHER,), asked_at, KUBELET) == ()
+    assert ledger.listed((OTHER,), 45, KUBELET) == (Released(RESOURCE, "a", None),)
+
+
+def test_a_device_given_out_again_before_its_release_is_in_use() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 30, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 35)
+    assert ledger.listed((OTHER,), 40, KUBELET) == ()
+    assert ledger.listed((OTHER, pod("q", "a")), 50, KUBELET) == (
+        Released(RESOURCE, "a", holder("p"), is_free=False),
+        Allocated(RESOURCE, "a", holder("q")),
+    )
+
+
+def test_an_init_container_keeps_its_device_although_no_answer_shows_it() -> None:
+    """The kubelet lists the pod and never the container (kubelet.md 7.2)."""
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    for asked_at in range(26, 1000, 10):
+        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+    assert ledger.held_ids(RESOURCE) == {"a", "z"}
+    assert ledger.listed((OTHER,), 1000, KUBELET) == (Released(RESOURCE, "a", None),)
+
+
+def test_an_init_container_keeps_its_device_also_if_its_pod_was_listed_before_we_gave_it_out() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.listed((OTHER, pod("p")), 20, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    for asked_at in range(26, 200, 10):
+        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+
+
+def test_an_answer_that_was_asked_for_before_names_no_suspects() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    ledger.listed((OTHER,), 24, KUBELET)
+    for asked_at in range(26, 200, 10):
+        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+
+
+def test_an_answer_that_was_asked_for_before_does_not_end_the_grace() -> None:
+    """It shows the holder before, whose pod has just ended."""
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    ledger.listed((OTHER, pod("p", "a")), 24, KUBELET)
+    for asked_at in (26, 36, 44):
+        assert ledger.listed((OTHER,), asked_at, KUBELET) == ()
+    assert ledger.listed((OTHER,), 45, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_a_pod_that_a_new_kubelet_lists_again_is_not_a_new_pod() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.listed((pod("static"),), 30, NEXT_KUBELET)
+    ledger.listed((OTHER,), 40, NEXT_KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 45)
+    ledger.listed((OTHER,), 46, NEXT_KUBELET)
+    assert ledger.listed((OTHER,), 66, NEXT_KUBELET) == (Released(RESOURCE, "a", None),)
+
+
+def test_a_pod_that_came_later_is_not_suspected() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    ledger.listed((OTHER,), 26, KUBELET)
+    ledger.listed((OTHER, pod("p")), 36, KUBELET)
+    assert ledger.listed((OTHER, pod("p")), 46, KUBELET) == (Released(RESOURCE, "a", None),)
+
+
+def test_a_restart_does_not_forget_the_pod_of_an_init_container() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 25)
+    ledger.listed((OTHER, pod("p")), 26, KUBELET)
+    ledger = restarted(ledger, 1000)
+    for asked_at in (1000, 1100):
+        assert ledger.listed((OTHER, pod("p"), pod("q")), asked_at, KUBELET) == ()
+    assert ledger.listed((OTHER, pod("q")), 1200, KUBELET) == (Released(RESOURCE, "a", None),)
+
+
+# ── another kubelet ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_kubelet_that_has_just_started_frees_nothing_until_it_shows_a_holder() -> None:
+    """It lists no pods, or only static ones, until it has heard from the API server."""
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    for asked_at in (10, 20, 30):
+        assert ledger.listed((pod("static"),), asked_at, NEXT_KUBELET) == ()
+    assert ledger.listed((OTHER,), 40, NEXT_KUBELET) == ()
+    assert ledger.listed((OTHER,), 50, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_a_kubelet_that_shows_no_holder_for_minutes_is_believed() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    for asked_at in range(10, 320, 10):
+        assert ledger.listed((), asked_at, NEXT_KUBELET) == ()
+    assert ledger.listed((), 320, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_the_two_answers_are_of_one_kubelet() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 10, KUBELET)
+    assert ledger.listed((OTHER,), 20, NEXT_KUBELET) == ()
+    assert ledger.listed((OTHER,), 30, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+# ── a restart of ours ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_held_before_a_restart_is_in_use_after_it() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger.allocated(RESOURCE, ["b"], 1)
+    ledger = restarted(ledger, 2)
+    assert not ledger.is_known
+    assert ledger.held_ids(RESOURCE) == {"a", "b"}
+    assert ledger.holders_of(RESOURCE, "a") == (holder("p"),)
+
+
+def test_a_release_while_we_were_down_is_noticed_once() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger = restarted(ledger, 500)
+    assert ledger.listed((), 501, KUBELET) == ()
+    assert ledger.listed((), 511, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    assert restarted(ledger, 600).memory() == Memory(KUBELET)
+
+
+def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
+    ledger = new_ledger()
+    ledger.keep_releases(RESOURCE)
+    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger.listed((), 10, KUBELET)
+    ledger.listed((), 20, KUBELET)
+    released = ledger.untaken(RESOURCE)
+    assert released == Released(RESOURCE, "a", holder("p"))
+    assert not ledger.may_be_held(RESOURCE, "a")
+    ledger = restarted(ledger, 100)
+    ledger.keep_releases(RESOURCE)
+    ledger.listed((), 101, KUBELET)
+    ledger.listed((), 111, KUBELET)
+    assert ledger.untaken(RESOURCE) == released
+
+
+# ── taking releases ───────────────────────────────────────────────────────────────────────────────
+
+
+def one_release(ledger: Ledger) -> Released:
+    ledger.keep_releases(RESOURCE)
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 10, KUBELET)
+    ledger.listed((OTHER,), 20, KUBELET)
+    released = ledger.untaken(RESOURCE)
+    assert released is not None
+    return released
+
+
+def test_a_release_that_was_taken_is_gone() -> None:
+    ledger = new_ledger()
+    ledger.take(one_release(ledger))
+    assert ledger.untaken(RESOURCE) is None
+    assert ledger.memory().held.keys() == {(RESOURCE, "z")}
+
+
+def test_a_device_that_is_given_out_again_is_not_offered_as_free() -> None:
+    ledger = new_ledger()
+    one_release(ledger)
+    ledger.allocated(RESOURCE, ["a"], 21)
+    assert ledger.untaken(RESOURCE) is None
+
+
+def test_a_device_that_is_listed_again_is_not_offered_as_free() -> None:
+    ledger = new_ledger()
+    one_release(ledger)
+    ledger.listed((OTHER, pod("q", "a")), 30, KUBELET)
+    assert ledger.untaken(RESOURCE) is None
+
+
+def test_taking_a_release_late_leaves_the_next_one_of_the_same_device() -> None:
+    ledger = new_ledger()
+    first = one_release(ledger)
+    ledger.listed((OTHER, pod("p", "a")), 30, KUBELET)
+    ledger.listed((OTHER,), 40, KUBELET)
+    ledger.listed((OTHER,), 50, KUBELET)
+    ledger.take(first)
+    assert ledger.untaken(RESOURCE) == first
+
+
+def test_releases_are_kept_only_where_somebody_takes_them() -> None:
+    ledger = new_ledger()
+    ledger.keep_releases("example.com/other")
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER,), 10, KUBELET)
+    assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    assert ledger.untaken(RESOURCE) is None
+    assert ledger.memory().held.keys() == {(RESOURCE, "z")}
+
+
+# ── the text of the file ──────────────────────────────────────────────────────────────────────────
+
+
+def test_the_file_says_it_all() -> None:
+    memory = Memory(
+        KUBELET,
+        {
+            (RESOURCE, "a"): Remembered((holder("p"), holder("q"))),
+            (RESOURCE, "b"): Remembered(is_listed=False),
+            ("x.y/ä", "c/\n"): Remembered((), is_listed=False, suspects=frozenset({PodName("p", "n")})),
+            (RESOURCE, "d"): Remembered((), is_listed=False, suspects=frozenset()),
+        },
+    )
+    assert memory_of(text_of(memory)) == memory
+    assert memory_of(text_of(Memory())) == Memory()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        '{"version":2,"kubelet":null,"held":{}}',
+        '{"version":1,"kubelet":[1,2],"held":{}}',
+        '{"version":1,"kubelet":[1,2,Infinity],"held":{}}',
+        '{"version":1,"kubelet":null,"held":[]}',
+        '{"version":1,"kubelet":null,"held":{"a/b":{"x":null}}}',
+        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[["p"]]}}}}',
+        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[[1,2,3]]}}}}',
+        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[],"suspects":[1]}}}}',
+        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[]',
+    ],
+)
+def test_a_damaged_file_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        memory_of(text)
