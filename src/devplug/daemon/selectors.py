@@ -42,7 +42,7 @@ PciClass = Annotated[
 PciAddress = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$",
+        pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$",
         extra={"words": 'a PCI address, as in "0000:3b:00.0"'},
     ),
 ]

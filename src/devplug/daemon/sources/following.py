@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -34,7 +33,7 @@ async def follow(
     subsystems: Collection[str] = (),
     globs: Collection[str] = (),
     resync_seconds: float = 30.0,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] | None = None,
 ) -> AsyncGenerator[tuple[Found, ...], None]:
     """Yield what `look` returns: at once, after each settled change, and every `resync_seconds`; for ever.
 
@@ -43,8 +42,10 @@ async def follow(
     between. Where no event can be heard, and after a look that failed, the next one is due after
     `DEAF_PERIOD_SECONDS` at the latest. Also yields what is the same as before.
 
-    `look` is called on the loop. Its `OSError` is logged once per text; the last result stands.
+    `look` is called on the loop. Its `OSError` is logged once per text; the last result stands. `clock` is in
+    seconds, and the loop's own by default.
     """
+    clock = clock or asyncio.get_running_loop().time
     async with shared_uevents() as listener, shared_watcher() as watcher:
         follower = _Follower(frozenset(subsystems), Settling(resync_seconds), clock)
         with follower.hears(listener, watcher) as subscription:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from devplug.daemon.sources.found import FoundNode
+from devplug.daemon.sources.sysdevices import device_at
 from devplug.errors import PluginError, quoted
 
 __all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError"]
@@ -32,11 +33,13 @@ class Host:
 
     def inside(self, path: str) -> str:
         """Return where `path` of the host is for this process."""
-        return path if self.root == Path("/") else f"{self.root}{path}"
+        root = str(self.root)
+        return path if root == "/" else root + path
 
     def outside(self, path: str) -> str:
         """Return what a path of this process is on the host: the reverse of `inside`."""
-        return path if self.root == Path("/") else path.removeprefix(str(self.root))
+        root = str(self.root)
+        return path if root == "/" else path.removeprefix(root)
 
     def node(self, path: str) -> FoundNode | None:
         """Return the device node at `path`, links followed; None if nothing is there.
@@ -56,10 +59,29 @@ class Host:
             raise NotADeviceNodeError(f"{quoted(path)} is the machine's own memory, which is never given out")
         return FoundNode(path, number, is_block)
 
+    def real_path(self, path: str) -> str:
+        """Return where `path` of the host leads, with all links followed."""
+        return self.outside(os.path.realpath(self.inside(path)))
+
+    def nodes_in(self, folder: str) -> list[str]:
+        """Return the device nodes below a folder, in its own folders too, sorted; links are left out."""
+        found = []
+        for parent, _, names in os.walk(self.inside(folder)):
+            for name in names:
+                path = f"{parent}/{name}"
+                try:
+                    mode = os.lstat(path).st_mode
+                except OSError:
+                    continue
+                if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                    found.append(self.outside(path))
+        return sorted(found)
+
     def numa_node(self, node: FoundNode) -> int | None:
         """Return the NUMA node of the hardware behind `node`, or None where sysfs knows of none.
 
-        The first `numa_node` on the way from the node's own folder up to /sys/devices; -1 means none.
+        The first `numa_node` on the way from the node's own folder up to /sys/devices, if that is good;
+        where it is not, `SysDevice` knows what else there is.
         """
         kind = "block" if node.is_block else "char"
         link = self.inside(f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}")
@@ -77,8 +99,20 @@ class Host:
             except (OSError, ValueError):
                 folder = folder.rpartition("/")[0]
                 continue
-            return number if number >= 0 else None
+            if number >= 0 and _has_processors(folder):
+                return number
+            device = device_at(self, self.outside(folder))
+            return None if device is None else device.numa_node
         return None
+
+
+def _has_processors(folder: str) -> bool:
+    """Whether the hardware has processors near to it: a NUMA node without any may be a firmware's lie."""
+    try:
+        with open(f"{folder}/local_cpulist", encoding="ascii") as file:  # noqa: PTH123
+            return bool(file.read().strip())
+    except OSError:
+        return True
 
 
 def _kind_of(mode: int) -> str:

@@ -20,7 +20,7 @@ from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncGenerator, Collection, Mapping
 
     from devplug.daemon.selectors import PathSelector
     from devplug.daemon.sources.found import FoundNode
@@ -45,7 +45,7 @@ class PathSource:
     _owners: dict[str, str] = field(default_factory=dict)
     """The path that each name belongs to: the first one that had it, also while that is gone."""
 
-    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         globs = [self.host.inside(selector.glob) for selector in self.selectors]
         async for _ in watch_paths(*globs, every_seconds=self.resync_seconds):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from devplug.daemon.sources.found import Found
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from devplug.daemon.selectors import StaticSelector
 
@@ -23,7 +23,7 @@ class StaticSource:
 
     selectors: tuple[StaticSelector, ...]
 
-    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield the one list there is, then nothing for ever."""
         yield self.look()
         await asyncio.Event().wait()

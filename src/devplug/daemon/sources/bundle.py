@@ -1,0 +1,144 @@
+"""Bundles: device nodes that a file lists by path, and that are one device together."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from devplug.daemon.globs import DISK_NODES, covers
+from devplug.daemon.loading import DEVICE_ROOTS
+from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
+from devplug.daemon.sources.identities import Identity, wanted_by
+from devplug.daemon.sources.naming import Names
+from devplug.daemon.sources.sysdevices import device_of_node
+from devplug.errors import quoted
+from devplug.plugin.feed import watch_paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Sequence
+
+    from devplug.daemon.selectors import BundlePath, BundleSelector
+    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.templates import Template
+
+__all__ = ["BundleSource", "bundle_identities"]
+
+logger = logging.getLogger(__name__)
+
+
+def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelector, Identity]:
+    """Return what each bundle is called: its first node that must be there, by its file name. Pure.
+
+    Where two bundles would be called the same, each is called by that node's whole path. It is the file that
+    says so, so that no ID depends on what is plugged in first.
+    """
+    paths = {selector: _first(selector).path for selector in selectors}
+    counted = Counter(_file_name(path) for path in paths.values())
+    return {
+        selector: Identity(_file_name(path) if counted[_file_name(path)] == 1 else _whole(path), _whole(path))
+        for selector, path in paths.items()
+    }
+
+
+@dataclass(slots=True)
+class BundleSource:
+    """The bundles of one resource, each one device; lives as long as the resource is served.
+
+    A bundle is there while each of its nodes is that is not optional.
+    """
+
+    resource_name: str
+    selectors: tuple[BundleSelector, ...]
+    id_template: Template | None = None
+    allow: Collection[str] = ()
+    host: Host = field(default_factory=Host)
+    resync_seconds: float = 30.0
+    _names: Names = field(default_factory=Names)
+    _told: set[str] = field(default_factory=set)
+
+    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+        """Yield what is there at once, at each change, and every `resync_seconds`."""
+        paths = [self.host.inside(member.path) for selector in self.selectors for member in selector.paths]
+        async for _ in watch_paths(*paths, every_seconds=self.resync_seconds):
+            yield self.look()
+
+    def look(self) -> tuple[Found, ...]:
+        """Return the bundles that are there now, sorted by name."""
+        identities = bundle_identities(self.selectors)
+        found = {selector: one for selector in identities if (one := self._found(selector)) is not None}
+        # A bundle is told from others by what the file says of it, wherever its nodes are plugged in.
+        keys = {selector: "\n".join(member.path for member in selector.paths) for selector in found}
+        names = self._names.assign(
+            wanted_by(self.id_template, keys[selector], identities[selector], one.facts)
+            for selector, one in found.items()
+        )
+        named = {names[keys[selector]]: one for selector, one in found.items()}
+        return tuple(replace(named[name], name=name) for name in sorted(named))
+
+    def _found(self, selector: BundleSelector) -> Found | None:
+        """Return a bundle as a device that has no name yet; None if a node is missing."""
+        nodes = {member.path: self._node(member) for member in selector.paths}
+        if any(nodes[member.path] is None and not member.optional for member in selector.paths):
+            return None
+        present = [node for node in nodes.values() if node is not None]
+        first = nodes[_first(selector).path] or present[0]
+        numa_nodes = {number for node in present if (number := self.host.numa_node(node)) is not None}
+        numa_node = numa_nodes.pop() if len(numa_nodes) == 1 else None
+        facts: dict[str, str | int] = {"file": _file_name(first.host_path), "hostPath": first.host_path}
+        if numa_node is not None:
+            facts["numaNode"] = numa_node
+        return Found("", tuple(present), numa_node, MappingProxyType(facts), self._hardware(first))
+
+    def _node(self, member: BundlePath) -> FoundNode | None:
+        """Return the node of a member, under the path that the file has for it; None if it is not there."""
+        path = member.path
+        try:
+            node = self.host.node(path)
+        except NotADeviceNodeError as error:
+            self._tell(path, str(error))
+            return None
+        if node is None:
+            return None
+        real_path = self.host.outside(os.path.realpath(self.host.inside(path)))
+        if node.is_block and "rawDisks" not in self.allow and _is_disk(real_path):
+            self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
+            return None
+        name = member.name or _file_name(path)
+        return replace(node, name=name, real_path="" if real_path == path else real_path)
+
+    def _hardware(self, node: FoundNode) -> str:
+        if node.number[0] == MEMORY_MAJOR and not node.is_block:
+            return ""
+        device = device_of_node(self.host, node)
+        return device.path if device else node.real_path or node.host_path
+
+    def _tell(self, path: str, reason: str) -> None:
+        """Log once why a path that the file names is no device node."""
+        if path not in self._told:
+            self._told.add(path)
+            logger.warning(
+                "a path that the configuration names is left out",
+                extra={"resource_name": self.resource_name, "path": path, "reason": reason},
+            )
+
+
+def _first(selector: BundleSelector) -> BundlePath:
+    """Return the first node that must be there; a file without one is refused when it is read."""
+    return next((member for member in selector.paths if not member.optional), selector.paths[0])
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _whole(path: str) -> str:
+    return path.removeprefix("/").replace("/", "_")
+
+
+def _is_disk(real_path: str) -> bool:
+    return any(covers(f"{root}/{disk}", real_path) for root in DEVICE_ROOTS for disk in DISK_NODES)

@@ -1,0 +1,238 @@
+"""Devices by USB: every gadget that is plugged in is one device, with all nodes that its drivers make."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.sources.following import follow
+from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.naming import Names, Wanted, wanted_name
+from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
+from devplug.daemon.sources.sysdevices import devices_of_subsystem
+from devplug.devices import Health
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection
+
+    from devplug.daemon.selectors import UsbSelector
+    from devplug.daemon.sources.stablelinks import StableLinks
+    from devplug.daemon.sources.sysdevices import SysDevice
+    from devplug.daemon.templates import Template
+
+__all__ = ["ATTRIBUTES", "UsbSource", "port_of"]
+
+logger = logging.getLogger(__name__)
+
+ATTRIBUTES: Final = (
+    *("idVendor", "idProduct", "bcdDevice", "bDeviceClass", "manufacturer", "product", "serial"),
+    *("version", "speed", "busnum", "devnum", "devpath", "removable"),
+)
+"""What `{attr.NAME}` may say of a gadget: those of its files in sysfs that stay as they are while it is
+plugged in. `busnum` and `devnum` are others after each re-plug: never good for an ID."""
+
+SUBSYSTEMS: Final = frozenset(
+    {
+        *("usb", "usbmisc", "usb-serial", "tty", "video4linux", "media", "dvb", "input", "hidraw", "hid"),
+        *(
+            "sound",
+            "block",
+            "scsi",
+            "scsi_generic",
+            "bsg",
+            "printer",
+            "net",
+            "drm",
+            "misc",
+            "ptp",
+            "rc",
+            "cec",
+        ),
+    },
+)
+"""Whose events may concern a gadget: its own, and those of the nodes that drivers make for it."""
+
+HUB: Final = "09"
+_ROOT_HUB: Final = re.compile(r"usb\d+")
+_GADGET: Final = re.compile(r"\d+-([1-9]\d*(?:\.[1-9]\d*)*)")
+_USB_3: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Gadget:
+    """What decides whether a gadget is meant, as it was read in one look."""
+
+    device: SysDevice
+    vendor: str
+    product: str
+    serial: str
+    is_hub: bool
+    interface_classes: frozenset[str] = frozenset()
+    """Empty where nobody asks for them."""
+
+    @property
+    def ids(self) -> str:
+        return f"{self.vendor}:{self.product}"
+
+    @property
+    def self_said(self) -> str:
+        """What it says of itself that tells it from others of its make; empty if it says nothing."""
+        return f"{self.ids}:{self.serial}" if self.serial else ""
+
+
+@dataclass(slots=True)
+class UsbSource:
+    """The gadgets that the selectors of one resource match; lives as long as the resource is served.
+
+    A gadget is called by its serial number, as in `0403:6001:A50285BI`, or where it has none, or another has
+    the same, by the port it is plugged in, as in `0403:6001@0000:00:14.0-2.3`: the controller's address and
+    the chain of ports. `usb3-` before the ports is the other half of the controller, which counts its ports
+    anew. Bus and device numbers are in no ID: they change with the order in which things are plugged in.
+    """
+
+    resource_name: str
+    selectors: tuple[UsbSelector, ...]
+    id_template: Template | None = None
+    allow: Collection[str] = ()
+    host: Host = field(default_factory=Host)
+    resync_seconds: float = 30.0
+    _names: Names = field(default_factory=Names)
+    _ambiguous: set[str] = field(default_factory=set)
+    """What two gadgets have said of themselves at once, ever: udev's by-id links go from one to the other."""
+
+    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+        """Yield what is there at once, at each change, and every `resync_seconds`."""
+        globs = [self.host.inside(glob) for glob in (*LINK_GLOBS, "/dev/bus/usb/*/*")]
+        return follow(self.look, subsystems=SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
+
+    def look(self) -> tuple[Found, ...]:
+        """Return the gadgets that are there now, sorted by name."""
+        reads_classes = any(selector.interface_class for selector in self.selectors)
+        devices = devices_of_subsystem(self.host, "usb")
+        gadgets = [gadget for device in devices if (gadget := _read(device, reads_classes=reads_classes))]
+        self._note_ambiguous(gadgets)
+        links = stable_links(self.host)
+        found: dict[str, tuple[Wanted, Found]] = {}
+        for gadget in gadgets:
+            if any(_matches(selector, gadget) for selector in self.selectors):
+                one = self._found(gadget, links)
+                place, anchor = port_of(gadget.device)
+                by_place = f"{gadget.ids}@{place}"
+                preferred = wanted_name(self.id_template, one.facts, gadget.self_said or by_place)
+                anchor = one.hardware if anchor in found else anchor
+                # While a gadget goes away its files go one by one, the IDs first (drivers/base/core.c,
+                # device_remove_attrs). If they are still there, what was not found above does not exist.
+                if gadget.device.attribute("idVendor"):
+                    found[anchor] = Wanted(anchor, preferred, by_place), one
+        names = self._names.assign(wanted for wanted, _ in found.values())
+        named = (replace(one, name=names[anchor]) for anchor, (_, one) in found.items())
+        return tuple(sorted(named, key=lambda one: one.name))
+
+    def _note_ambiguous(self, gadgets: Collection[_Gadget]) -> None:
+        counted = Counter(gadget.self_said for gadget in gadgets if gadget.serial)
+        for said, number in counted.items():
+            if number > 1 and said not in self._ambiguous:
+                self._ambiguous.add(said)
+                logger.warning(
+                    "USB gadgets have the same serial number, so their ports tell them apart",
+                    extra={"resource_name": self.resource_name, "reason": f"{number} are {said}"},
+                )
+
+    def _found(self, gadget: _Gadget, links: StableLinks) -> Found:
+        """Return the gadget as a device that has no name yet."""
+        device = gadget.device
+        kernels = device.nodes_below(_is_gadget)
+        if (bus_node := device.node()) is not None:
+            kernels.append(bus_node)
+        is_unique = bool(gadget.serial) and gadget.self_said not in self._ambiguous
+        nodes = nodes_with_links(self.host, kernels, links, is_unique=is_unique)
+        numa_node = device.numa_node
+        facts: dict[str, str | int] = {
+            f"attr.{name}": value for name in ATTRIBUTES if (value := device.attribute(name))
+        }
+        facts["model"] = facts.get("attr.product", gadget.ids)
+        if gadget.serial:
+            facts["serial"] = gadget.serial
+        if nodes:
+            facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
+        if numa_node is not None:
+            facts["numaNode"] = numa_node
+        health = Health.from_fault(_fault(device))
+        return Found("", nodes, numa_node, MappingProxyType(facts), device.path, health)
+
+
+def _is_gadget(name: str) -> bool:
+    """Whether a folder below /sys/devices is a gadget: not an interface, and not a controller's bus."""
+    return _GADGET.fullmatch(name) is not None
+
+
+def _read(device: SysDevice, *, reads_classes: bool) -> _Gadget | None:
+    """Return what a gadget says of itself; None for anything else on the bus, and for one that goes away."""
+    if not _is_gadget(device.name):
+        return None
+    vendor, product = (device.attribute(name) for name in ("idVendor", "idProduct"))
+    if not (vendor and product):
+        return None
+    return _Gadget(
+        device,
+        vendor.lower(),
+        product.lower(),
+        device.attribute("serial") or "",
+        device.attribute("bDeviceClass") == HUB,
+        _interface_classes(device) if reads_classes else frozenset(),
+    )
+
+
+def _interface_classes(device: SysDevice) -> frozenset[str]:
+    interfaces = (child for child in device.children() if ":" in child.name)
+    return frozenset((one.attribute("bInterfaceClass") or "").lower() for one in interfaces)
+
+
+def _matches(selector: UsbSelector, gadget: _Gadget) -> bool:
+    """Whether a gadget is what a selector asks for. A hub is only if it is asked for as such."""
+    vendor, product = (selector.vendor or "").lower(), (selector.product or "").lower()
+    wanted_class = (selector.interface_class or "").lower()
+    if gadget.is_hub and wanted_class != HUB and not (vendor and product):
+        return False
+    return (
+        vendor in {"", gadget.vendor}
+        and product in {"", gadget.product}
+        and (selector.serial is None or fnmatchcase(gadget.serial, selector.serial))
+        and (not wanted_class or wanted_class in gadget.interface_classes)
+    )
+
+
+def port_of(device: SysDevice) -> tuple[str, str]:
+    """Return where a gadget is plugged in: for its ID, and as the path that no other one has."""
+    found = _GADGET.fullmatch(device.name)
+    ports = found[1] if found else device.name
+    root = next((one for one in device.parents() if _ROOT_HUB.fullmatch(one.name)), None)
+    if root is None:
+        return ports, device.path
+    controller = root.path.rpartition("/")[0]
+    if controller.endswith(".auto") and "." in controller.rpartition("/")[0].rpartition("/")[2]:
+        # `xhci-hcd.1.auto` is counted in the order of starting; what it is a part of has an address.
+        controller = controller.rpartition("/")[0]
+    half = "usb3-" if _version(root) >= _USB_3 else ""
+    return f"{controller.rpartition('/')[2]}-{half}{ports}", f"{controller}/{half}{ports}"
+
+
+def _version(root: SysDevice) -> int:
+    """Return the USB version of a controller's bus, as in 2 of ` 2.00`; 0 where it is not told."""
+    whole = (root.attribute("version") or "").partition(".")[0]
+    return int(whole) if whole.isdecimal() else 0
+
+
+def _fault(device: SysDevice) -> str | None:
+    """Return what keeps a gadget from working, or None."""
+    if device.attribute("authorized") == "0":
+        return "it is not authorized: authorized is 0 in its sysfs folder"
+    if device.attribute("bConfigurationValue") in {"", "0"}:
+        return "it has no configuration: bConfigurationValue is empty in its sysfs folder"
+    return None
