@@ -20,6 +20,7 @@ __all__ = [
     "ConfigError",
     "DeadlineError",
     "DevplugError",
+    "ForbiddenPathError",
     "HasId",
     "IncidentError",
     "InvalidRequestError",
@@ -150,6 +151,10 @@ class AllocationError(DevplugError):
 
 class InvalidRequestError(AllocationError):
     """The caller's request can never work."""
+
+
+class ForbiddenPathError(AllocationError):
+    """A path that would be given to a container leads where the configuration does not allow it to."""
 
 
 class UnknownDeviceError(AllocationError):

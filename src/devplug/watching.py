@@ -42,7 +42,8 @@ BLIND_PERIOD_SECONDS: Final = 1.0
 _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x40, 0x80, 0x100, 0x200
 _IN_DELETE_SELF, _IN_MOVE_SELF = 0x400, 0x800
 _IN_UNMOUNT, _IN_Q_OVERFLOW, _IN_IGNORED = 0x2000, 0x4000, 0x8000
-_IN_ONLYDIR = 0x01000000
+_IN_CLOSE_WRITE = 0x8
+_IN_ONLYDIR, _IN_MASK_ADD = 0x01000000, 0x20000000
 _OF_THE_FOLDER: Final = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_UNMOUNT | _IN_IGNORED
 _MASK: Final = (
     _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
@@ -90,6 +91,8 @@ class EventKind(enum.Enum):
 
     APPEARED = enum.auto()
     """It was made here, or renamed to here."""
+    WRITTEN = enum.auto()
+    """Who had it open for writing has closed it; told only where this was asked for."""
     REMOVED = enum.auto()
     LEFT = enum.auto()
     """It was renamed away: it lives on under another name, perhaps elsewhere."""
@@ -109,6 +112,7 @@ class FileEvent:
 _MISSED: Final = FileEvent(EventKind.MISSED)
 
 _KINDS: Final = (
+    (_IN_CLOSE_WRITE, EventKind.WRITTEN),
     (_IN_CREATE | _IN_MOVED_TO, EventKind.APPEARED),
     (_IN_DELETE | _IN_DELETE_SELF | _IN_UNMOUNT, EventKind.REMOVED),
     (_IN_MOVED_FROM | _IN_MOVE_SELF, EventKind.LEFT),
@@ -132,9 +136,12 @@ class Subscription:
         self._on_change = on_change
         self._on_event = on_event
 
-    def arm(self, patterns: Iterable[str]) -> None:
-        """Watch these absolute globs from now on, and no others. Call it before every look."""
-        self._watcher.arm(self, folders_to_watch(patterns))
+    def arm(self, patterns: Iterable[str], *, writes: bool = False) -> None:
+        """Watch these absolute globs from now on, and no others. Call it before every look.
+
+        `writes` tells of files that were written to, too. Not for /dev, where programs do nothing else.
+        """
+        self._watcher.arm(self, folders_to_watch(patterns), writes=writes)
 
     def arm_folders(self, folders: Iterable[str]) -> None:
         """Watch everything that is directly in these folders from now on, and nothing else.
@@ -164,6 +171,7 @@ class _Interest:
 
     path: str
     names: set[str]
+    writes: bool = False
 
     def includes(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, wanted) for wanted in self.names)
@@ -192,7 +200,9 @@ class Watcher:
         finally:
             self.arm(subscription, {})
 
-    def arm(self, subscription: Subscription, plan: Mapping[str, set[str]]) -> None:
+    def arm(
+        self, subscription: Subscription, plan: Mapping[str, set[str]], *, writes: bool = False
+    ) -> None:
         """Make `plan`, folders with globs of names, the whole of what `subscription` watches."""
         if timer := self._blind.pop(subscription, None):
             timer.cancel()
@@ -200,7 +210,7 @@ class Watcher:
         sees_all = True
         for path, names in plan.items():
             try:
-                watch = self._add(path)
+                watch = self._add(path, writes=writes)
             except FileNotFoundError:
                 # Gone since it was listed; the watch of its parent, armed before, tells when it is back.
                 continue
@@ -209,7 +219,7 @@ class Watcher:
                 sees_all = False
                 continue
             # Two paths to one folder, one of them through a link, have one watch.
-            wanted.setdefault(watch, _Interest(path, set())).names.update(names)
+            wanted.setdefault(watch, _Interest(path, set(), writes)).names.update(names)
             self._folders.setdefault(watch, {})[subscription] = wanted[watch]
         for watch in [w for w, f in self._folders.items() if subscription in f and w not in wanted]:
             folder = self._folders[watch]
@@ -231,11 +241,15 @@ class Watcher:
             os.close(self._fd)
             self._fd = -1
 
-    def _add(self, path: str) -> int:
-        """Return the watch of a folder: the same as before if it is the same folder."""
+    def _add(self, path: str, *, writes: bool) -> int:
+        """Return the watch of a folder: the same as before if it is the same folder.
+
+        What was asked for of a folder is asked for as long as anybody watches it.
+        """
         if self._fd < 0:
             self._open()
-        watch: int = _libc.inotify_add_watch(self._fd, os.fsencode(path), _MASK)
+        mask = _MASK | _IN_MASK_ADD | (_IN_CLOSE_WRITE if writes else 0)
+        watch: int = _libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         if watch < 0:
             code = ctypes.get_errno()
             raise OSError(errno.ENOENT if code == errno.ENOTDIR else code, os.strerror(code), path)
@@ -289,7 +303,8 @@ class Watcher:
         return [
             (subscription, None if kind is None else FileEvent(kind, str(Path(interest.path, name))))
             for subscription, interest in folder.items()
-            if mask & _OF_THE_FOLDER or interest.includes(name)
+            if mask & _OF_THE_FOLDER
+            or (interest.includes(name) and (interest.writes or not mask & _IN_CLOSE_WRITE))
         ]
 
 

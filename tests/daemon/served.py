@@ -10,6 +10,7 @@ import pytest
 
 from devplug import serve
 from devplug.daemon.configured import ConfiguredPlugin
+from devplug.daemon.machine import Machine
 from devplug.errors import RemoteError
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
@@ -55,7 +56,7 @@ async def serving(folder: Path, *plugins: ConfiguredPlugin) -> AsyncIterator[Kub
 def plugin(folder: Path, rest: str = "", clock: Callable[[], float] | None = None) -> ConfiguredPlugin:
     """A plugin for the nodes below `by-id` in `folder`."""
     one = resource(f'discover: {{path: "{folder}/by-id/*"}}, {rest}')
-    return ConfiguredPlugin(one, clock=clock) if clock else ConfiguredPlugin(one)
+    return ConfiguredPlugin(one, Machine(clock=clock) if clock else Machine())
 
 
 def table(kubelet: Kubelet) -> dict[str, str]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devplug.daemon.responses import (
     advertised_devices,
     container_response,
     found_name,
+    pcidevice_variable,
+    shares_of,
     with_room_for_replicas,
 )
 from devplug.daemon.sources.found import Found, FoundNode
@@ -35,7 +39,7 @@ def serving(rest: str = "") -> Resource:
 def response(one: Resource, *found: Found, ids: tuple[str, ...] = ()) -> ContainerResponse:
     """Return what a container gets with these devices, or with these IDs of them."""
     by_name = {device.name: device for device in found}
-    return container_response([Device(id_) for id_ in ids or by_name], by_name, one)
+    return container_response(shares_of([Device(id_) for id_ in ids or by_name], by_name, one), one)
 
 
 def advertised(one: Resource, *known: Known | Found) -> list[Device]:
@@ -62,6 +66,25 @@ def test_a_device_is_advertised_with_its_numa_node() -> None:
 def test_each_replica_is_advertised() -> None:
     ids = [device.id for device in advertised(serving("share: {replicas: 3}"), tty(0))]
     assert ids == ["tty0::0", "tty0::1", "tty0::2"]
+
+
+@pytest.mark.parametrize(
+    ("source", "rules", "told"),
+    [
+        (Health.healthy(), Health.healthy(), Health.healthy()),
+        (Health.unhealthy("lost"), Health.healthy(), Health.unhealthy("lost")),
+        (Health.healthy(), Health.unhealthy("hot"), Health.unhealthy("hot")),
+        (Health.unhealthy("lost"), Health.unhealthy("hot"), Health.unhealthy("lost; hot")),
+        (Health.unknown("mute"), Health.unhealthy("hot"), Health.unhealthy("hot")),
+        (Health.healthy(), Health.unknown("mute"), Health.unknown("mute")),
+    ],
+)
+def test_a_device_is_as_healthy_as_its_source_and_its_rules_say(
+    source: Health, rules: Health, told: Health
+) -> None:
+    known = Known(Found("x", health=source))
+    (device,) = advertised_devices([known], serving(), lambda _: rules)
+    assert device.health == told
 
 
 def test_all_replicas_of_a_device_that_is_gone_are_unhealthy() -> None:
@@ -204,6 +227,77 @@ def test_a_mount_that_is_the_same_for_all_devices_is_there_once() -> None:
 def test_a_mount_may_be_each_devices_own() -> None:
     one = serving('expose: {mounts: [{hostPath: "/opt/{id}"}]}')
     assert response(one, tty(0), tty(1)).mounts == (Mount("/opt/tty0"), Mount("/opt/tty1"))
+
+
+# ── what goes with a kind, and CDI ────────────────────────────────────────────────────────────────
+
+
+def gpu(number: int) -> Found:
+    control = FoundNode("/dev/nvidiactl", (195, 255), is_shared=True)
+    own = FoundNode(f"/dev/nvidia{number}", (195, number))
+    return Found(f"GPU-{number}", (own, control), 0, {"uuid": f"GPU-{number}", "hostPath": own.host_path})
+
+
+def test_nvidias_runtime_is_told_the_uuids_and_the_drivers_own_nodes_are_there_once() -> None:
+    one = resource("discover: {nvidia: {}}")
+    assert response(one, gpu(0), gpu(1)) == ContainerResponse(
+        device_nodes=["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia1"],
+        envs={"NVIDIA_VISIBLE_DEVICES": "GPU-0,GPU-1"},
+    )
+
+
+def test_nvidias_runtime_does_nothing_where_a_cdi_device_does_it() -> None:
+    one = resource('discover: {nvidia: {}}, expose: {cdiDevices: ["nvidia.com/gpu={uuid}"]}')
+    given = response(one, gpu(0), gpu(1))
+    assert given.cdi_devices == ("nvidia.com/gpu=GPU-0", "nvidia.com/gpu=GPU-1")
+    assert given.envs == {"NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+def test_the_file_has_the_last_word_on_a_usual_variable() -> None:
+    one = resource('discover: {nvidia: {}}, expose: {env: {NVIDIA_VISIBLE_DEVICES: "all"}}')
+    assert response(one, gpu(0)).envs == {"NVIDIA_VISIBLE_DEVICES": "all"}
+
+
+def test_network_devices_come_with_the_variable_of_the_sriov_plugin() -> None:
+    one = resource('discover: {net: {interface: "eth*"}}', name="example.com/fast-vf")
+    found = [Found(at, (), 0, {"pciAddress": at}) for at in ("0000:3b:02.1", "0000:3b:02.0")]
+    assert response(one, *found).envs == {"PCIDEVICE_EXAMPLE_COM_FAST_VF": "0000:3b:02.0,0000:3b:02.1"}
+
+
+@pytest.mark.parametrize(
+    ("resource_name", "variable"),
+    [
+        ("example.com/vf", "PCIDEVICE_EXAMPLE_COM_VF"),
+        ("intel.com/intel_sriov_netdevice", "PCIDEVICE_INTEL_COM_INTEL_SRIOV_NETDEVICE"),
+        ("a-b.example/x.Y-1", "PCIDEVICE_A_B_EXAMPLE_X_Y_1"),
+    ],
+)
+def test_the_variable_is_the_one_that_pods_know_from_the_sriov_plugin(
+    resource_name: str, variable: str
+) -> None:
+    assert pcidevice_variable(resource_name) == variable
+
+
+@given(st.text())
+def test_the_variable_is_always_a_name_that_a_shell_takes(resource_name: str) -> None:
+    assert pcidevice_variable(resource_name).isascii()
+    assert pcidevice_variable(resource_name).isidentifier()
+
+
+def test_with_names_of_our_own_specs_the_nodes_are_left_to_them() -> None:
+    one = serving('expose: {env: {PORTS: "{containerPaths}"}, strategy: cdi}')
+    shares = shares_of([Device("tty0")], {"tty0": tty(0)}, one)
+    assert container_response(shares, one, cdi_devices=["a.com/bb=tty0"]) == ContainerResponse(
+        envs={"PORTS": "/dev/tty0"}, cdi_devices=["a.com/bb=tty0"]
+    )
+
+
+def test_a_whole_folder_is_one_device_node_that_the_runtime_expands() -> None:
+    one = serving("expose: {directories: [/dev/snd], permissions: r}")
+    assert response(one, tty(0)).device_nodes == (
+        DeviceNode("/dev/tty0", permissions="r"),
+        DeviceNode("/dev/snd", permissions="r"),
+    )
 
 
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────

@@ -26,6 +26,7 @@ from devplug.errors import DevplugError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
+from devplug.plugin.ownership import LOCK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -246,8 +247,11 @@ class _Demo:
         daemon.terminate()
         async with _step("the daemon did not stop"):
             await daemon.communicate()
+        # What remembers who holds which device has to stay: pod-a still does.
         left = sorted(
-            path.name for path in self._plugin_dir.iterdir() if path.name.startswith(("devplug", "."))
+            path.name
+            for path in self._plugin_dir.rglob("*")
+            if path.name.startswith(("devplug", ".")) and path.name != LOCK_FOLDER
         )
         self._teller.stopped(
             {

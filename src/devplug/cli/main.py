@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["commands", "main"]
 
 _KUBELET_ROOT = "/var/lib/kubelet"
+_POD_RESOURCES = "pod-resources/kubelet.sock"
 _EPILOG_RUN = """\b
 Example:
   devplug run -c /etc/devplug/config.yaml
@@ -71,12 +72,14 @@ def commands() -> None:
 def _run(context: click.Context, config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
     _do_without_openssl()
+    from pathlib import Path
+
     from devplug.cli.run import run
 
     root_source, dir_source = map(context.get_parameter_source, ("kubelet_root", "plugin_dir"))
     if root_source is ParameterSource.COMMANDLINE and dir_source is ParameterSource.ENVIRONMENT:
         plugin_dir = None  # flags win
-    return run(config, _plugin_folder(kubelet_root, plugin_dir))
+    return run(config, _plugin_folder(kubelet_root, plugin_dir), Path(kubelet_root, _POD_RESOURCES))
 
 
 @commands.command("demo", epilog=_EPILOG_DEMO)

@@ -24,7 +24,7 @@ __all__ = ["run"]
 DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
 
 
-def run(config_file: str | None, plugin_dir: Path) -> int:
+def run(config_file: str | None, plugin_dir: Path, pod_resources: Path) -> int:
     """Serve a configuration until SIGTERM or SIGINT; return the exit code.
 
     Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
@@ -44,7 +44,7 @@ def run(config_file: str | None, plugin_dir: Path) -> int:
         click.echo(f"devplug: {fault}", err=True)
         return BAD_INPUT
     show_logs()
-    asyncio.run(_serve(config, plugin_dir))
+    asyncio.run(_serve(config, Path(file), plugin_dir, pod_resources))
     return OK
 
 
@@ -64,6 +64,9 @@ def _folder_fault(plugin_dir: Path) -> str | None:
     return None
 
 
-async def _serve(config: Config, plugin_dir: Path) -> None:
-    async with stop_signals() as stopped, serve_config(config, plugin_dir=plugin_dir):
+async def _serve(config: Config, file: Path, plugin_dir: Path, pod_resources: Path) -> None:
+    async with (
+        stop_signals() as stopped,
+        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file),
+    ):
         await stopped.wait()

@@ -23,12 +23,13 @@ __all__ = [
     "ExposedMount",
     "HealthCommand",
     "HealthRule",
+    "OnLost",
     "OnRelease",
     "Owner",
     "Permissions",
-    "ReleaseCommand",
     "Resource",
     "Share",
+    "TimedCommand",
     "WhenUnplugged",
 ]
 
@@ -215,8 +216,8 @@ class WhenUnplugged(Section, frozen=True, kw_only=True):
     ] = 600.0
 
 
-class ReleaseCommand(Section, frozen=True, kw_only=True):
-    """A command for one device that nobody holds any more."""
+class TimedCommand(Section, frozen=True, kw_only=True):
+    """A command for one device."""
 
     command: Annotated[tuple[Template, ...], Meta(description="The program and its arguments.", min_length=1)]
     timeout_seconds: Annotated[
@@ -228,7 +229,13 @@ class ReleaseCommand(Section, frozen=True, kw_only=True):
 class OnRelease(Section, frozen=True, kw_only=True):
     """What is done once nobody holds a device any more."""
 
-    exec: Annotated[ReleaseCommand, Meta(description="Run this command.")]
+    exec: Annotated[TimedCommand, Meta(description="Run this command.")]
+
+
+class OnLost(Section, frozen=True, kw_only=True):
+    """What is done when a device is gone that a container may hold."""
+
+    exec: Annotated[TimedCommand, Meta(description="Run this command.")]
 
 
 class Resource(Section, frozen=True, kw_only=True):
@@ -269,6 +276,10 @@ class Resource(Section, frozen=True, kw_only=True):
     on_release: Annotated[
         OnRelease | None,
         Meta(description="What is done once nobody holds a device any more. Default: nothing."),
+    ] = None
+    on_lost: Annotated[
+        OnLost | None,
+        Meta(description="What is done when a device is gone that a container may hold. Default: nothing."),
     ] = None
     node_names: Annotated[
         tuple[str, ...],

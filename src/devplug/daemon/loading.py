@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from devplug.daemon.availability import unavailable_findings
 from devplug.daemon.config import Config
 from devplug.daemon.decoding import Leaf, decode
 from devplug.daemon.document import SIZE_LIMIT_BYTES, parse_document
@@ -19,13 +19,13 @@ from devplug.devices import ResourceName, resource_name_fault
 from devplug.errors import ConfigError, Problem, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from devplug.daemon.decoding import Decoded
     from devplug.daemon.tree import Document, Finding, Keys
     from devplug.devices import StrPath
 
-__all__ = ["DEVICE_ROOTS", "load", "read_config_file"]
+__all__ = ["DEVICE_ROOTS", "Reading", "load", "read", "read_config_file"]
 
 DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
 """The folders below which device nodes may be: the usual one, and those where programs make their own."""
@@ -44,34 +44,56 @@ LEAVES: Final[Mapping[type, Leaf]] = {
 """The types of the configuration that are read from a text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was made of a file's text, however wrong it is."""
+
+    document: Document
+    config: Config | None
+    """With made-up values where the file's could not be read; None if it is no tree at all."""
+    problems: tuple[Problem, ...]
+    """All that is wrong, in file order; empty if `config` is what the file says."""
+
+    def located(self, findings: Iterable[Finding]) -> Iterator[Problem]:
+        """Yield findings of later checks with their places in the file."""
+        return map(self._located, findings)
+
+    def _located(self, finding: Finding) -> Problem:
+        message = finding.message
+        if finding.other:
+            other = self.document.problem(finding.other, "")
+            message += f" ({other.path}, line {other.line})"
+        return self.document.problem(finding.keys, message)
+
+
 def load(source: bytes | str, file_name: str, *, roots: Collection[str] = DEVICE_ROOTS) -> Config:
     """Return the configuration that `source` is, or raise `ConfigError` with all that is wrong.
 
     `file_name` is for messages only. Device nodes must be below one of `roots`, which are absolute folders.
     Nothing is looked up: a configuration that loads here loads on every machine.
     """
+    reading = read(source, roots=roots)
+    if reading.problems or reading.config is None:
+        raise ConfigError(file_name, reading.problems)
+    return reading.config
+
+
+def read(source: bytes | str, *, roots: Collection[str] = DEVICE_ROOTS) -> Reading:
+    """Return what `source` says and all that is wrong with it: `load` without an exception."""
     document = parse_document(source)
     if document.root is None:
-        raise ConfigError(file_name, document.problems)
+        return Reading(document, None, tuple(sorted(document.problems)))
     decoded = decode(document, Config, LEAVES, HINTS)
     config = cast("Config", decoded.value)
-    findings = [*rule_findings(config, roots), *unavailable_findings(config)]
-    problems = {*document.problems, *decoded.problems, *_problems(document, decoded, findings)}
-    if problems:
-        raise ConfigError(file_name, problems)
-    return config
+    reading = Reading(document, config, ())
+    sure = (finding for finding in rule_findings(config, roots) if not _is_about_made_up(finding, decoded))
+    problems = {*document.problems, *decoded.problems, *reading.located(sure)}
+    return Reading(document, config, tuple(sorted(problems)))
 
 
-def _problems(document: Document, decoded: Decoded, findings: list[Finding]) -> Iterator[Problem]:
-    """Yield the findings with their lines, without those about values that could not be read anyway."""
-    for finding in findings:
-        if _is_made_up(finding.keys, decoded) or (finding.other and _is_made_up(finding.other, decoded)):
-            continue
-        message = finding.message
-        if finding.other:
-            other = document.problem(finding.other, "")
-            message += f" ({other.path}, line {other.line})"
-        yield document.problem(finding.keys, message)
+def _is_about_made_up(finding: Finding, decoded: Decoded) -> bool:
+    """Whether a finding is about a value that could not be read anyway."""
+    return _is_made_up(finding.keys, decoded) or bool(finding.other and _is_made_up(finding.other, decoded))
 
 
 def _is_made_up(keys: Keys, decoded: Decoded) -> bool:

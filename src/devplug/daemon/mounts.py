@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.globs import path_fault
+from devplug.daemon.templates import Template
 from devplug.daemon.tree import Finding
 from devplug.daemon.variables import Place, template_faults
 from devplug.errors import quoted
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devplug.daemon.config import Expose, ExposedMount
-    from devplug.daemon.templates import Template
     from devplug.daemon.tree import Keys
 
-__all__ = ["container_path_faults", "mount_findings"]
+__all__ = ["container_path_faults", "danger_of", "mount_findings"]
 
 SYSTEM_PATHS: Final = (
     "/proc",
@@ -89,6 +89,11 @@ def _host_path_findings(
         yield Finding(
             (*at, "hostPath"), f"{quoted(template)} {danger}; write allow: [hostMounts] if you must"
         )
+
+
+def danger_of(path: str) -> str:
+    """Return what a container could do with this host path, or ""."""
+    return _danger(Template(path, (path,)))
 
 
 def _danger(template: Template) -> str:

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.daemon.templates import Missing, Writing, render_all, render_one
-from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Health, Mount
+from devplug.daemon.nodes import Gap, chosen_nodes, paths_of
+from devplug.daemon.templates import Missing, Template, Writing, parse_template, render_all, render_one
+from devplug.devices import (
+    DEVICE_ID_LIMIT_BYTES,
+    ContainerResponse,
+    Device,
+    DeviceNode,
+    Health,
+    HealthState,
+    Mount,
+)
 from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from devplug.daemon.config import Expose, Resource
     from devplug.daemon.sources.found import Found
-    from devplug.daemon.templates import Template
     from devplug.daemon.unplugged import Known
 
-__all__ = ["advertised_devices", "container_response", "found_name", "with_room_for_replicas"]
+__all__ = [
+    "REPLICA_MARK",
+    "Share",
+    "advertised_devices",
+    "container_response",
+    "found_name",
+    "pcidevice_variable",
+    "share_of",
+    "shares_of",
+    "with_room_for_replicas",
+]
 
 REPLICA_MARK: Final = "::"
+"""Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""
+
+_NVIDIA_VARIABLE: Final = parse_template("NVIDIA_VISIBLE_DEVICES")
+_PCI_ADDRESSES: Final = parse_template("{pciAddresses}")
 
 
 def found_name(device_id: str, replicas: int) -> str:
@@ -37,32 +60,60 @@ def with_room_for_replicas(found: Found, replicas: int) -> Found:
     return replace(found, name=f"{found.name[: room - 11]}-{digest}")
 
 
-def advertised_devices(known: Iterable[Known], resource: Resource) -> Iterator[Device]:
+def advertised_devices(
+    known: Iterable[Known],
+    resource: Resource,
+    health_of: Callable[[str], Health] = lambda _: Health.healthy(),
+) -> Iterator[Device]:
     """Yield the devices of a resource: one for each known device, or `replicas` of them, `ID::0` and on.
 
-    A device that is gone, or that no container can get, is Unhealthy and says so.
+    A device that is gone, or that no container can get, is Unhealthy and says so. `health_of` is what the
+    health rules have found out about the device of a name.
     """
     replicas = resource.share.replicas
     for one in known:
         name = one.found.name
-        fault = _gap(one.found, resource.expose) if one.is_present else "unplugged"
+        health = _health(one, resource, health_of)
         for id_ in [f"{name}{REPLICA_MARK}{n}" for n in range(replicas)] if replicas > 1 else [name]:
             yield Device(
                 id_,
-                health=Health.from_fault(fault),
+                health=health,
                 numa_nodes=() if one.found.numa_node is None else (one.found.numa_node,),
             )
 
 
-def container_response(
-    devices: Sequence[Device],
-    found: Mapping[str, Found],
-    resource: Resource,
-) -> ContainerResponse:
-    """Return what one container gets for `devices`, whose names are in `found`.
+def _health(known: Known, resource: Resource, health_of: Callable[[str], Health]) -> Health:
+    """Return the health of a device: what keeps it from being given out, else what is unknown of it."""
+    if not known.is_present:
+        return Health.unhealthy("unplugged")
+    if fault := _gap(known.found, resource):
+        return Health.unhealthy(fault)
+    told = (known.found.health, health_of(known.found.name))
+    for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
+        if reasons := [one.reason for one in told if one.state is state]:
+            return Health(state, "; ".join(reasons))
+    return Health.healthy()
 
-    Raises `AllocationError` if there are more than one container may have, if a template needs what a device
-    does not know of itself, or if two devices would be one file in the container.
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one device adds to a container's response."""
+
+    found: Found
+    index: int
+    """Its rank among the container's devices of this resource."""
+    device_nodes: tuple[DeviceNode, ...]
+    mounts: tuple[Mount, ...]
+    envs: Mapping[str, str]
+    cdi_devices: tuple[str, ...]
+    facts: Mapping[str, str | int]
+
+
+def shares_of(devices: Sequence[Device], found: Mapping[str, Found], resource: Resource) -> list[Share]:
+    """Return what each found device behind `devices` adds to their container, in the order of their IDs.
+
+    `found` has the found devices by name; replicas share one. Raises `AllocationError` if there are more
+    devices than one container may have, or one of them lacks what a template or a node needs.
     """
     limit = resource.share.max_per_container
     if limit is not None and len(devices) > limit:
@@ -70,39 +121,78 @@ def container_response(
             f"{len(devices)} devices of {resource.name} are asked for; one container may have {limit}",
         )
     names = sorted({found_name(device.id, resource.share.replicas) for device in devices})
+    try:
+        return [share_of(found[name], index, resource.expose) for index, name in enumerate(names)]
+    except PluginError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def container_response(
+    shares: Sequence[Share],
+    resource: Resource,
+    *,
+    cdi_devices: Sequence[str] | None = None,
+) -> ContainerResponse:
+    """Return what a container gets that has these shares.
+
+    With `cdi_devices`, the device nodes are left to the specs of those names. Raises `AllocationError` if two
+    devices would be one file in the container.
+    """
     expose = resource.expose
-    shares = [_share_of(found[name], index, expose) for index, name in enumerate(names)]
     facts_of_all = [share.facts for share in shares]
     envs = {name: value for share in shares for name, value in share.envs.items()}
-    for name, template in expose.env.items():
+    for name, template in {**_usual_env(resource), **expose.env}.items():
         if not name.variables:
             envs[name.literal] = render_all(template, facts_of_all)
+    nodes = [node for share in shares for node in share.device_nodes]
+    nodes += [DeviceNode(folder, folder, expose.permissions) for folder in expose.directories]
     try:
         return ContainerResponse(
-            device_nodes=[node for share in shares for node in share.device_nodes],
+            device_nodes=nodes if cdi_devices is None else [],
             mounts=[mount for share in shares for mount in share.mounts],
             envs=envs,
             annotations={
                 key: render_all(template, facts_of_all) for key, template in expose.annotations.items()
             },
+            cdi_devices=[*(name for share in shares for name in share.cdi_devices), *(cdi_devices or ())],
         )
     except PluginError as error:
         raise InvalidRequestError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What one device adds to a container's response."""
+def _usual_env(resource: Resource) -> Mapping[Template, Template]:
+    """Return the variables by which programs of a kind of hardware know what they were given.
 
-    device_nodes: list[DeviceNode]
-    mounts: list[Mount]
-    envs: dict[str, str]
-    facts: dict[str, str | int]
+    NVIDIA's runtime adds driver files for what NVIDIA_VISIBLE_DEVICES names; where a CDI spec does that, it
+    must not (`void`). PCIDEVICE_* is what programs written for the SR-IOV plugin read.
+    """
+    match resource.discover.kind:
+        case "nvidia":
+            has_spec = bool(resource.expose.cdi_devices) or resource.expose.strategy == "cdi"
+            return {_NVIDIA_VARIABLE: parse_template("void" if has_spec else "{uuids}")}
+        case "net":
+            return {parse_template(pcidevice_variable(resource.name)): _PCI_ADDRESSES}
+    return {}
 
 
-def _share_of(found: Found, index: int, expose: Expose) -> _Share:
-    """Return what a device adds; raises `UnhealthyDeviceError` if it lacks what a template needs."""
+def pcidevice_variable(resource_name: str) -> str:
+    """Return the variable that has the PCI addresses of a resource, named as the SR-IOV plugin names it."""
+    return "PCIDEVICE_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
+
+
+def share_of(found: Found, index: int, expose: Expose) -> Share:
+    """Return what a device adds; raises `UnhealthyDeviceError` if it lacks what the file says it has."""
     facts: dict[str, str | int] = {**found.facts, "id": found.name, "index": index}
+    chosen = _whole(chosen_nodes(found, expose), found)
+    own = [one for one in chosen if not one.node.is_shared]
+    if own and expose.device_nodes is not None:
+        facts |= {"file": own[0].node.file_name, "hostPath": own[0].node.host_path}
+    paths = list(_whole(paths_of(chosen, facts), found))
+    for one, path in zip(chosen, paths, strict=True):
+        if not one.node.is_shared:
+            facts.setdefault("containerPath", path)
+        if one.name:
+            facts.setdefault(f"containerPath.{one.name}", path)
 
     def rendered(template: Template, writing: Writing = Writing.TEXT) -> str:
         text = render_one(template, facts, writing)
@@ -110,33 +200,42 @@ def _share_of(found: Found, index: int, expose: Expose) -> _Share:
             raise UnhealthyDeviceError(text.reason, Device(found.name))
         return text
 
-    nodes = []
-    for node in found.nodes:
-        container_path = node.host_path
-        if expose.container_path is not None:
-            container_path = rendered(expose.container_path, Writing.PATH)
-            if container_path.endswith("/"):
-                container_path += node.host_path.rpartition("/")[2]
-        nodes.append(DeviceNode(node.host_path, container_path, expose.permissions))
-    if nodes:
-        facts["containerPath"] = nodes[0].container_path
     mounts = []
     for mount in expose.mounts:
         host_path = rendered(mount.host_path, Writing.PATH)
         inside = rendered(mount.container_path, Writing.PATH) if mount.container_path else host_path
         mounts.append(Mount(host_path, inside, read_only=mount.read_only))
-    envs = {
-        rendered(name, Writing.NAME): rendered(template)
-        for name, template in expose.env.items()
-        if name.variables
-    }
-    return _Share(nodes, mounts, envs, facts)
+    return Share(
+        found,
+        index,
+        tuple(
+            DeviceNode(one.node.host_path, path, one.permissions)
+            for one, path in zip(chosen, paths, strict=True)
+        ),
+        tuple(mounts),
+        {
+            rendered(name, Writing.NAME): rendered(template)
+            for name, template in expose.env.items()
+            if name.variables
+        },
+        tuple(rendered(name) for name in expose.cdi_devices),
+        facts,
+    )
 
 
-def _gap(found: Found, expose: Expose) -> str | None:
+_T = TypeVar("_T")
+
+
+def _whole(result: _T | Gap, found: Found) -> _T:
+    if isinstance(result, Gap):
+        raise UnhealthyDeviceError(result.reason, Device(found.name))
+    return result
+
+
+def _gap(found: Found, resource: Resource) -> str | None:
     """Return why no container can get a device: a template needs what it lacks, its path is an odd one."""
     try:
-        _share_of(found, 0, expose)
+        share_of(found, 0, resource.expose)
     except UnhealthyDeviceError as error:
         return error.reason
     except PluginError as error:

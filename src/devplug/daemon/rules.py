@@ -46,9 +46,9 @@ def rule_findings(config: Config, roots: Collection[str]) -> Iterator[Finding]:
         yield from _share_findings(resource, at)
         for number, rule in enumerate(resource.health):
             yield from _health_findings(rule, (*at, "health", number), resource.discover.kind)
-        if resource.on_release:
-            command = resource.on_release.exec.command
-            yield from _command_findings(command, (*at, "onRelease", "exec"), resource.discover.kind)
+        for key, action in (("onRelease", resource.on_release), ("onLost", resource.on_lost)):
+            if action is not None:
+                yield from _command_findings(action.exec.command, (*at, key, "exec"), resource.discover.kind)
         for number, glob in enumerate(resource.node_names):
             if fault := regex_fault(glob):
                 yield Finding((*at, "nodeNames", number), fault)

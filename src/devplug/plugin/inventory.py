@@ -80,6 +80,11 @@ class Inventory:
         self._handed_out.update(ids)
         self._asked_for = self._asked_for - Counter(ids)
 
+    async def release(self, ids: Iterable[str]) -> None:
+        """Let go of IDs that no pod holds any more: those that have left the list are dropped from it."""
+        self._handed_out.difference_update(ids)
+        await self._update()
+
     def find(self, device_ids: Iterable[str]) -> list[Device]:
         """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
         devices = self.snapshot.devices

@@ -22,7 +22,7 @@ from devplug.plugin.surroundings import Surroundings
 from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
@@ -78,6 +78,11 @@ class Serving:
         self._changed = asyncio.Event()
 
     @property
+    def folder(self) -> Path:
+        """Where the sockets are."""
+        return self._surroundings.folder
+
+    @property
     def plugins(self) -> tuple[DevicePlugin, ...]:
         """The plugins that are served now."""
         return tuple(served.plugin for served in self._served.values())
@@ -100,6 +105,14 @@ class Serving:
             self._changed.set()
             served.task.cancel()
             await asyncio.wait((served.task,))
+
+    async def release(self, resource_name: str, ids: Iterable[str]) -> None:
+        """Let go of device IDs that no pod holds any more; only who asks the kubelet can know.
+
+        Until then an ID that was handed out stays listed, Unhealthy, when its device is gone.
+        """
+        if served := self._served.get(resource_name):
+            await served.inventory.release(ids)
 
     async def wait_registered(self) -> None:
         """Wait until a kubelet has accepted every plugin and listens to its list."""

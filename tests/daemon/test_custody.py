@@ -1,0 +1,241 @@
+"""Between two holders: a device is cleaned before the next container has it, whatever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.custody import Custody
+from devplug.daemon.daemon import serve_config
+from devplug.daemon.sources.found import Found
+from devplug.devices import Device
+from devplug.errors import UnhealthyDeviceError
+from devplug.holders.holders import Holders
+from devplug.holders.values import Rules
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from tests.daemon.hosts import config, link, resource
+from tests.daemon.served import play, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+
+    from devplug.daemon.config import Resource
+
+QUICK = Rules(period_seconds=0.05, grace_seconds=0.05, patience_seconds=0.05)
+
+
+def with_command(key: str, script: str, rest: str = "") -> Resource:
+    text = f'{key}: {{exec: {{command: [/bin/sh, -c, "{script}"]}}}}'
+    return resource(f"discover: {{static: {{ids: [a, b]}}}}, {text}, {rest}".rstrip(", "))
+
+
+class Freed:
+    """Takes note of the IDs that came free."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    async def __call__(self, ids: Iterable[str]) -> None:
+        self.ids += ids
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+# ── before the next one has it ──
+
+
+def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scenario() -> None:
+        custody = Custody(
+            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+        )
+        await custody.before_giving([Device("a")])
+        custody.give([Device("a")])
+        assert lines(log) == []
+
+    play(scenario())
+
+
+def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scenario() -> None:
+        custody = Custody(
+            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+        )
+        custody.give([Device("a")])
+        await custody.before_giving([Device("a"), Device("b")])
+        assert lines(log) == ["a"]
+        await custody.before_giving([Device("a")])
+        assert lines(log) == ["a"]
+
+    play(scenario())
+
+
+def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    async def scenario() -> None:
+        custody = Custody(
+            with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
+            None,
+            on_release=Freed(),
+        )
+        custody.give([Device("a")])
+        with pytest.raises(UnhealthyDeviceError) as refused:
+            await custody.before_giving([Device("a")])
+        assert refused.value.reason == "onRelease ended with 7: stuck"
+        assert custody.health_of("a").reason == "onRelease ended with 7: stuck"
+        assert custody.changed.is_set()
+        broken.unlink()
+        await custody.before_giving([Device("a")])
+        assert custody.health_of("a").reason == ""
+
+    play(scenario())
+
+
+def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            broken.unlink()
+
+    async def scenario() -> None:
+        custody = Custody(
+            with_command("onRelease", f"test ! -e {broken}"), None, on_release=Freed(), sleep=sleep
+        )
+        custody.give([Device("a")])
+        with pytest.raises(UnhealthyDeviceError):
+            await custody.before_giving([Device("a")])
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(custody.run())
+            await until(lambda: not custody.health_of("a").reason)
+            running.cancel()
+        assert slept[:3] == [30, 60, 120]
+
+    play(scenario())
+
+
+def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scenario() -> None:
+        one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
+        custody = Custody(one, None, on_release=Freed())
+        custody.give([Device("a::0"), Device("a::1")])
+        await custody.before_giving([Device("a::0")])
+        assert lines(log) == []
+
+    play(scenario())
+
+
+def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    async def scenario() -> None:
+        one = resource(
+            'discover: {usb: {vendor: "0403"}}, '
+            "onRelease: {exec: {command: "
+            f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
+        )
+        custody = Custody(one, None, on_release=Freed())
+        custody.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
+        custody.give([Device("a")])
+        await custody.before_giving([Device("a")])
+        assert lines(log) == ["A6008", "A6008"]
+
+    play(scenario())
+
+
+# ── with a kubelet that tells who holds what ──
+
+
+@asynccontextmanager
+async def told(root: Path) -> AsyncIterator[tuple[Kubelet, Holders]]:
+    kubelet = Kubelet.under(root)
+    holders = Holders(root / "pod-resources" / "kubelet.sock", rules=QUICK)
+    async with kubelet.running(), asyncio.TaskGroup() as group:
+        asking = group.create_task(holders.run())
+        yield kubelet, holders
+        asking.cancel()
+
+
+def pod(name: str = "p", kind: str = "a") -> Pod:
+    return Pod(f"uid-{name}", name, containers=(Container("main", {f"example.com/{kind}": 1}),))
+
+
+def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Path) -> None:
+    log = short_dir / "log"
+    freed = Freed()
+
+    async def scenario() -> None:
+        async with told(short_dir) as (_, holders), asyncio.TaskGroup() as group:
+            custody = Custody(
+                with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
+            )
+            running = group.create_task(custody.run())
+            custody.give([Device("a")])
+            assert custody.held_names() == {"a"}
+            await until(lambda: freed.ids)
+            assert (freed.ids, lines(log), custody.held_names()) == (["a"], ["a"], frozenset())
+            running.cancel()
+
+    play(scenario())
+
+
+FILE = """
+- name: example.com/a
+  discover: {{path: "{root}/by-id/*"}}
+  whenUnplugged: {{keepUnhealthyFor: 0s}}
+  onRelease: {{exec: {{command: [/bin/sh, -c, "echo free $DEVPLUG_DEVICE_ID >> {root}/log"]}}}}
+  onLost: {{exec: {{command: [/bin/sh, -c, "echo lost $DEVPLUG_DEVICE_ID >> {root}/log"]}}}}
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.slow
+def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
+    """With the real times: the kubelet is asked every 10 s, and two answers must agree."""
+    link(short_dir / "by-id" / "x0")
+
+    async def scenario() -> None:
+        kubelet = Kubelet.under(short_dir)
+        async with (
+            kubelet.running(),
+            serve_config(
+                config(FILE.format(root=short_dir)),
+                plugin_dir=short_dir / "device-plugins",
+                pod_resources=short_dir / "pod-resources" / "kubelet.sock",
+            ),
+        ):
+            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 1})
+            assert (await kubelet.run_pod(pod())).phase is PodPhase.RUNNING
+            (ledger,) = (short_dir / "device-plugins" / ".devplug").glob("held-*.json")
+            await until(lambda: '"p"' in ledger.read_text())
+            (short_dir / "by-id" / "x0").unlink()
+            await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
+            assert kubelet.capacity() == {"example.com/a": 1}
+            await until(lambda: lines(short_dir / "log") == ["lost", "x0"])
+            kubelet.remove_pod("uid-p")
+            await kubelet.wait(lambda: not kubelet.capacity().get("example.com/a"))
+            assert lines(short_dir / "log") == ["lost", "x0", "free", "x0"]
+
+    async def bounded() -> None:
+        async with asyncio.timeout(50):
+            await scenario()
+
+    asyncio.run(bounded())

@@ -1,0 +1,89 @@
+"""Nothing is sent when nothing has changed; and what no event tells of is seen all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.configured import ConfiguredPlugin
+from devplug.daemon.machine import Machine
+from devplug.devices import DeviceNode
+from devplug.errors import UnhealthyDeviceError
+from tests.daemon.hosts import needs_mknod, resource
+from tests.daemon.machines import machine_with_usb
+from tests.daemon.virtualtime import now, passes, play
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devplug.daemon.sources.host import Host
+
+KINDS = {
+    "usb": 'usb: {vendor: "0403"}',
+    "pci": 'pci: {class: "0c"}',
+    "sysfs": "sysfs: {subsystem: tty}",
+    "net": 'net: {address: "0000:*"}',
+}
+
+
+def machine_of(host: Host) -> Machine:
+    return Machine(host, clock=lambda: asyncio.get_running_loop().time())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path, kind: str) -> None:
+    machine, bus = machine_with_usb(tmp_path)
+    gadget = machine.gadget(bus, "1", "A1", number=2)
+    machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+
+    async def story() -> None:
+        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS[kind]}}}"), machine_of(machine.host))
+        async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
+            await anext(lists)
+            more = group.create_task(anext(lists))
+            began = now()
+            await passes(3600)
+            assert now() - began >= 3600
+            assert not more.done()
+            more.cancel()
+
+    play(story())
+
+
+def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
+    machine, bus = machine_with_usb(tmp_path)
+
+    async def story() -> None:
+        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+        async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
+            assert await anext(lists) == ()
+            machine.gadget(bus, "1", "A1", number=2)
+            more = group.create_task(anext(lists))
+            await passes(31)
+            assert more.done()
+            assert [device.id for device in more.result()] == ["0403:6001:A1"]
+
+    play(story())
+
+
+@needs_mknod
+def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_node(tmp_path: Path) -> None:
+    """The look for it is not due yet, but the pod that asks now would fail for good."""
+    machine, bus = machine_with_usb(tmp_path)
+    gadget = machine.gadget(bus, "1", "A1", number=2)
+
+    async def story() -> None:
+        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+        async with aclosing(plugin.devices()) as lists:
+            (device,) = await anext(lists)
+            assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/002"),)
+            machine.unplug(gadget)
+            with pytest.raises(UnhealthyDeviceError, match="node missing"):
+                await plugin.allocate([device])
+            machine.gadget(bus, "2", "A1", number=7)
+            assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/007"),)
+
+    play(story())

@@ -1,0 +1,233 @@
+"""An edited file: what it changes is served anew, what it leaves alone is not touched, a bad one waits."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.daemon import serve_config
+from devplug.daemon.loading import load
+from devplug.daemon.reloading import places_on_the_way
+from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from tests.daemon.served import play, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from devplug.plugin.serving import Serving
+
+A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
+B = "- {name: example.com/b, discover: {static: {ids: [b0]}}}"
+C = "- {name: example.com/c, discover: {static: {ids: [c0, c1, c2]}}}"
+
+
+def text(*resources: str) -> str:
+    return "version: 1\nresources:\n" + "\n".join(resources) + "\n"
+
+
+@asynccontextmanager
+async def served(root: Path, file: Path) -> AsyncIterator[tuple[Kubelet, Serving]]:
+    """A kubelet with its monitoring socket, and a daemon that serves a file."""
+    kubelet = Kubelet.under(root)
+    plugin_dir = root / "device-plugins"
+    pod_resources = root / "pod-resources" / "kubelet.sock"
+    config = load(file.read_text(), str(file))
+    async with (
+        kubelet.running(),
+        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file) as serving,
+    ):
+        await serving.wait_registered()
+        await kubelet.wait(lambda: all(one.resource_name in kubelet.capacity() for one in serving.plugins))
+        yield kubelet, serving
+
+
+def pod(name: str, **counts: int) -> Pod:
+    limits = {f"example.com/{kind}": count for kind, count in counts.items()}
+    return Pod(f"uid-{name}", name, containers=(Container("main", limits),))
+
+
+def test_a_resource_that_is_added_is_served_and_the_others_are_not_touched(short_dir: Path) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            with kubelet.changes() as changes:
+                file.write_text(text(A, B))
+                async for change in changes:
+                    if change.kind is ChangeKind.LISTED:
+                        break
+                    assert change.resource_name != "example.com/a"
+            assert kubelet.capacity() == {"example.com/a": 2, "example.com/b": 1}
+
+    play(scenario())
+
+
+def test_a_resource_that_is_changed_is_served_as_it_is_now(short_dir: Path) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A, B))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            file.write_text(text(A, B.replace("[b0]", "[b0, b1, b2]")))
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+            assert kubelet.allocatable()["example.com/a"] == 2
+
+    play(scenario())
+
+
+def test_a_resource_that_is_removed_and_that_nobody_holds_is_gone(short_dir: Path) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A, B))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, serving):
+            file.write_text(text(A))
+            await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/b"))
+            await until(lambda: [one.resource_name for one in serving.plugins] == ["example.com/a"])
+
+    play(scenario())
+
+
+def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_holds_one(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A, B))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, serving):
+            assert (await kubelet.run_pod(pod("holder", b=1))).phase is PodPhase.RUNNING
+            file.write_text(text(A))
+            await kubelet.wait(
+                lambda: (
+                    {one.id: one.health for one in kubelet.devices("example.com/b")} == {"b0": "Unhealthy"}
+                )
+            )
+            assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
+            file.write_text(text(A, B))
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
+
+    play(scenario())
+    assert "a resource was removed while devices of it are held" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("bad", "word"),
+    [
+        ("version: 1\nresources: [", "yaml"),
+        (text("- {name: example.com/a, discover: {static: {ids: [a0]}}, colour: red}"), "colour"),
+        ("", "empty"),
+    ],
+)
+def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
+    short_dir: Path, bad: str, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            file.write_text(bad)
+            await until(lambda: "the changed configuration is wrong; the one before stays" in caplog.text)
+            assert kubelet.allocatable() == {"example.com/a": 2}
+            file.write_text(text(A, C))
+            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/c": 3})
+
+    play(scenario())
+    assert word in caplog.text.lower()
+
+
+def test_a_file_that_vanishes_keeps_what_is_served(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            file.unlink()
+            await until(lambda: "No such file" in caplog.text)
+            assert kubelet.allocatable() == {"example.com/a": 2}
+
+    play(scenario())
+
+
+def config_map(folder: Path, generation: str, content: str) -> None:
+    """Publish a ConfigMap as the kubelet does (pkg/volume/util/atomic_writer.go)."""
+    data = folder / f"..{generation}"
+    data.mkdir(parents=True)
+    (data / "config.yaml").write_text(content)
+    link = folder / "..data_tmp"
+    link.symlink_to(data.name)
+    link.replace(folder / "..data")
+    if not (folder / "config.yaml").is_symlink():
+        (folder / "config.yaml").symlink_to("..data/config.yaml")
+
+
+def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Path) -> None:
+    folder = short_dir / "etc"
+    config_map(folder, "1", text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, folder / "config.yaml") as (kubelet, _):
+            config_map(folder, "2", text(A, B))
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
+            config_map(folder, "3", text(B))
+            await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
+
+    play(scenario())
+
+
+def test_a_file_that_is_renamed_into_its_place_is_followed(short_dir: Path) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            fresh = short_dir / "new"
+            fresh.write_text(text(B))
+            fresh.replace(file)
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
+
+    play(scenario())
+
+
+def test_a_touched_file_changes_nothing(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            with kubelet.changes() as changes:
+                os.utime(file)
+                file.write_text("# a comment\n" + text(A))
+                file.write_text("# a comment\n" + text(A, B))
+                async for change in changes:
+                    assert change.resource_name != "example.com/a"
+                    if change.kind is ChangeKind.LISTED:
+                        break
+
+    play(scenario())
+
+
+def test_every_link_on_the_way_to_a_file_is_watched(tmp_path: Path) -> None:
+    config_map(tmp_path / "real", "1", "")
+    (tmp_path / "etc").symlink_to(tmp_path / "real")
+    root = str(tmp_path)
+    assert places_on_the_way(tmp_path / "etc" / "config.yaml") == [
+        f"{root}/etc",
+        f"{root}/real/config.yaml",
+        f"{root}/real/..data",
+        f"{root}/real/..1/config.yaml",
+    ]
+
+
+def test_links_that_lead_in_a_circle_end_somewhere(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert places_on_the_way(tmp_path / "a")[-1] in {f"{tmp_path}/a", f"{tmp_path}/b"}
