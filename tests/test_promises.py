@@ -24,6 +24,7 @@ HOMES = {
     "grpc": ("devplug.wire.",),
     "google.protobuf": ("devplug.wire.",),
     "yaml": ("devplug.daemon.document", "devplug.kubelet.manifests"),
+    "lightkube": ("devplug.daemon.cluster",),
     "msgspec": ("devplug.daemon.",),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),

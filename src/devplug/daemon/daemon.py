@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import hashlib
 import logging
 import os
 import platform
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.cdi import kind_of
 from devplug.daemon.cdifiles import CDI_FOLDER, CdiFolder
 from devplug.daemon.cdishelf import names_that_are_held
+from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
 from devplug.daemon.loading import load, read_config_file
 from devplug.daemon.machine import Machine
+from devplug.daemon.placement import claimed_twice, needs_labels, resources_here
 from devplug.daemon.preferring import plugin_of
 from devplug.daemon.reloading import file_changes
 from devplug.daemon.retired import RetiredPlugin
@@ -24,7 +25,7 @@ from devplug.holders.holders import Holders
 from devplug.plugin.serving import serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config import Config, Resource
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from devplug.devices import StrPath
     from devplug.plugin.serving import Serving
 
-__all__ = ["NODE_NAME_VARIABLE", "Daemon", "resources_of", "serve_config"]
+__all__ = ["NODE_NAME_VARIABLE", "Daemon", "serve_config"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +42,6 @@ NODE_NAME_VARIABLE: Final = "NODE_NAME"
 
 PROBLEMS_LIMIT: Final = 20
 """Most problems of one edit that go into the log; `devplug validate` shows them all."""
-
-
-def resources_of(config: Config, node_name: str) -> list[Resource]:
-    """Return the resources that `nodeNames` gives to the machine of this name."""
-    return [
-        resource
-        for resource in config.resources
-        if not resource.node_names
-        or any(fnmatch.fnmatchcase(node_name, pattern) for pattern in resource.node_names)
-    ]
 
 
 class Daemon:
@@ -63,13 +54,52 @@ class Daemon:
         self._node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
         self._plugins: dict[str, ConfiguredPlugin] = {}
         self._retired: dict[str, asyncio.Task[None]] = {}
+        self._labels: Mapping[str, str] | None = None
+        self._label_task: asyncio.Task[None] | None = None
+        self._config: Config | None = None
+        self._applying = asyncio.Lock()
 
     async def apply(self, config: Config) -> None:
         """Serve what `config` says from now on; a resource that it has as before is not touched.
 
         Raises `PluginError` or `KubeletError` if a resource cannot be served.
         """
-        resources = resources_of(config, self._node_name)
+        self._config = config
+        async with self._applying:
+            await self._apply(config)
+        if self._label_task is None and needs_labels(config, self._node_name):
+            self._label_task = self._group.create_task(self._follow_labels())
+
+    async def _follow_labels(self) -> None:
+        """Apply the configuration whenever the labels of this machine say something else."""
+        async with aclosing(label_changes(self._node_name)) as changes:
+            async for labels in changes:
+                is_first, self._labels = self._labels is None, labels
+                if self._config is None:
+                    continue
+                try:
+                    await self.apply(self._config)
+                except (PluginError, KubeletError) as error:
+                    logger.error(  # noqa: TRY400 -- the text says it all
+                        "a resource of these labels cannot be served", extra={"reason": str(error)}
+                    )
+                if is_first:
+                    await self._tell_claims()
+
+    async def _tell_claims(self) -> None:
+        try:
+            claimed = await extended_resource_names()
+        except ClusterError as error:
+            logger.info("nobody knows what DeviceClasses claim", extra={"reason": str(error)})
+            return
+        if names := claimed_twice(self._plugins, claimed):
+            logger.warning(
+                "a DRA DeviceClass claims this resource name too; a machine may serve it by one of both only",
+                extra={"names": names},
+            )
+
+    async def _apply(self, config: Config) -> None:
+        resources = resources_here(config, self._node_name, self._labels)
         if skipped := [resource.name for resource in config.resources if resource not in resources]:
             logger.info(
                 "resources of other machines are left out", extra={"names": skipped, "node": self._node_name}
@@ -134,11 +164,16 @@ class Daemon:
         self._plugins[resource.name] = plugin
 
     async def _reload(self, config: Config, file: Path) -> None:
-        before = {name: plugin.resource for name, plugin in self._plugins.items()}
+        last, before = self._config, {name: plugin.resource for name, plugin in self._plugins.items()}
         try:
             await self.apply(config)
         except (PluginError, KubeletError) as error:
-            logger.error("the changed configuration cannot be served", extra={"reason": str(error)})  # noqa: TRY400
+            logger.error(  # noqa: TRY400 -- the text says it all
+                "the changed configuration cannot be served; the one before stays",
+                extra={"reason": str(error)},
+            )
+            if last is not None:
+                await self.apply(last)
             return
         after = {name: plugin.resource for name, plugin in self._plugins.items()}
         logger.info(
@@ -153,6 +188,8 @@ class Daemon:
 
     def close(self) -> None:
         """Wait for nothing any more."""
+        if self._label_task is not None:
+            self._label_task.cancel()
         for task in self._retired.values():
             task.cancel()
         if self._machine.cdi is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.claims import claim_findings, discover_findings, may_be_several
 from devplug.daemon.exposure import exposure_findings
 from devplug.daemon.globs import regex_fault
+from devplug.daemon.placement import selector_faults
 from devplug.daemon.tree import Finding
 from devplug.daemon.variables import Place, template_faults
 from devplug.devices import LIST_LIMIT_BYTES, Device, list_size_bytes, stable_id
@@ -52,6 +53,8 @@ def rule_findings(config: Config, roots: Collection[str]) -> Iterator[Finding]:
         for number, glob in enumerate(resource.node_names):
             if fault := regex_fault(glob):
                 yield Finding((*at, "nodeNames", number), fault)
+        for key, fault in selector_faults(resource.node_selector):
+            yield Finding((*at, "nodeSelector", key), fault)
     yield from claim_findings(config, broken)
 
 

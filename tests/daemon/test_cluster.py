@@ -1,0 +1,460 @@
+"""What the API server knows, asked over real sockets: labels and their changes, trouble, DeviceClasses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import subprocess
+import sys
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.daemon.cluster import (
+    ClusterError,
+    MissingExtraError,
+    Retries,
+    extended_resource_names,
+    label_changes,
+)
+from tests.daemon.apiserver import ApiServer, api_server, refusal
+from tests.daemon.served import play, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+pytest.importorskip("lightkube", reason="needs the extra [k8s]")
+
+NODE = "machine-7"
+SOON = Retries(first_seconds=0.001, most_seconds=0.01)
+UNUSED = ("devplug.daemon.cluster", "devplug.daemon.placement", "devplug.daemon.daemon", "devplug.cli")
+
+
+@pytest.fixture(autouse=True)
+def _no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+        "KUBERNETES_SERVICE_PORT",
+        "HTTP_PROXY",
+        "http_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a kubeconfig, once there is a server; no ServiceAccount is in it."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    return tmp_path
+
+
+@asynccontextmanager
+async def watching(
+    folder: Path, watch_seconds: float = 300, retries: Retries = SOON
+) -> AsyncIterator[tuple[ApiServer, AsyncGenerator[Mapping[str, str]]]]:
+    """An API server with one Node, and what its labels are said to be."""
+    async with (
+        api_server(folder / "kubeconfig") as server,
+        aclosing(
+            label_changes(NODE, account=folder, retries=retries, watch_seconds=watch_seconds)
+        ) as changes,
+    ):
+        server.label(NODE, gpu="on")
+        yield server, changes
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [
+        (record.levelname, getattr(record, "reason", record.getMessage()))
+        for record in caplog.records
+        if record.name == "devplug.daemon.cluster"
+    ]
+
+
+def test_the_labels_are_told_first_and_then_at_each_change(folder: Path) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            assert await anext(changes) == {"gpu": "on"}
+            async with asyncio.TaskGroup() as group:
+                change = group.create_task(_next(changes))
+                await server.wait(lambda: server.watches)
+                server.label("another-machine", gpu="broken")
+                server.label(NODE, gpu="on")
+                server.label(NODE, gpu="off", zone="b")
+                assert await change == {"gpu": "off", "zone": "b"}
+            server.label(NODE)
+            assert await anext(changes) == {}
+
+    play(story())
+
+
+async def _next(changes: AsyncGenerator[Mapping[str, str]]) -> Mapping[str, str]:
+    return await anext(changes)
+
+
+def test_one_watch_is_asked_for_and_only_for_this_machine(folder: Path) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            await anext(changes)
+            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, a="b"))
+            assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}", "/api/v1/nodes"]
+            assert server.requests[1].query["fieldSelector"] == f"metadata.name={NODE}"
+            assert int(server.requests[1].query["timeoutSeconds"]) > 0
+            assert {request.authorization for request in server.requests} == {"Bearer from-kubeconfig"}
+
+    play(story())
+
+
+async def after(
+    server: ApiServer,
+    changes: AsyncGenerator[Mapping[str, str]],
+    claim: Callable[[], object],
+    do: Callable[[], None],
+) -> Mapping[str, str]:
+    """Return the next labels, for which something is done once something is so."""
+    async with asyncio.TaskGroup() as group:
+        change = group.create_task(_next(changes))
+        await server.wait(claim)
+        do()
+        return await change
+
+
+def test_a_watch_that_the_server_ends_goes_on(folder: Path) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            await anext(changes)
+            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="1"))
+            server.end_watches()
+            await server.wait(lambda: not server.watches)
+            assert await after(
+                server, changes, lambda: server.watches, lambda: server.label(NODE, n="2")
+            ) == {"n": "2"}
+
+    play(story())
+
+
+def test_a_watch_of_which_nothing_is_heard_is_begun_anew(folder: Path) -> None:
+    async def story() -> None:
+        async with watching(folder, watch_seconds=0.02) as (server, changes):
+            await anext(changes)
+
+            def lost() -> None:
+                # As over a dead connection: the change is not told to the open watches.
+                server.nodes[NODE]["metadata"]["labels"] = {"n": "unheard"}
+
+            assert await after(server, changes, lambda: server.watches, lost) == {"n": "unheard"}
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}},
+        {"type": "MODIFIED", "object": "nonsense"},
+    ],
+    ids=["gone", "nonsense"],
+)
+def test_a_watch_that_ends_with_an_error_is_begun_anew(folder: Path, event: dict[str, Any]) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            await anext(changes)
+
+            def broken() -> None:
+                server.end_watches(event)
+                server.nodes[NODE]["metadata"]["labels"] = {"n": "2"}
+
+            assert await after(server, changes, lambda: server.watches, broken) == {"n": "2"}
+
+    play(story())
+
+
+def test_while_the_server_is_in_trouble_the_last_labels_stand_and_it_is_told_once(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            await anext(changes)
+
+            def trouble() -> None:
+                server.refusals["get"] = (503, "<h1>overloaded</h1>")
+                server.end_watches({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})
+
+            async with asyncio.TaskGroup() as group:
+                change = group.create_task(_next(changes))
+                await server.wait(lambda: server.watches)
+                trouble()
+                seen = len(server.requests)
+                await server.wait(lambda: len(server.requests) > seen + 3)
+                assert not change.done()
+                del server.refusals["get"]
+                server.label(NODE, n="after")
+                assert await change == {"n": "after"}
+            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="last"))
+
+    play(story())
+    levels = [level for level, _ in said(caplog)]
+    assert levels == ["WARNING", "WARNING", "INFO"], said(caplog)
+    assert "503" in said(caplog)[1][1]
+    assert said(caplog)[2][1] == "the labels of this machine are known again"
+
+
+def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            server.refusals["watch"] = refusal(403, "cannot watch nodes")
+            await anext(changes)
+            await after(server, changes, lambda: len(server.requests) > 3, lambda: server.label(NODE, n="2"))
+
+    play(story())
+    ((level, reason),) = said(caplog)
+    assert level == "WARNING"
+    assert "let the ServiceAccount get, list and watch nodes" in reason
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (401, "let the ServiceAccount get, list and watch nodes"),
+        (403, "let the ServiceAccount get, list and watch nodes"),
+        (404, 'the cluster has no Node "machine-7"; set NODE_NAME from the pod\'s spec.nodeName'),
+        (500, "gives no answer to use"),
+    ],
+)
+def test_what_is_wrong_at_start_is_one_error_with_what_to_do_until_it_is_mended(
+    folder: Path, caplog: pytest.LogCaptureFixture, code: int, advice: str
+) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            server.refusals["get"] = refusal(code, "no")
+            labels = await after(server, changes, lambda: len(server.requests) > 3, server.refusals.clear)
+            assert labels == {"gpu": "on"}
+
+    play(story())
+    ((level, reason),) = said(caplog)
+    assert level == "ERROR"
+    assert advice in reason
+
+
+def test_a_node_that_is_deleted_and_made_again_is_followed_again(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with watching(folder) as (server, changes):
+            await anext(changes)
+            async with asyncio.TaskGroup() as group:
+                change = group.create_task(_next(changes))
+                await server.wait(lambda: server.watches)
+                server.delete(NODE)
+                seen = len(server.requests)
+                await server.wait(lambda: len(server.requests) > seen + 2)
+                server.label(NODE, made="again")
+                assert await change == {"made": "again"}
+
+    play(story())
+    assert 'the Node "machine-7" was deleted' in said(caplog)[0][1]
+
+
+def test_nobody_at_the_address_is_asked_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with api_server(folder / "kubeconfig") as server:
+            pass
+        assert server.port
+        async with (
+            aclosing(label_changes(NODE, account=folder, retries=SOON)) as changes,
+            asyncio.TaskGroup() as group,
+        ):
+            change = group.create_task(_next(changes))
+            await until(lambda: said(caplog))
+            async with api_server(folder / "kubeconfig") as server:
+                server.label(NODE, a="b")
+                assert await change == {"a": "b"}
+
+    play(story())
+    ((level, reason),) = said(caplog)
+    assert level == "ERROR"
+    assert "gives no answer to use" in reason
+
+
+def test_without_any_account_the_error_says_what_to_mount(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with (
+            aclosing(label_changes(NODE, account=tmp_path, retries=SOON)) as changes,
+            asyncio.TaskGroup() as group,
+        ):
+            change = group.create_task(_next(changes))
+            await until(lambda: said(caplog))
+            change.cancel()
+
+    play(story())
+    ((level, reason),) = said(caplog)
+    assert level == "ERROR"
+    assert reason == (
+        "no ServiceAccount is mounted and KUBECONFIG is not set; give the pod a ServiceAccount that may get, "
+        "list and watch nodes"
+    )
+    assert "those with nodeNames are" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "clusters: []", "- a", None], ids=["cut", "empty", "list", "absent"]
+)
+def test_a_broken_kubeconfig_is_an_error_that_names_it(folder: Path, content: str | None) -> None:
+    if content is not None:
+        (folder / "kubeconfig").write_text(content)
+    with pytest.raises(ClusterError, match=f"cannot use the account in {folder}/kubeconfig: .*; mend"):
+        asyncio.run(extended_resource_names(account=folder))
+
+
+def test_without_the_extra_one_error_says_what_to_install_and_nothing_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightkube", None)
+
+    async def story() -> None:
+        assert [one async for one in label_changes(NODE, account=tmp_path)] == []
+        with pytest.raises(MissingExtraError, match=r"install devplug\[k8s\]"):
+            await extended_resource_names(account=tmp_path)
+
+    play(story())
+    ((level, reason),) = said(caplog)
+    assert level == "ERROR"
+    assert reason == "lightkube is not installed; install devplug[k8s]"
+
+
+def test_nothing_of_it_is_imported_before_somebody_asks() -> None:
+    imports = "; ".join(f"import {name}" for name in UNUSED)
+    check = "import sys; print([m for m in sys.modules if m.partition('.')[0] in ('lightkube', 'httpx2')])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{imports}; {check}"], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_its_requests_are_not_logged_one_by_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        async with watching(folder) as (_, changes):
+            await anext(changes)
+
+    play(story())
+    assert caplog.records == []
+
+
+# ── the pod's own account, over TLS ──
+
+
+def _certificate(folder: Path) -> Path:
+    """Make a certificate for 127.0.0.1 that is its own authority."""
+    made = f"-keyout {folder}/key -out {folder}/ca.crt -days 2 -subj /CN=stand-in"
+    extensions = "-addext subjectAltName=IP:127.0.0.1 -addext keyUsage=critical,digitalSignature,keyCertSign"
+    command = f"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes {made} {extensions}"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return folder / "ca.crt"
+
+
+def _has_openssl() -> bool:
+    try:
+        return subprocess.run(["openssl", "version"], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not _has_openssl(), reason="needs openssl for a certificate")
+def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_read_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(_certificate(folder), folder / "key")
+    (folder / "namespace").write_text("default")
+    (folder / "token").write_text("first")
+
+    async def story() -> None:
+        async with api_server(folder / "kubeconfig", tls) as server:
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+            server.label(NODE, a="b")
+            async with aclosing(
+                label_changes(NODE, account=folder, retries=SOON, watch_seconds=0.02)
+            ) as changes:
+                assert await anext(changes) == {"a": "b"}
+
+                def renewed() -> None:
+                    (folder / "token").write_text("second")
+                    server.nodes[NODE]["metadata"]["labels"] = {"a": "c"}
+
+                assert await after(server, changes, lambda: server.watches, renewed) == {"a": "c"}
+                assert server.requests[0].authorization == "Bearer first"
+                assert server.requests[-1].authorization == "Bearer second"
+
+    play(story())
+
+
+# ── DeviceClasses ──
+
+
+def classes(folder: Path, prepare: Callable[[ApiServer], None]) -> tuple[frozenset[str], list[str]]:
+    """Return what is claimed, and the paths that were asked for."""
+    result: list[frozenset[str]] = []
+    paths: list[str] = []
+
+    async def story() -> None:
+        async with api_server(folder / "kubeconfig") as server:
+            prepare(server)
+            result.append(await extended_resource_names(account=folder))
+            paths.extend(request.path for request in server.requests)
+
+    play(story())
+    return result[0], paths
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_the_names_of_device_classes_are_found_in_the_newest_version_there_is(
+    folder: Path, version: str
+) -> None:
+    found, paths = classes(
+        folder, lambda server: server.classes.update({version: ["example.com/gpu", None, "example.com/nic"]})
+    )
+    assert found == {"example.com/gpu", "example.com/nic"}
+    assert paths[-1] == f"/apis/resource.k8s.io/{version}/deviceclasses"
+
+
+def test_a_long_list_is_read_page_by_page(folder: Path) -> None:
+    names: list[str | None] = [f"example.com/r{number}" for number in range(1100)]
+    found, paths = classes(folder, lambda server: server.classes.update(v1=names))
+    assert found == frozenset(names)
+    assert len(paths) == 3
+
+
+def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
+    assert classes(folder, lambda _: None)[0] == frozenset()
+
+
+def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:
+    async def story() -> None:
+        async with api_server(folder / "kubeconfig") as server:
+            server.refusals["list"] = refusal(403, "forbidden")
+            with pytest.raises(ClusterError, match="let the ServiceAccount list deviceclasses"):
+                await extended_resource_names(account=folder)
+
+    play(story())
+
+
+def test_waits_grow_to_their_limit_and_are_never_all_alike() -> None:
+    retries = Retries(1, 60)
+    assert 0.5 <= retries.wait_seconds(1) <= 1
+    assert 4 <= retries.wait_seconds(4) <= 8
+    assert all(30 <= retries.wait_seconds(failures) <= 60 for failures in (7, 100, 10_000))
+    assert len({retries.wait_seconds(3) for _ in range(10)}) > 1

@@ -1,0 +1,138 @@
+"""Which resources a machine has: by its name, by its labels, by both; and what no label can be."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from devplug.daemon.placement import (
+    claimed_twice,
+    needs_labels,
+    resources_here,
+    resources_of,
+    selector_faults,
+)
+from tests.daemon.hosts import config
+
+TWO = config(
+    """
+    - {name: example.com/everywhere, discover: {static: {ids: [a]}}}
+    - {name: example.com/gpu, discover: {static: {ids: [a]}}, nodeSelector: {gpu: "on", zone: a}}
+    - name: example.com/east
+      discover: {static: {ids: [a]}}
+      nodeNames: ["east-*"]
+      nodeSelector: {gpu: "on"}
+    """
+)
+
+
+def here(node_name: str, labels: dict[str, str] | None) -> list[str]:
+    return [resource.name.removeprefix("example.com/") for resource in resources_here(TWO, node_name, labels)]
+
+
+def test_a_resource_with_a_selector_is_on_machines_that_have_all_its_labels() -> None:
+    assert here("west-1", {"gpu": "on", "zone": "a", "other": "x"}) == ["everywhere", "gpu"]
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"gpu": "on"}, {"gpu": "off", "zone": "a"}, {"gpu": "On", "zone": "a"}, {"GPU": "on"}]
+)
+def test_a_missing_or_another_value_is_no_match(labels: dict[str, str]) -> None:
+    assert here("west-1", labels) == ["everywhere"]
+
+
+def test_a_name_and_a_selector_must_both_fit() -> None:
+    assert here("east-7", {"gpu": "on"}) == ["everywhere", "east"]
+    assert here("east-7", {}) == ["everywhere"]
+
+
+def test_as_long_as_nobody_knows_the_labels_resources_with_a_selector_wait() -> None:
+    assert here("east-7", None) == ["everywhere"]
+
+
+@pytest.mark.parametrize(
+    ("node_name", "count"), [("east-7", 3), ("west-7", 2), ("far-east-7", 2), ("East-7", 2)]
+)
+def test_by_name_alone_a_selector_does_not_matter(node_name: str, count: int) -> None:
+    assert len(resources_of(TWO, node_name)) == count
+
+
+def test_labels_are_asked_for_only_where_they_decide() -> None:
+    assert needs_labels(TWO, "west-1")
+    only_east = config(
+        '- {name: example.com/e, discover: {static: {ids: [a]}}, nodeNames: ["east-*"], nodeSelector: {a: b}}'
+    )
+    assert needs_labels(only_east, "east-1")
+    assert not needs_labels(only_east, "west-1")
+    assert not needs_labels(config("- {name: example.com/e, discover: {static: {ids: [a]}}}"), "east-1")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("gpu-sharing", "on"),
+        ("nvidia.com/gpu.product", "NVIDIA-L4"),
+        ("node-role.kubernetes.io/worker", ""),
+        ("a", "A_b.c-D"),
+        ("x" * 63, "1" * 63),
+        (f"{'a' * 200}.{'b' * 52}/x", "x"),
+    ],
+)
+def test_what_kubernetes_takes_as_a_label_is_taken(key: str, value: str) -> None:
+    assert list(selector_faults({key: value})) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("", '"" is not the name of a label'),
+        ("-a", '"-a" is not the name of a label'),
+        ("a.", '"a." is not the name of a label'),
+        ("x" * 64, "write 1 to 63 letters"),
+        ("example.com/", '"" is not the name of a label'),
+        ("gpu model", '"gpu model" is not the name of a label'),
+        ("/gpu", '"" cannot stand before the /'),
+        ("Example.com/gpu", '"Example.com" cannot stand before the /'),
+        ("a/b/c", '"a/b" cannot stand before the /'),
+        ("a..b/c", '"a..b" cannot stand before the /'),
+        (f"{'a' * 254}/c", "at most 253"),
+        ("gpu\n", "is not the name of a label"),
+    ],
+)
+def test_a_key_that_no_label_has_is_named_with_what_to_write(key: str, part: str) -> None:
+    ((where, fault),) = selector_faults({key: "x"})
+    assert where == key
+    assert part in fault
+
+
+@pytest.mark.parametrize("value", ["NVIDIA *", "*L4*", " on", "on ", "-", "a/b", "x" * 64, "on\n", "é"])
+def test_a_value_that_no_label_has_is_named_with_what_to_write(value: str) -> None:
+    ((where, fault),) = selector_faults({"gpu": value})
+    assert where == "gpu"
+    assert "is not a value that a label can have, and no glob" in fault
+
+
+def test_every_wrong_label_is_told_at_once() -> None:
+    assert [key for key, _ in selector_faults({"a b": "c d", "ok": "ok", "-": "x"})] == ["a b", "a b", "-"]
+
+
+@given(value=st.text(string.ascii_letters[:3] + string.digits[:2] + "-_. /*", max_size=66))
+@example("a" * 63)
+@example("a" * 64)
+def test_values_are_judged_as_kubernetes_judges_them(value: str) -> None:
+    # The expression of apimachinery's IsValidLabelValue, which the anchors make whole there.
+    is_valid = len(value) <= 63 and re.fullmatch("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", value)
+    assert (not list(selector_faults({"k": value}))) == bool(is_valid)
+
+
+def test_the_names_that_a_device_class_claims_too_are_told() -> None:
+    ours = ["example.com/gpu", "example.com/serial", "example.com/camera"]
+    assert claimed_twice(ours, frozenset({"example.com/gpu", "example.com/camera", "other.com/x"})) == (
+        "example.com/camera",
+        "example.com/gpu",
+    )
+    assert claimed_twice(ours, frozenset()) == ()
