@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 import devplug
 from devplug.daemon.loading import load
+from devplug.daemon.responses import container_response, share_of
+from devplug.daemon.selectors import Discover
+from devplug.daemon.sources.choosing import source_of
 from devplug.kubelet.manager import Kubelet
+from tests.daemon import idhosts
+from tests.daemon.hosts import needs_mknod
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+CONFIGURATIONS = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
 
 
 def plugin_of(file: str) -> devplug.DevicePlugin:
@@ -32,9 +39,70 @@ def plugin_of(file: str) -> devplug.DevicePlugin:
     return plugin_class()
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
-def test_a_configuration_of_the_examples_loads(file: str) -> None:
-    assert load((EXAMPLES / file).read_bytes(), file).resources
+@pytest.mark.parametrize("file", CONFIGURATIONS)
+def test_a_configuration_of_the_examples_loads_and_says_what_a_pod_asks_for(file: str) -> None:
+    text = (EXAMPLES / file).read_text()
+    resources = load(text, file).resources
+    header = text.partition("version: 1\n")[0]
+    assert all(line.startswith("#") for line in header.splitlines())
+    asked = re.search(
+        r"^# The pod asks for    (.*\n(?:#  .*\n)*)# The container has   ", header, re.MULTILINE
+    )
+    assert asked
+    assert any(f"{resource.name}: " in asked[1] for resource in resources)
+
+
+@pytest.mark.parametrize("file", CONFIGURATIONS)
+def test_a_configuration_of_the_examples_is_in_block_style(file: str) -> None:
+    for line in (EXAMPLES / file).read_text().splitlines():
+        bare = re.sub(r'"[^"]*"|#.*|: (\{\}|\[\])$', "", line)
+        assert not re.search(r"[\[{]", bare), line
+
+
+@needs_mknod
+@pytest.mark.parametrize(
+    ("file", "host", "nodes", "env"),
+    [
+        (
+            "serial.yaml",
+            "adapters",
+            ["/dev/serial0", "/dev/serial1", "/dev/serial2"],
+            {"SERIAL_PORTS": "/dev/serial0,/dev/serial1,/dev/serial2", "SERIAL_0": "0403:6001:A50285BI"},
+        ),
+        ("cameras.yaml", "adapters", ["/dev/video0"], {"CAMERAS": "/dev/video0", "CAMERA_MODELS": "Eye"}),
+        ("audio.yaml", "everything", ["/dev/snd"], {}),
+        ("fpga.yaml", "functions", ["/dev/dfl-port.0"], {"FPGA_ADDRESSES": "0000:d8:00.0"}),
+        ("render.yaml", "functions", ["/dev/dri/renderD128"], {}),
+        ("tpm.yaml", "everything", ["/dev/tpmrm0"], {}),
+        (
+            "sriov-dpdk.yaml",
+            "functions",
+            ["/dev/vfio/71", "/dev/vfio/72", "/dev/vfio/vfio"],
+            {"PCIDEVICE_EXAMPLE_COM_VF": "0000:3b:10.0,0000:3b:10.2"},
+        ),
+        ("bundle.yaml", "paths", ["/dev/dsp0", "/dev/dsp0-ctl"], {"DSP_CONTROL": "/dev/dsp0-ctl"}),
+    ],
+)
+def test_a_container_gets_what_the_example_says(
+    file: str, host: str, nodes: list[str], env: dict[str, str], tmp_path: Path
+) -> None:
+    machine = idhosts.OURS[host](tmp_path)
+    (resource,) = load((EXAMPLES / file).read_bytes(), file).resources
+    found = source_of(resource, machine).look()
+    assert found
+    shares = [share_of(one, index, resource.expose) for index, one in enumerate(found)]
+    response = container_response(shares, resource)
+    assert sorted(node.container_path for node in response.device_nodes) == nodes
+    assert env.items() <= response.envs.items()
+
+
+def test_there_is_an_example_for_each_kind_of_hardware_but_none() -> None:
+    kinds = {
+        resource.discover.kind
+        for file in CONFIGURATIONS
+        for resource in load((EXAMPLES / file).read_bytes(), file).resources
+    }
+    assert kinds == set(Discover.alternatives) - {"static"}
 
 
 @pytest.mark.parametrize(

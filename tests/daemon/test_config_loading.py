@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 
 import pytest
 
-from devplug import __version__
 from devplug.daemon.config import Config, Permissions, Resource
 from devplug.daemon.loading import load
 from devplug.daemon.selectors import PathSelector
@@ -66,7 +64,7 @@ def test_a_short_file_has_the_defaults_in_every_other_place() -> None:
     assert resource.allow == ()
 
 
-def test_every_key_that_this_version_builds_arrives_as_a_value() -> None:
+def test_the_keys_of_a_resource_arrive_as_values() -> None:
     resource = one_resource("""
         - name: example.com/serial
           id: "port-{file}"
@@ -117,6 +115,58 @@ def test_every_key_that_this_version_builds_arrives_as_a_value() -> None:
     assert (resource.prefer, resource.when_none, resource.overlap) == ("none", "wait", "shared")
     assert resource.node_names == ("lab-*",)
     assert resource.allow == ("hostMounts",)
+
+
+def test_the_keys_of_a_device_of_several_nodes_arrive_as_values() -> None:
+    resource = one_resource("""
+        - name: example.com/dongle
+          discover:
+            usb:
+              - {vendor: "0403", product: "6001", serial: "A*", interfaceClass: "ff"}
+              - {vendor: "1A86"}
+          expose:
+            deviceNodes:
+              - tty
+              - {subsystem: video4linux, file: "video*", name: eye, containerPath: /dev/eye, optional: true}
+            strategy: cdi
+            owner: {uid: 1000, gid: 20}
+            mode: "0660"
+            directories: [/dev/snd]
+            cdiDevices: ["vendor.com/class={serial}"]
+          health:
+            - {attribute: power/runtime_status, equals: "active*", period: 1m, timeout: 500ms}
+            - {exec: {command: [/opt/check, "{serial}"]}, failureThreshold: 5, successThreshold: 2}
+          onRelease: {exec: {command: [/opt/scrub, "{id}"], timeout: 2m}}
+          onLost: {exec: {command: [/opt/tell, "{id}"]}}
+          nodeSelector: {lab: "yes"}
+    """)
+    first, second = resource.discover.usb
+    assert (first.vendor, first.product, first.serial, first.interface_class) == ("0403", "6001", "A*", "ff")
+    assert (second.vendor, second.product) == ("1A86", None)
+    expose = resource.expose
+    assert expose.device_nodes is not None
+    assert [(one.subsystem, one.file, one.name, one.optional) for one in expose.device_nodes] == [
+        ("tty", None, None, False),
+        ("video4linux", "video*", "eye", True),
+    ]
+    assert expose.owner is not None
+    assert (expose.strategy, expose.owner.uid, expose.owner.gid, expose.mode) == ("cdi", 1000, 20, "0660")
+    assert expose.directories == ("/dev/snd",)
+    assert expose.cdi_devices == (parse_template("vendor.com/class={serial}"),)
+    attribute, command = resource.health
+    assert (attribute.attribute, attribute.equals) == ("power/runtime_status", "active*")
+    assert (attribute.period_seconds, attribute.timeout_seconds) == (60, 0.5)
+    assert command.exec is not None
+    assert command.exec.command == (parse_template("/opt/check"), parse_template("{serial}"))
+    assert (command.failure_threshold, command.success_threshold) == (5, 2)
+    assert resource.on_release is not None
+    assert resource.on_release.exec.timeout_seconds == 120
+    assert resource.on_lost is not None
+    assert (resource.on_lost.exec.command[0].source, resource.on_lost.exec.timeout_seconds) == (
+        "/opt/tell",
+        30,
+    )
+    assert resource.node_selector == {"lab": "yes"}
 
 
 def test_a_template_of_the_file_is_ready_to_render() -> None:
@@ -176,28 +226,21 @@ def test_a_configuration_cannot_be_changed() -> None:
 # ── the examples of the documentation ─────────────────────────────────────────────────────────────
 
 
-def test_the_ten_examples_lack_nothing_but_what_is_not_built_yet() -> None:
-    places = [
-        re.sub(r":\d+: error: (.*?): not built yet in devplug .*", r" \1", line) for line in errors(EXAMPLES)
-    ]
-    assert places == [
-        "f.yaml:3 resources[0].discover.usb",
-        "f.yaml:4 resources[1].discover.sysfs",
-        "f.yaml:8 resources[5].discover.pci",
-        "f.yaml:8 resources[5].health",
-        "f.yaml:9 resources[6].discover.nvidia",
-        "f.yaml:9 resources[6].nodeSelector",
-        "f.yaml:10 resources[7].discover.sysfs",
-        "f.yaml:11 resources[8].discover.pci",
-        "f.yaml:12 resources[9].discover.bundle",
-    ]
-
-
-def test_the_three_path_examples_load() -> None:
-    head, *resources = EXAMPLES.splitlines(keepends=True)[1:]
-    config = load("version: 1\n" + head + "".join(resources[2:5]), "f.yaml")
+def test_the_ten_examples_of_the_surface_load_with_one_kind_each() -> None:
+    config = load(EXAMPLES, "f.yaml")
     assert isinstance(config, Config)
-    assert [resource.share.replicas for resource in config.resources] == [100, 100, 100]
+    assert [(resource.discover.kind, resource.share.replicas) for resource in config.resources] == [
+        ("usb", 1),
+        ("sysfs", 1),
+        ("path", 100),
+        ("path", 100),
+        ("path", 100),
+        ("pci", 1),
+        ("nvidia", 4),
+        ("sysfs", 8),
+        ("pci", 1),
+        ("bundle", 1),
+    ]
 
 
 # ── all mistakes at once ──────────────────────────────────────────────────────────────────────────
@@ -228,10 +271,6 @@ def test_ten_mistakes_in_one_file_are_ten_lines_each_with_its_place() -> None:
           permissions: rwx
     """
     assert errors(text) == [
-        (
-            "f.yaml:5:12: error: resources[0].discover.usb: "
-            f"not built yet in devplug {__version__}; this version discovers: path, static"
-        ),
         'f.yaml:5:21: error: resources[0].discover.usb.vendor: YAML reads 0403 as 259; write "0403"',
         "f.yaml:8:14: error: resources[0].expose.env.IDS: {id} is one; write {ids}",
         (
@@ -276,7 +315,7 @@ def test_yaml_mistakes_and_those_of_the_grammar_come_together() -> None:
         "f.yaml:4:3: error: resources[0]: &a: anchors are not supported; leave it out",
         (
             "f.yaml:4:46: error: resources[0].zzz: unknown key; known here: name, id, discover, "
-            "expose, share, "
-            "overlap, health, prefer, whenNone, whenUnplugged, onRelease, nodeNames, nodeSelector, allow"
+            "expose, share, overlap, health, prefer, whenNone, whenUnplugged, onRelease, onLost, nodeNames, "
+            "nodeSelector, allow"
         ),
     ]

@@ -9,7 +9,7 @@ from devplug.errors import ConfigError
 
 KNOWN_KEYS = (
     "name, id, discover, expose, share, overlap, health, prefer, whenNone, whenUnplugged, onRelease, "
-    "nodeNames, nodeSelector, allow"
+    "onLost, nodeNames, nodeSelector, allow"
 )
 
 

@@ -72,7 +72,12 @@ def _container_path_findings(resource: Resource, at: Keys) -> Iterator[Finding]:
     if template is None:
         return
     if kind in _NODELESS_KINDS:
-        yield Finding((*at, "containerPath"), f"discover.{kind} has no device nodes; leave containerPath out")
+        message = (
+            "discover.static has no device nodes; leave containerPath out"
+            if kind == "static"
+            else f"discover.{kind} gives its nodes under the host's paths; leave containerPath out"
+        )
+        yield Finding((*at, "containerPath"), message)
         return
     for fault in container_path_faults(template, kind):
         yield Finding((*at, "containerPath"), fault)
