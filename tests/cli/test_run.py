@@ -43,7 +43,7 @@ def test_without_a_configuration_nothing_is_guessed(tmp_path: Path) -> None:
     (tmp_path / "devplug.yaml").write_text(STATIC)
     ran = devplug("run", "--plugin-dir", tmp_path)
     assert ran.returncode == 2
-    assert "devplug run -c FILE" in ran.stderr
+    assert "devplug run -c devplug.yaml" in ran.stderr
     assert "devplug demo" in ran.stderr
 
 

@@ -32,7 +32,7 @@ def gap(found: Found, expose: str) -> str:
 
 
 def test_a_gadget_gives_all_its_children_and_not_its_bus_node() -> None:
-    assert paths(DONGLE) == ["/dev/serial/by-id/x-port0", "/dev/video0", "/dev/video1"]
+    assert paths(DONGLE) == ["/dev/ttyUSB0", "/dev/video0", "/dev/video1"]
 
 
 def test_a_gadget_without_children_gives_its_bus_node() -> None:
@@ -40,7 +40,7 @@ def test_a_gadget_without_children_gives_its_bus_node() -> None:
 
 
 def test_the_bus_node_is_given_with_the_children_to_who_asks_for_it() -> None:
-    assert paths(DONGLE, "deviceNodes: [tty, usb]") == ["/dev/serial/by-id/x-port0", "/dev/bus/usb/001/004"]
+    assert paths(DONGLE, "deviceNodes: [tty, usb]") == ["/dev/ttyUSB0", "/dev/bus/usb/001/004"]
 
 
 def test_only_the_subsystem_that_is_asked_for_is_given() -> None:
@@ -48,7 +48,7 @@ def test_only_the_subsystem_that_is_asked_for_is_given() -> None:
 
 
 def test_a_file_is_compared_with_the_kernels_name_of_the_node() -> None:
-    assert paths(DONGLE, 'deviceNodes: [{file: "ttyUSB*"}]') == ["/dev/serial/by-id/x-port0"]
+    assert paths(DONGLE, 'deviceNodes: [{file: "ttyUSB*"}]') == ["/dev/ttyUSB0"]
 
 
 def test_a_gadget_without_a_node_that_is_asked_for_is_unhealthy_and_says_which() -> None:
@@ -58,9 +58,7 @@ def test_a_gadget_without_a_node_that_is_asked_for_is_unhealthy_and_says_which()
 
 
 def test_an_optional_node_may_be_missing() -> None:
-    assert paths(DONGLE, "deviceNodes: [tty, {subsystem: hidraw, optional: true}]") == [
-        "/dev/serial/by-id/x-port0"
-    ]
+    assert paths(DONGLE, "deviceNodes: [tty, {subsystem: hidraw, optional: true}]") == ["/dev/ttyUSB0"]
 
 
 def test_no_node_at_all_is_given_to_who_asks_for_none() -> None:
@@ -119,7 +117,10 @@ def test_permissions_may_be_each_nodes_own() -> None:
         "deviceNodes: [tty, {subsystem: video4linux, file: video0, permissions: rw}]}"
     )
     given = container_response(shares_of([Device("dongle")], {"dongle": DONGLE}, one), one)
-    assert given.device_nodes == (DeviceNode(TTY.host_path, permissions="r"), DeviceNode("/dev/video0"))
+    assert given.device_nodes == (
+        DeviceNode(TTY.host_path, "/dev/ttyUSB0", permissions="r"),
+        DeviceNode("/dev/video0"),
+    )
 
 
 def test_a_path_that_needs_what_the_device_lacks_is_a_gap() -> None:

@@ -33,7 +33,8 @@ def run(config_file: str | None, plugin_dir: Path, pod_resources: Path) -> int:
         click.echo(
             f"devplug: no configuration: {DEFAULT_CONFIG} does not exist and neither -c nor DEVPLUG_CONFIG "
             "names another file\n"
-            "  to serve one:       devplug run -c FILE\n"
+            "  to write one:       devplug discover --propose > devplug.yaml\n"
+            "  to serve it:        devplug run -c devplug.yaml\n"
             "  to see what it is:  devplug demo",
             err=True,
         )

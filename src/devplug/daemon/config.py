@@ -106,7 +106,7 @@ class Expose(Section, frozen=True, kw_only=True):
         Template | None,
         Meta(
             description="Path of the node in the container; one that ends in / is a folder for it. "
-            "Default: the path on the host.",
+            "Default: the kernel's path, or the one that discover.path matched.",
         ),
     ] = None
     permissions: Annotated[

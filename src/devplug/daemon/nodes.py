@@ -105,16 +105,17 @@ def paths_of(
 ) -> Iterator[str] | Gap:
     """Return the path in the container of each chosen node, or why there is none.
 
-    A node that its driver shares out keeps the path it has on the host: programs know it by that.
+    Without a template it is the kernel's own path, which programs look for, also where the host's path is a
+    stable link. A node that its driver shares out always keeps it.
     """
     paths: list[str] = []
     for one in chosen:
-        path = one.node.host_path
+        path = one.node.real_path or one.node.host_path
         if one.container_path is not None and not one.node.is_shared:
             text = render_one(one.container_path, facts, Writing.PATH)
             if isinstance(text, Missing):
                 return Gap(text.reason)
-            path = text + path.rpartition("/")[2] if text.endswith("/") else text
+            path = text + one.node.file_name if text.endswith("/") else text
         if path in paths:
             return Gap(
                 f"two of its nodes would be {path} in the container; let containerPath end in /, "
