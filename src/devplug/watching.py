@@ -200,9 +200,7 @@ class Watcher:
         finally:
             self.arm(subscription, {})
 
-    def arm(
-        self, subscription: Subscription, plan: Mapping[str, set[str]], *, writes: bool = False
-    ) -> None:
+    def arm(self, subscription: Subscription, plan: Mapping[str, set[str]], *, writes: bool = False) -> None:
         """Make `plan`, folders with globs of names, the whole of what `subscription` watches."""
         if timer := self._blind.pop(subscription, None):
             timer.cancel()

@@ -20,7 +20,7 @@ from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncGenerator, Collection, Sequence
 
     from devplug.daemon.selectors import BundlePath, BundleSelector
     from devplug.daemon.sources.found import FoundNode
@@ -61,7 +61,7 @@ class BundleSource:
     _names: Names = field(default_factory=Names)
     _told: set[str] = field(default_factory=set)
 
-    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         paths = [self.host.inside(member.path) for selector in self.selectors for member in selector.paths]
         async for _ in watch_paths(*paths, every_seconds=self.resync_seconds):

@@ -32,7 +32,7 @@ from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_sp
 from devplug.devices import Health
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncGenerator, Collection, Iterator
 
     from devplug.daemon.selectors import NetSelector
     from devplug.daemon.sources.found import FoundNode
@@ -158,7 +158,7 @@ class NetSource:
     _interfaces: dict[str, str] = field(default_factory=dict)
     """The name of the first interface of each present function, by its folder: also while a pod has it."""
 
-    def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield what is there at once, after each settled change, and every `resync_seconds`."""
         globs = [self.host.inside(glob) for glob in _GLOBS]
         return follow(self.look, subsystems=_SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)

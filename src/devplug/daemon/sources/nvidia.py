@@ -28,7 +28,7 @@ from devplug.plugin.threads import DaemonThreads
 from devplug.watching import EventKind, shared_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping
     from concurrent.futures import Future
 
     from devplug.daemon.selectors import NvidiaSelector
@@ -120,7 +120,7 @@ class NvidiaSource:
                 return self._found(*known_after(self._known, reading))
         return self._found(self._known, {}, Health.unknown(_SILENCE))
 
-    async def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield what is there at once, after each event of the driver, and every `resync_seconds`.
 
         All calls of the driver are made in two threads of this source, which nobody waits for at exit.

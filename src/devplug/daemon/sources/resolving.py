@@ -44,6 +44,7 @@ def resolved(host: Host, path: str) -> Resolved | None:
     opened but the place itself (O_PATH), which no device notices. Raises `PermissionError` for a path through
     a magic link.
     """
+    place: int | None
     root = os.open(host.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         place = _openat2(root, path.lstrip("/") or ".")

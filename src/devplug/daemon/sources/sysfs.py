@@ -26,7 +26,7 @@ from devplug.daemon.sources.sysdevices import SysDevice, devices_of_subsystem
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 
     from devplug.daemon.selectors import SysfsSelector
     from devplug.daemon.sources.found import FoundNode
@@ -82,7 +82,7 @@ class SysfsSource:
     """What two devices have said of themselves at once, ever: udev's by-id links go from one to the other."""
     _told: set[str] = field(default_factory=set)
 
-    def looks(self) -> AsyncIterator[tuple[Found, ...]]:
+    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
         """Yield what is there at once, after each settled change, and every `resync_seconds`."""
         subsystems = {selector.subsystem for selector in self.selectors} | _CARRIERS
         globs = [self.host.inside(glob) for glob in LINK_GLOBS]
