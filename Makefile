@@ -45,7 +45,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden check bench protos schema lock dist clean
+.PHONY: help demo test test-source test-wheel golden hardware check bench protos schema lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ GOLDEN := tests/golden/data
 
 golden: .venv/.ready ## play recordings of a real kubelet against ours: make golden GOLDEN=FOLDER
 	@$(BIN)/python -m tests.golden $(GOLDEN)
+
+hardware: .venv/.ready ## plug real kernel devices into a QEMU guest with the daemon; root on Debian installs it
+	@$(BIN)/python -m lab $(ARGS)
 
 check: .venv/.ready ## judge form, types, layers and promises, without running the other tests
 	$(BIN)/ruff format --check .

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 SOURCE = Path(devplug.__file__).parent
 OURS = sorted(SOURCE.rglob("*.py"))
-ALL = [*OURS, *sorted(TESTS.rglob("*.py")), *sorted((TESTS.parent / "bench").glob("*.py"))]
+ALL = [
+    *OURS,
+    *sorted(TESTS.rglob("*.py")),
+    *sorted((TESTS.parent / "bench").glob("*.py")),
+    *sorted((TESTS.parent / "lab").glob("*.py")),
+]
 
 HOMES = {
     "grpc": ("devplug.wire.",),

@@ -114,6 +114,14 @@ def test_the_ids_of_this_table_are_a_promise(machine: Machine, device: str, name
 
 
 @needs_mknod
+def test_a_tpm_that_came_back_under_the_next_number_has_its_id_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.node("/sys/devices/LNXSYSTM:00/MSFT0101:00", "tpmrm", "tpmrm1")
+    machine.link("/sys/class/tpmrm/tpmrm1", "/sys/devices/LNXSYSTM:00/MSFT0101:00/tpmrm/tpmrm1")
+    assert names(find(machine, "{subsystem: tpmrm}")) == ["tpmrm0"]
+
+
+@needs_mknod
 def test_an_id_does_not_depend_on_what_else_the_selector_matches(machine: Machine) -> None:
     alone = {
         name

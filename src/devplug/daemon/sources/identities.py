@@ -3,7 +3,7 @@ refused after a reboot if the device is called otherwise then.
 
 | the device | its ID | as in |
 |---|---|---|
-| a TPM | the kernel's name: a machine has one | `tpmrm0` |
+| a TPM | its subsystem and its rank: a machine has one | `tpmrm0` |
 | an NVMe controller | its `serial` | `S4EWNX0R` |
 | an NVMe namespace | its `wwid`; if the kernel made that up: serial and `nsid` | `S4EWNX0R.n1` |
 | a SCSI or SATA disk | the `wwid` of its SCSI device | `naa.5000c500a1b2c3d4` |
@@ -54,6 +54,10 @@ __all__ = [
 
 NAMED_BY_BOARD: Final = frozenset({"platform", "acpi", "pnp", "amba", "ccw", "vio", "vmbus", "xen"})
 """Buses on which firmware, a device tree or the hypervisor gives the names."""
+
+TPMS: Final = frozenset({"tpm", "tpmrm"})
+"""Counted over the whole machine, which has one. The kernel gives the next number to one that comes back while
+somebody keeps the last one, as IMA does for ever (security/integrity/ima/ima_init.c)."""
 
 _NOT_OF_BOARD: Final = re.compile(r".*\.auto|serial8250")
 """Names that say nothing: counted by the kernel, and the driver of all old serial ports (whose names are old,
@@ -196,6 +200,8 @@ def part_of(device: SysDevice) -> Part | None:
     """Return which of its anchor's devices it is; None if its name does not depend on a parent."""
     anchor = anchor_of(device)
     subsystem = device.subsystem
+    if subsystem in TPMS:
+        return Part("", subsystem, "")
     if anchor is None or (subsystem in NAMED_BY_BOARD and anchor.device.subsystem in NAMED_BY_BOARD):
         return None
     prefix, suffix = shape_of(device.name, subsystem)
@@ -211,8 +217,9 @@ def parts_of(devices: Iterable[SysDevice]) -> dict[str, Part]:
 def identity_of(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
     """Return what a device is called; `ranks` are those of all devices of its subsystem that have a part."""
     subsystem = device.subsystem
-    if subsystem in {"tpm", "tpmrm"}:
-        return Identity(device.name, device.name)
+    if subsystem in TPMS:
+        name = f"{subsystem}{ranks.get(device.path, 0)}"
+        return Identity(name, name)
     if subsystem == "block" and (number := device.attribute("partition")):
         disk = SysDevice(device.host, device.path.rpartition("/")[0])
         return identity_of(disk, ranks).extended(f"-part{number}")

@@ -1,0 +1,192 @@
+"""The lab's outer side: boots the guest, plugs what it asks for, and collects what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import json
+import sys
+import tempfile
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import devplug
+from lab.hardware import PLUGGABLE, Sockets, arguments
+from lab.initrd import initrd
+from lab.qmp import Qmp, QmpError
+from lab.report import Report, Row
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from lab.packages import Kernel
+
+__all__ = ["LIMIT_SECONDS", "run_guest"]
+
+LIMIT_SECONDS: Final = 480
+"""How long a run may take, from the power switch to the last claim: twice what it takes on two busy cores."""
+
+DRIVERS: Final = (
+    *("xhci_pci", "usb_storage", "sd_mod", "ftdi_sio", "nvme", "vfio_iommu_type1", "vfio_pci"),
+    *("videobuf2_v4l2", "videobuf2_vmalloc", "videobuf2_dma_contig", "v4l2_tpg", "v4l2_dv_timings", "cec"),
+)
+"""What udev would load on a node when it sees the devices, and what the camera's driver needs."""
+
+REPOSITORY: Final = Path(__file__).parent.parent
+
+
+async def run_guest(kernel: Kernel, folder: Path, tell: Callable[[str], None]) -> Report:
+    """Boot the guest, play all stories and return what they showed; the guest is off when this returns.
+
+    The console's text is in `folder`, as `console.log`. `tell` is called with what happens meanwhile.
+    """
+    console, image = folder / "console.log", folder / "initrd"
+    # The guest is some twenty times slower, and cannot keep what it compiles.
+    for package in (REPOSITORY / "lab", Path(devplug.__file__).parent):
+        await asyncio.to_thread(compileall.compile_dir, package, quiet=2)
+    image.write_bytes(initrd(kernel, DRIVERS, _guest_command(kernel)))
+    console.write_bytes(b"")
+    report = Report()
+    # Of sockets only 107 bytes of the path count, and this folder may be deep.
+    with tempfile.TemporaryDirectory(prefix="devplug-lab-") as name:
+        sockets = Sockets(Path(name, "qmp"), Path(name, "talk"), Path(name, "tpm"))
+        try:
+            async with (
+                asyncio.timeout(LIMIT_SECONDS),
+                _accepting(sockets.qmp) as qmp_connection,
+                _accepting(sockets.talk) as talk_connection,
+                _tpm(Path(name), sockets.tpm),
+                _qemu(kernel, image, console, sockets) as qemu,
+                asyncio.TaskGroup() as group,
+            ):
+                talking = group.create_task(_talk(qmp_connection, talk_connection, report, tell))
+                await qemu.wait()
+                if not (qmp_connection.done() and talk_connection.done()):
+                    talking.cancel()
+        except TimeoutError:
+            report.faults.append(f"the guest is not ready after {LIMIT_SECONDS} s; see {console}")
+    if not report.has_ended:
+        report.faults.append(f"the guest ended before its last claim; see {console}:\n{_tail(console)}")
+    return report
+
+
+def _guest_command(kernel: Kernel) -> list[str]:
+    return [
+        *("PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/run", "TMPDIR=/run", "LC_ALL=C.UTF-8"),
+        # The root folder is read-only, and looking for what it cannot write takes time.
+        *("PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"),
+        f"PYTHONPATH={REPOSITORY}:{Path(devplug.__file__).parent.parent}",
+        *(sys.executable, "-m", "lab.guest", str(kernel.modules)),
+    ]
+
+
+def _tail(console: Path) -> str:
+    lines = console.read_text(errors="replace").splitlines()
+    return "\n".join(f"  {line.rstrip()}" for line in lines[-12:])
+
+
+# ── processes and sockets ─────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _qemu(
+    kernel: Kernel, image: Path, console: Path, sockets: Sockets
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = arguments(kernel=kernel.image, initrd=image, console=console, sockets=sockets)
+    async with _process("qemu-system-x86_64", *command) as qemu:
+        yield qemu
+
+
+@asynccontextmanager
+async def _tpm(folder: Path, socket: Path) -> AsyncIterator[None]:
+    """Run a TPM in software; QEMU connects to it when it starts."""
+    control = f"type=unixio,path={socket}"
+    async with _process(
+        *("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={folder}", "--ctrl", control),
+        *("--flags", "not-need-init,startup-clear", "--log", f"file={folder / 'swtpm.log'}"),
+    ):
+        while not socket.exists():  # noqa: ASYNC110 -- it announces itself in no other way
+            await asyncio.sleep(0.05)
+        yield
+
+
+@asynccontextmanager
+async def _process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program until the block is left."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def _accepting(path: Path) -> AsyncIterator[asyncio.Future[Connection]]:
+    """Listen on a socket until the block is left; yields who connects first."""
+    first: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if first.done():
+            writer.close()
+        else:
+            first.set_result((reader, writer))
+
+    server = await asyncio.start_unix_server(accept, path)
+    try:
+        yield first
+    finally:
+        server.close()
+        if first.done() and not first.cancelled():
+            first.result()[1].close()
+
+
+# ── what the guest says ───────────────────────────────────────────────────────────────────────────
+
+
+async def _talk(
+    qmp_connection: asyncio.Future[Connection],
+    talk_connection: asyncio.Future[Connection],
+    report: Report,
+    tell: Callable[[str], None],
+) -> None:
+    """Answer the guest until it ends: one JSON object per line, in both directions."""
+    async with Qmp.on(*await qmp_connection) as qmp:
+        reader, writer = await talk_connection
+        while line := await reader.readline():
+            try:
+                message: dict[str, Any] = json.loads(line)
+            except ValueError:
+                # Firmware and boot loaders look for someone on serial ports, too.
+                continue
+            match message:
+                case {"plug": str(name)}:
+                    answer = await _answer(qmp, "device_add", {**PLUGGABLE[name], "id": name})
+                    writer.write(json.dumps({"fault": answer}).encode() + b"\n")
+                case {"unplug": str(name)}:
+                    answer = await _answer(qmp, "device_del", {"id": name})
+                    writer.write(json.dumps({"fault": answer}).encode() + b"\n")
+                case {"tell": str(text)}:
+                    tell(text)
+                case {"row": dict(row)}:
+                    report.rows.append(Row(**row))
+                case {"fault": str(fault)}:
+                    report.faults.append(fault)
+                case {"end": True}:
+                    report.has_ended = True
+
+
+async def _answer(qmp: Qmp, command: str, options: dict[str, Any]) -> str | None:
+    """Do what the guest asked for; return what QEMU has against it, or None."""
+    try:
+        await qmp.execute(command, options)
+        if command == "device_del":
+            await qmp.wait_deleted(options["id"])
+    except (QmpError, EOFError) as error:
+        return str(error)
+    return None
