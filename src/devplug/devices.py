@@ -57,10 +57,8 @@ _NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"'\\]")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
-# A vendor or class of one letter is good by the specification and panics its library up to 1.1.0
-# (container-device-interface pkg/parser/parser.go), which is in the runtimes.
 _CDI_NAME = re.compile(
-    r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]"
+    r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
     r"=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?",
 )
 

@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.daemon.responses import advertised_devices, with_room_for_replicas
+from devplug.daemon.responses import device_ids, with_room_for_replicas
 from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.host import Host
-from devplug.daemon.unplugged import Known
 from tests.daemon.hosts import link, resource
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.systrees import camera, interface, listed, machine_with_everything
@@ -244,7 +243,7 @@ def _place(found: Found) -> str:
 def _device_id(found: Found, asked: str) -> str:
     one = resource(asked)
     named = with_room_for_replicas(found, one.share.replicas)
-    return next(advertised_devices([Known(named)], one)).id
+    return device_ids(named.name, one.share.replicas)[0]
 
 
 def recorded() -> dict[str, dict[str, dict[str, str]]]:

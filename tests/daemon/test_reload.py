@@ -14,6 +14,7 @@ from devplug.daemon.reloading import places_on_the_way
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
+from tests.daemon.hosts import char_node, link, needs_mknod
 from tests.daemon.served import play, until
 
 if TYPE_CHECKING:
@@ -231,3 +232,112 @@ def test_links_that_lead_in_a_circle_end_somewhere(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert places_on_the_way(tmp_path / "a")[-1] in {f"{tmp_path}/a", f"{tmp_path}/b"}
+
+
+# ── what an edit must not do ──────────────────────────────────────────────────────────────────────
+
+
+def chips(name: str, root: Path, rest: str = "") -> str:
+    return f'- {{name: example.com/{name}, discover: {{path: "{root}/by-id/*"}}, {rest}}}'.replace(", }", "}")
+
+
+@needs_mknod
+def test_a_renamed_resource_does_not_give_out_what_a_pod_holds_under_the_old_name(short_dir: Path) -> None:
+    for minor in (0, 1):
+        link(short_dir / "by-id" / f"chip{minor}", char_node(short_dir / "nodes" / f"chip{minor}", minor))
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(chips("a", short_dir)))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            assert (await kubelet.run_pod(pod("holder", a=1))).phase is PodPhase.RUNNING
+            (held,) = [allocation.device_ids[0] for allocation in kubelet.allocations()]
+            file.write_text(text(chips("b", short_dir)))
+            (other,) = {"chip0", "chip1"} - {held}
+            await kubelet.wait(lambda: {one.id for one in kubelet.devices("example.com/b")} == {other})
+            assert [one.id for one in kubelet.devices("example.com/a")] == [held]
+
+    play(scenario())
+
+
+def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: Path) -> None:
+    link(short_dir / "by-id" / "x0")
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(chips("a", short_dir, "share: {replicas: 4}")))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            for name in ("p", "q", "r"):
+                await kubelet.run_pod(pod(name, a=1))
+            file.write_text(text(chips("a", short_dir, "share: {replicas: 2}")))
+            await kubelet.wait(lambda: len(kubelet.devices("example.com/a")) == 3)
+            assert {one.id: one.health for one in kubelet.devices("example.com/a")} == {
+                "x0::0": "Healthy",
+                "x0::1": "Healthy",
+                "x0::2": "Unhealthy",
+            }
+
+    play(scenario())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "- {name: example.com/b, discover: {path: /dev/devplug-none}, whenNone: fail}",
+        '- {name: example.com/b, discover: {path: "/dev/tty[0-9]*"}, share: {replicas: 9000}}',
+    ],
+    ids=["no device", "too many for one list"],
+)
+def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
+    short_dir: Path, bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A, B))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            file.write_text(text(A, bad))
+            await until(lambda: "a changed resource cannot be served" in caplog.text)
+            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/b": 1})
+
+    play(scenario())
+
+
+def test_an_added_resource_that_cannot_be_served_touches_no_other(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, serving):
+            file.write_text(text(A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}"))
+            await until(lambda: "a changed resource cannot be served" in caplog.text)
+            assert [one.resource_name for one in serving.plugins] == ["example.com/a"]
+            assert kubelet.allocatable() == {"example.com/a": 2}
+
+    play(scenario())
+
+
+def test_what_failed_to_be_cleaned_is_not_given_out_after_an_edit(short_dir: Path) -> None:
+    (short_dir / "broken").touch()
+    command = f'onRelease: {{exec: {{command: [/bin/sh, -c, "test ! -e {short_dir}/broken"]}}}}'
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0]}}}}, {command}}}"))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            assert (await kubelet.run_pod(pod("one", b=1))).phase is PodPhase.RUNNING
+            kubelet.remove_pod("uid-one")
+            assert (await kubelet.run_pod(pod("two", b=1))).phase is PodPhase.FAILED
+            await kubelet.wait(lambda: kubelet.devices("example.com/b")[0].health == "Unhealthy")
+            file.write_text(
+                text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0, b1]}}}}, {command}}}")
+            )
+            await kubelet.wait(lambda: len(kubelet.devices("example.com/b")) == 2)
+            assert {one.id: one.health for one in kubelet.devices("example.com/b")} == {
+                "b0": "Unhealthy",
+                "b1": "Healthy",
+            }
+
+    play(scenario())

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.listing import Listing, Sight
 from devplug.daemon.responses import (
-    advertised_devices,
     container_response,
     found_name,
     pcidevice_variable,
@@ -43,7 +43,10 @@ def response(one: Resource, *found: Found, ids: tuple[str, ...] = ()) -> Contain
 
 
 def advertised(one: Resource, *known: Known | Found) -> list[Device]:
-    return list(advertised_devices((k if isinstance(k, Known) else Known(k) for k in known), one))
+    listing = Listing(one)
+    listing.known = {k.found.name: k for k in known if isinstance(k, Known)}
+    found = [k for k in known if not isinstance(k, Known)]
+    return list(listing.update(Sight(found, now=5.0)))
 
 
 # ── what is advertised ────────────────────────────────────────────────────────────────────────────
@@ -82,8 +85,10 @@ def test_each_replica_is_advertised() -> None:
 def test_a_device_is_as_healthy_as_its_source_and_its_rules_say(
     source: Health, rules: Health, told: Health
 ) -> None:
-    known = Known(Found("x", health=source))
-    (device,) = advertised_devices([known], serving(), lambda _: rules)
+    sight = Sight([Found("x", health=source)], now=0.0, health_of=lambda _: rules)
+    listing = Listing(serving())
+    listing.update(Sight([Found("x")], now=0.0))
+    (device,) = listing.update(sight)
     assert device.health == told
 
 

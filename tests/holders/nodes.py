@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devplug.holders.values import Rules
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import Listener, unary
+from tests.holders.listings import RESOURCE, holder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -63,3 +64,17 @@ def questions(kubelet: Kubelet) -> int:
     return int(
         kubelet.metrics.value("kubelet_pod_resources_endpoint_requests_total", server_api_version="v1")
     )
+
+
+async def first_answer(holders: Holders) -> None:
+    await holders.wait(lambda: holders.is_known)
+
+
+async def held_by(holders: Holders, pod_name: str) -> None:
+    await holders.wait(lambda: holders.holders_of(RESOURCE, "a") == (holder(pod_name),))
+
+
+async def turns(count: int = 50) -> None:
+    """Let the loop do whatever is ready."""
+    for _ in range(count):
+        await asyncio.sleep(0)

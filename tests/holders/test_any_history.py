@@ -44,12 +44,21 @@ class AnyHistory(RuleBasedStateMachine):
         self.unreported: set[str] = set()
         """What the ledger has learned to be held and has not told free since."""
         self.untaken: set[str] = set()
+        self.written = ""
+        """What was remembered when another program got the resource."""
+        self.remembered: dict[int, str] = {}
+        """What was remembered at each revision of this ledger."""
         self.ledger = self.new_ledger("")
 
     def new_ledger(self, text: str) -> Ledger:
-        ledger = Ledger(self.now, RULES, memory_of(text) if text else None)
+        ledger = Ledger(self.now, RULES)
+        if text:
+            ledger.recall(RESOURCE, memory_of(text, RESOURCE), self.now)
         ledger.keep_releases(RESOURCE)
         return ledger
+
+    def text(self) -> str:
+        return text_of(RESOURCE, self.ledger.memory(RESOURCE))
 
     @initialize(ids=st.sets(st.sampled_from(IDS), max_size=2))
     def pods_that_were_there_before_us(self, ids: set[str]) -> None:
@@ -126,19 +135,31 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def we_restart(self) -> None:
-        self.ledger = self.new_ledger(text_of(self.ledger.memory()))
+        self.ledger = self.new_ledger(self.text())
+        self.remembered.clear()
         self.unreported |= self.untaken
         self.untaken.clear()
         self.asked_at = self.served = None
 
-    @precondition(lambda self: self.untaken)
     @rule()
-    def somebody_takes_a_release(self) -> None:
+    def another_program_gets_the_resource(self) -> None:
+        self.written = self.text()
+
+    @precondition(lambda self: self.written)
+    @rule()
+    def the_resource_comes_back_to_us(self) -> None:
+        memory = memory_of(self.written, RESOURCE)
+        self.ledger.recall(RESOURCE, memory, self.now)
+        self.unreported |= memory.held.keys()
+        self.untaken -= memory.held.keys()
+        self.written = ""
+
+    @rule()
+    def somebody_takes_the_releases(self) -> None:
         released = self.ledger.untaken(RESOURCE)
-        assert released is not None
-        assert released.device_id in self.untaken
+        assert [one.device_id for one in released] == sorted(self.untaken)
         self.ledger.take(released)
-        self.untaken.remove(released.device_id)
+        self.untaken.clear()
 
     @precondition(lambda self: self.asked_at is None)
     @rule()
@@ -207,6 +228,12 @@ class AnyHistory(RuleBasedStateMachine):
         assert ours <= self.ledger.held_ids(RESOURCE)
         assert self.untaken.isdisjoint(self.ledger.held_ids(RESOURCE))
 
+    @invariant()
+    def what_is_remembered_has_another_revision_whenever_it_changes(self) -> None:
+        revision = self.ledger.revision(RESOURCE)
+        assert self.remembered.setdefault(revision, self.text()) == self.text()
+        assert revision == max(self.remembered)
+
     def teardown(self) -> None:
         """Once all pods have ended, each release is told."""
         self.held.clear()
@@ -215,9 +242,8 @@ class AnyHistory(RuleBasedStateMachine):
         self.periods_pass(40)
         assert self.unreported == set()
         assert self.ledger.held_ids(RESOURCE) == set()
-        while self.untaken:
-            self.somebody_takes_a_release()
-        assert self.ledger.memory().held == {}
+        self.somebody_takes_the_releases()
+        assert self.ledger.memory(RESOURCE).held == {}
 
 
 TestAnyHistory = AnyHistory.TestCase

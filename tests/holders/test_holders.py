@@ -1,4 +1,4 @@
-"""The one client over real sockets: when it asks, what it knows, and what outlives it."""
+"""The one client over real sockets: when it asks, what it knows, and whom it tells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from devplug.holders.asking import Trouble
 from devplug.holders.holders import Holders
-from devplug.holders.values import Allocated, Released, Rules
+from devplug.holders.values import Allocated, Released
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from tests.holders.listings import RESOURCE, holder, pod
-from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, questions
+from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, first_answer, held_by, questions, turns
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.exchange import PodResources
-
-KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600, patience_seconds=3600)
-
-
-async def first_answer(holders: Holders) -> None:
-    await holders.wait(lambda: holders.is_known)
-
-
-async def held_by(holders: Holders, pod_name: str) -> None:
-    await holders.wait(lambda: holders.holders_of(RESOURCE, "a") == (holder(pod_name),))
-
-
-async def turns(count: int = 50) -> None:
-    """Let the loop do whatever is ready."""
-    for _ in range(count):
-        await asyncio.sleep(0)
-
 
 # ── when it asks ──────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +240,7 @@ def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
                     await kubelet.admit(new_pod(uid))
                     await held_by(holders, uid)
                     kubelet.end_pod(uid)
-                    assert await anext(releases) == Released(RESOURCE, "a", holder(uid))
+                    assert await anext(releases) == [Released(RESOURCE, "a", holder(uid))]
 
     asyncio.run(scenario())
 
@@ -270,7 +253,27 @@ def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder
                 await first_answer(holders)
                 holders.note_allocated(RESOURCE, ["a"])
                 # This kubelet shows no holder at all, so it is believed after its patience.
-                assert await anext(releases) == Released(RESOURCE, "a", None)
+                assert await anext(releases) == [Released(RESOURCE, "a", None)]
+
+    asyncio.run(scenario())
+
+
+def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> None:
+    ids = [f"d{number:05}" for number in range(10_000)]
+    listed: list[tuple[PodResources, ...]] = [(pod("p", *ids),), (pod("other", "z"),)]
+
+    async def serve() -> Sequence[PodResources]:
+        return listed[0]
+
+    async def scenario() -> None:
+        holders = Holders(socket_below(short_dir), rules=QUICK)
+        async with answering(socket_below(short_dir), serve), asking(holders):
+            with holders.releases(RESOURCE) as releases:
+                await first_answer(holders)
+                del listed[0]
+                assert await anext(releases) == [Released(RESOURCE, one, holder("p")) for one in ids]
+                listed[0] = ()
+                assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
 
     asyncio.run(scenario())
 
@@ -285,110 +288,3 @@ def test_releases_have_one_reader(short_dir: Path) -> None:
             pass
 
     asyncio.run(scenario())
-
-
-# ── over a restart of ours ────────────────────────────────────────────────────────────────────────
-
-
-def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> None:
-    file = short_dir / "state" / "ledger.json"
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.admit(new_pod("u"))
-            holders = Holders(socket_below(short_dir), file, rules=QUICK)
-            async with asking(holders):
-                with holders.needed():
-                    await first_answer(holders)
-            kubelet.end_pod("u")
-            holders = Holders(socket_below(short_dir), file, rules=QUICK)
-            assert holders.held_ids(RESOURCE) == {"a"}
-            async with asking(holders):
-                with holders.releases(RESOURCE) as releases:
-                    assert await anext(releases) == Released(RESOURCE, "a", holder("u"))
-                    # Asking for the next one takes the first, and there is none.
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(0.1):
-                            await anext(releases)
-            assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == set()
-
-    asyncio.run(scenario())
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in file.parent.iterdir()] == ["ledger.json"]
-
-
-def test_a_release_whose_reader_did_not_get_through_is_told_again(short_dir: Path) -> None:
-    file = short_dir / "ledger.json"
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.admit(new_pod("u"))
-            for attempt in range(3):
-                holders = Holders(socket_below(short_dir), file, rules=QUICK)
-                async with asking(holders):
-                    with holders.releases(RESOURCE) as releases:
-                        await first_answer(holders)
-                        if not attempt:
-                            kubelet.end_pod("u")
-                        assert await anext(releases) == Released(RESOURCE, "a", holder("u"))
-
-    asyncio.run(scenario())
-
-
-def test_what_we_gave_out_is_in_the_file_before_anybody_is_asked(short_dir: Path) -> None:
-    file = short_dir / "ledger.json"
-
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), file)
-        async with asking(holders):
-            await turns()
-            holders.note_allocated(RESOURCE, ["a"])
-            await turns()
-            assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == {"a"}
-
-    asyncio.run(scenario())
-
-
-def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
-    file = short_dir / "ledger.json"
-
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), file, rules=QUICK)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-            await kubelet.admit(new_pod("u"))
-            with holders.needed():
-                await holders.wait(lambda: questions(kubelet) >= 2)
-                before = file.stat().st_ino, file.stat().st_mtime_ns
-                await holders.wait(lambda: questions(kubelet) >= 6)
-            assert (file.stat().st_ino, file.stat().st_mtime_ns) == before
-
-    asyncio.run(scenario())
-
-
-def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = short_dir / "ledger.json"
-    file.write_bytes(b"\xff{")
-    assert Holders(socket_below(short_dir), file).held_ids(RESOURCE) == set()
-    (record,) = caplog.records
-    assert record.message == "cannot read who held devices before; releases until now go unnoticed"
-
-
-def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (short_dir / "state").write_text("a file")
-
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), short_dir / "state" / "ledger.json", rules=KEEP_ASKING)
-        async with monitored(short_dir) as kubelet, asking(holders):
-            with holders.needed():
-                holders.note_allocated(RESOURCE, ["a"])
-                await holders.wait(lambda: questions(kubelet) >= 3)
-            assert holders.held_ids(RESOURCE) == {"a"}
-
-    asyncio.run(scenario())
-    written = [record.message for record in caplog.records if record.name.endswith("ledgerfile")]
-    assert written[-1:] == [
-        "cannot write who holds devices; a release while this program is down goes unnoticed"
-    ]
-    assert len([text for text in written if text.startswith("cannot write")]) == 1

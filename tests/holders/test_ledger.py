@@ -14,13 +14,16 @@ OTHER = pod("other", "z")
 """Holds a device for ever, so that its kubelet is believed."""
 
 
-def new_ledger(memory: Memory | None = None, now: float = 0) -> Ledger:
-    return Ledger(now, RULES, memory)
+def new_ledger(now: float = 0) -> Ledger:
+    return Ledger(now, RULES)
 
 
 def restarted(ledger: Ledger, now: float) -> Ledger:
     """The ledger of the next process, which has read the file of this one."""
-    return new_ledger(memory_of(text_of(ledger.memory())), now)
+    text = text_of(RESOURCE, ledger.memory(RESOURCE))
+    ledger = new_ledger(now)
+    ledger.recall(RESOURCE, memory_of(text, RESOURCE), now)
+    return ledger
 
 
 # ── in use ────────────────────────────────────────────────────────────────────────────────────────
@@ -261,7 +264,7 @@ def test_a_release_while_we_were_down_is_noticed_once() -> None:
     ledger = restarted(ledger, 500)
     assert ledger.listed((), 501, KUBELET) == ()
     assert ledger.listed((), 511, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-    assert restarted(ledger, 600).memory() == Memory(KUBELET)
+    assert restarted(ledger, 600).memory(RESOURCE) == Memory(KUBELET)
 
 
 def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
@@ -271,13 +274,85 @@ def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
     ledger.listed((), 10, KUBELET)
     ledger.listed((), 20, KUBELET)
     released = ledger.untaken(RESOURCE)
-    assert released == Released(RESOURCE, "a", holder("p"))
+    assert released == [Released(RESOURCE, "a", holder("p"))]
     assert not ledger.may_be_held(RESOURCE, "a")
     ledger = restarted(ledger, 100)
     ledger.keep_releases(RESOURCE)
     ledger.listed((), 101, KUBELET)
     ledger.listed((), 111, KUBELET)
     assert ledger.untaken(RESOURCE) == released
+
+
+# ── a resource that comes to us meanwhile ─────────────────────────────────────────────────────────
+
+
+def test_what_another_program_gave_out_is_in_use_although_we_know_the_answers() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER,), 0, KUBELET)
+    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((holder("p"),))}), 5)
+    assert ledger.may_be_held(RESOURCE, "a")
+    assert ledger.listed((OTHER,), 10, KUBELET) == ()
+    assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_what_is_known_is_newer_than_what_is_remembered() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("q", "a"),), 0, KUBELET)
+    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((holder("p"),))}), 5)
+    assert ledger.holders_of(RESOURCE, "a") == (holder("q"),)
+
+
+def test_an_allocate_of_another_program_is_newer_than_the_answers_before() -> None:
+    """Its pod may hold the device in an init container, which no answer will show."""
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger.listed((OTHER, pod("q")), 10, KUBELET)
+    suspects = frozenset({PodName("q", "default")})
+    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((), False, suspects)}), 11)
+    for asked_at in range(20, 200, 10):
+        assert ledger.listed((OTHER, pod("q")), asked_at, KUBELET) == ()
+    assert ledger.listed((OTHER,), 200, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+
+
+def test_of_an_allocate_that_no_answer_followed_any_pod_may_be_the_holder() -> None:
+    ledger = new_ledger()
+    for asked_at in range(0, 100, 10):
+        ledger.listed((OTHER, pod("p")), asked_at, KUBELET)
+    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered(is_listed=False)}), 95)
+    for asked_at in range(100, 200, 10):
+        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+    assert ledger.listed((pod("q", "z"),), 200, KUBELET)[0] == Released(RESOURCE, "a", None)
+
+
+def test_of_several_memories_the_newest_kubelet_is_believed() -> None:
+    older, newer = KUBELET, NEXT_KUBELET
+    for order in ((older, newer), (newer, older), (newer, None)):
+        ledger = new_ledger()
+        for number, kubelet in enumerate(order):
+            ledger.recall(f"example.com/{number}", Memory(kubelet), 0)
+        assert ledger.memory(RESOURCE).kubelet == newer
+
+
+# ── what is cheap ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_held_ids_are_made_only_when_they_change() -> None:
+    ledger = new_ledger()
+    ledger.listed((pod("p", "a", "b"),), 0, KUBELET)
+    before = ledger.held_ids(RESOURCE)
+    ledger.listed((pod("q", "a", "b"), pod("r", "x", resource_name="example.com/other")), 10, KUBELET)
+    ledger.allocated(RESOURCE, ["a"], 11)
+    assert ledger.held_ids(RESOURCE) is before
+    ledger.allocated(RESOURCE, ["c"], 12)
+    assert ledger.held_ids(RESOURCE) == {"a", "b", "c"}
+
+
+def test_a_memory_is_of_the_moment_at_which_it_was_asked_for() -> None:
+    ledger = new_ledger()
+    ledger.allocated(RESOURCE, ["a"], 0)
+    later = ledger.memory_later(RESOURCE)
+    ledger.allocated(RESOURCE, ["b"], 1)
+    assert later().held.keys() == {"a"}
 
 
 # ── taking releases ───────────────────────────────────────────────────────────────────────────────
@@ -288,30 +363,43 @@ def one_release(ledger: Ledger) -> Released:
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER,), 10, KUBELET)
     ledger.listed((OTHER,), 20, KUBELET)
-    released = ledger.untaken(RESOURCE)
-    assert released is not None
+    (released,) = ledger.untaken(RESOURCE)
     return released
+
+
+def test_releases_are_told_by_id_and_of_one_resource() -> None:
+    ledger = new_ledger()
+    for name in (RESOURCE, "example.com/other"):
+        ledger.keep_releases(name)
+    ledger.listed(
+        (OTHER, pod("q", "c"), pod("p", "b", "a"), pod("r", "x", resource_name="example.com/other")),
+        0,
+        KUBELET,
+    )
+    for asked_at in (10, 20):
+        ledger.listed((OTHER,), asked_at, KUBELET)
+    assert [one.device_id for one in ledger.untaken(RESOURCE)] == ["a", "b", "c"]
 
 
 def test_a_release_that_was_taken_is_gone() -> None:
     ledger = new_ledger()
-    ledger.take(one_release(ledger))
-    assert ledger.untaken(RESOURCE) is None
-    assert ledger.memory().held.keys() == {(RESOURCE, "z")}
+    ledger.take([one_release(ledger)])
+    assert ledger.untaken(RESOURCE) == []
+    assert ledger.memory(RESOURCE).held.keys() == {"z"}
 
 
 def test_a_device_that_is_given_out_again_is_not_offered_as_free() -> None:
     ledger = new_ledger()
     one_release(ledger)
     ledger.allocated(RESOURCE, ["a"], 21)
-    assert ledger.untaken(RESOURCE) is None
+    assert ledger.untaken(RESOURCE) == []
 
 
 def test_a_device_that_is_listed_again_is_not_offered_as_free() -> None:
     ledger = new_ledger()
     one_release(ledger)
     ledger.listed((OTHER, pod("q", "a")), 30, KUBELET)
-    assert ledger.untaken(RESOURCE) is None
+    assert ledger.untaken(RESOURCE) == []
 
 
 def test_taking_a_release_late_leaves_the_next_one_of_the_same_device() -> None:
@@ -320,8 +408,8 @@ def test_taking_a_release_late_leaves_the_next_one_of_the_same_device() -> None:
     ledger.listed((OTHER, pod("p", "a")), 30, KUBELET)
     ledger.listed((OTHER,), 40, KUBELET)
     ledger.listed((OTHER,), 50, KUBELET)
-    ledger.take(first)
-    assert ledger.untaken(RESOURCE) == first
+    ledger.take([first])
+    assert ledger.untaken(RESOURCE) == [first]
 
 
 def test_releases_are_kept_only_where_somebody_takes_them() -> None:
@@ -330,8 +418,8 @@ def test_releases_are_kept_only_where_somebody_takes_them() -> None:
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-    assert ledger.untaken(RESOURCE) is None
-    assert ledger.memory().held.keys() == {(RESOURCE, "z")}
+    assert ledger.untaken(RESOURCE) == []
+    assert ledger.memory(RESOURCE).held.keys() == {"z"}
 
 
 # ── the text of the file ──────────────────────────────────────────────────────────────────────────
@@ -341,14 +429,14 @@ def test_the_file_says_it_all() -> None:
     memory = Memory(
         KUBELET,
         {
-            (RESOURCE, "a"): Remembered((holder("p"), holder("q"))),
-            (RESOURCE, "b"): Remembered(is_listed=False),
-            ("x.y/ä", "c/\n"): Remembered((), is_listed=False, suspects=frozenset({PodName("p", "n")})),
-            (RESOURCE, "d"): Remembered((), is_listed=False, suspects=frozenset()),
+            "a": Remembered((holder("p"), holder("q"))),
+            "b": Remembered(is_listed=False),
+            "ä/\n": Remembered((), is_listed=False, suspects=frozenset({PodName("p", "n")})),
+            "d": Remembered((), is_listed=False, suspects=frozenset()),
         },
     )
-    assert memory_of(text_of(memory)) == memory
-    assert memory_of(text_of(Memory())) == Memory()
+    assert memory_of(text_of(RESOURCE, memory), RESOURCE) == memory
+    assert memory_of(text_of("x.y/ä", Memory()), "x.y/ä") == Memory()
 
 
 @pytest.mark.parametrize(
@@ -359,17 +447,23 @@ def test_the_file_says_it_all() -> None:
         "[]",
         "{}",
         "[" * 100_000,
-        '{"version":2,"kubelet":null,"held":{}}',
-        '{"version":1,"kubelet":[1,2],"held":{}}',
-        '{"version":1,"kubelet":[1,2,Infinity],"held":{}}',
-        '{"version":1,"kubelet":null,"held":[]}',
-        '{"version":1,"kubelet":null,"held":{"a/b":{"x":null}}}',
-        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[["p"]]}}}}',
-        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[[1,2,3]]}}}}',
-        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[],"suspects":[1]}}}}',
-        '{"version":1,"kubelet":null,"held":{"a/b":{"x":{"holders":[]',
+        '{"version":2,"resource":"a/b","kubelet":null,"held":{}}',
+        '{"version":1,"kubelet":null,"held":{}}',
+        '{"version":1,"resource":"a/c","kubelet":null,"held":{}}',
+        '{"version":1,"resource":"a/b","kubelet":[1,2],"held":{}}',
+        '{"version":1,"resource":"a/b","kubelet":[1,2,Infinity],"held":{}}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":[]}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":null}}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[["p"]]}}}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[[1,2,3]]}}}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[],"suspects":[1]}}}',
+        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[]',
     ],
 )
 def test_a_damaged_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        memory_of(text)
+        memory_of(text, "a/b")
+
+
+def test_an_undamaged_one_is_not() -> None:
+    assert memory_of('{"version":1,"resource":"a/b","kubelet":null,"held":{}}', "a/b") == Memory()

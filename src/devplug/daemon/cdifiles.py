@@ -74,6 +74,10 @@ class CdiFolder:
         self._locked: dict[str, int] = {}
         """By kind, the open file that is ours."""
 
+    def has_file(self, kind: str) -> bool:
+        """Whether there is a file under our name for a kind."""
+        return (self.folder / file_name(kind)).exists()
+
     def read(self, kind: str) -> CdiSpec | None:
         """Return what our file of a kind says, or None if there is none."""
         with self._told("read"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.daemon.cdi import (
     CdiDevice,
@@ -16,7 +18,7 @@ from devplug.daemon.cdi import (
     unplugged,
 )
 from devplug.daemon.responses import REPLICA_MARK, share_of
-from devplug.errors import PluginError, UnhealthyDeviceError
+from devplug.errors import AllocationError, KubeletError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CdiShelf", "name_of", "names_that_are_held"]
 
-INDEXES: Final = 64
-"""How many ranks of a device are looked for in the file of an earlier daemon."""
+
+logger = logging.getLogger(__name__)
 
 
 def name_of(found_name: str, index: int) -> str:
@@ -44,16 +46,21 @@ def name_of(found_name: str, index: int) -> str:
 
 
 def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
-    """Return every qualified name of ours that a listed container may have, of any resource, at any rank."""
-    return {
-        qualified_name(kind_of(devices.resource_name), name_of(name, index))
-        for pod in pods
-        for container in pod.containers
-        for devices in container.devices
-        for device_id in devices.device_ids
-        for name in {device_id, device_id.rpartition(REPLICA_MARK)[0] or device_id}
-        for index in range(INDEXES)
-    }
+    """Return every qualified name of ours that a listed container may have, of any resource."""
+    names: set[str] = set()
+    for pod in pods:
+        for container in pod.containers:
+            # A device that is on several NUMA nodes is listed several times; more ranks do no harm.
+            counts = Counter(
+                devices.resource_name for devices in container.devices for _ in devices.device_ids
+            )
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    kind = kind_of(devices.resource_name)
+                    for name in {device_id, device_id.rpartition(REPLICA_MARK)[0] or device_id}:
+                        ranks = range(counts[devices.resource_name])
+                        names.update(qualified_name(kind, name_of(name, index)) for index in ranks)
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +86,23 @@ class CdiShelf:
         self._kind = kind_of(resource.name)
         old = folder.read(self._kind)
         self._writing = asyncio.Lock()
+        self._told = ""
         self._items = {device.name: _Item(device) for device in (old.devices if old else ())}
 
     async def publish(self, shares: Sequence[Share]) -> list[str]:
         """Return names for the device nodes of these shares, once runtimes can look them up.
 
-        Raises `KubeletError` if the folder takes no file, `PluginError` for what no spec can say.
+        Raises `AllocationError` if the folder takes no file, or for what no spec can say.
         """
         names = []
         for share in shares:
             if device := self._device(share):
                 self._items[device.name] = _Item(device, share.found.name, share.index)
                 names.append(qualified_name(self._kind, device.name))
-        await self._write()
+        try:
+            await self._write()
+        except (KubeletError, PluginError) as error:
+            raise AllocationError(str(error)) from error
         return names
 
     async def refresh(self, present: Mapping[str, Found], held: Collection[str] | None) -> None:
@@ -101,22 +112,34 @@ class CdiShelf:
         """
         if not self._items:
             return
-        for name in present:
-            for index in range(INDEXES):
-                cdi_name = name_of(name, index)
-                item = self._items.get(cdi_name)
-                if item is not None and item.found_name is None:
-                    self._items[cdi_name] = _Item(item.device, name, index)
+        self._recognise(present if held is None else held)
         for cdi_name, item in list(self._items.items()):
-            if held is not None and (item.found_name is None or item.found_name not in held):
-                held_names = {name_of(name, index) for name in held for index in range(INDEXES)}
-                if cdi_name not in held_names:
-                    del self._items[cdi_name]
-                    continue
+            if held is not None and item.found_name not in held:
+                del self._items[cdi_name]
+                continue
             found = present.get(item.found_name) if item.found_name is not None else None
             fresh = None if found is None else self._fresh(found, item.index)
             self._items[cdi_name] = _Item(fresh or unplugged(item.device), item.found_name, item.index)
-        await self._write()
+        try:
+            await self._write()
+        except (KubeletError, PluginError) as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                extra = {"resource_name": self._resource.name, "reason": self._told}
+                logger.error("cannot keep the CDI file up to date", extra=extra)  # noqa: TRY400 -- it is no bug
+
+    def _recognise(self, names: Iterable[str]) -> None:
+        """Find out what the names of an earlier daemon's file stand for.
+
+        A rank is below the number of that container's devices, which all are in the file.
+        """
+        unknown = {cdi_name for cdi_name, item in self._items.items() if item.found_name is None}
+        if not unknown:
+            return
+        for name in names:
+            for index in range(len(self._items)):
+                if (cdi_name := name_of(name, index)) in unknown:
+                    self._items[cdi_name] = _Item(self._items[cdi_name].device, name, index)
 
     def _fresh(self, found: Found, index: int) -> CdiDevice | None:
         try:

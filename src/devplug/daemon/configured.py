@@ -5,34 +5,38 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.cdi import kind_of
 from devplug.daemon.cdishelf import CdiShelf
 from devplug.daemon.custody import Custody
 from devplug.daemon.guard import check_shares, faulty_node
 from devplug.daemon.health import combined
+from devplug.daemon.listing import REMOVED, Listing, Sight
 from devplug.daemon.machine import Machine
 from devplug.daemon.probing import Prober
-from devplug.daemon.responses import (
-    advertised_devices,
-    container_response,
-    found_name,
-    shares_of,
-    with_room_for_replicas,
-)
+from devplug.daemon.responses import container_response, found_name, shares_of, with_room_for_replicas
 from devplug.daemon.sources.choosing import source_of
-from devplug.daemon.unplugged import Known, after_look, next_drop_at
+from devplug.daemon.unplugged import next_drop_at
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
 from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
 
     from devplug.daemon.config import Resource
     from devplug.daemon.sources.found import Found
     from devplug.devices import ContainerResponse
+    from devplug.errors import HasId
 
 __all__ = ["ConfiguredPlugin", "nobody"]
 
@@ -50,7 +54,10 @@ async def nobody(_: Iterable[str]) -> None:
 
 
 class ConfiguredPlugin(DevicePlugin):
-    """A device plugin that does what one resource of the file says; lives as long as that is served."""
+    """A device plugin that does what one resource of the file says; lives as long as that is served.
+
+    `before` is the plugin of the same resource before an edit.
+    """
 
     def __init__(
         self,
@@ -58,30 +65,53 @@ class ConfiguredPlugin(DevicePlugin):
         machine: Machine | None = None,
         rank: int = 0,
         on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
+        before: ConfiguredPlugin | None = None,
     ) -> None:
         self.resource = resource
         self.resource_name = resource.name
-        self._rank = rank
         self.machine = machine or Machine()
+        self.listing = Listing(resource)
+        self.custody: Custody = Custody(
+            resource,
+            self.machine.holders,
+            on_release=on_release,
+            dirty_file=self.machine.dirty_file(resource.name),
+            before=before.custody.handover() if before else None,
+        )
+        self.is_over = asyncio.Event()
+        """Set when the resource was retired, and nobody holds a device of it any more."""
+        self.is_retired = False
         self._host = self.machine.host
         self._source = source_of(resource, self._host)
         self._prober = Prober(resource.health, self._host, resource_name=resource.name)
-        self.custody = Custody(resource, self.machine.holders, on_release=on_release)
-        self._shelf = (
-            CdiShelf(resource, self.machine.cdi, self._host)
-            if resource.expose.strategy == "cdi" and self.machine.cdi is not None
-            else None
-        )
+        self._shelf = self._open_shelf()
         if resource.on_release is not None:
             self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
         self._looked: tuple[Found, ...] | None = None
         self._to_vouch_for = asyncio.Event()
         self._vouched: frozenset[Found] = frozenset()
-        self.known: dict[str, Known] = {}
         self._told: set[str] = set()
         self._failure: Exception | None = None
         self._has_refused = False
+        self._calls = 0
+        self.machine.overlaps.enter(
+            resource.name, rank, is_shared=resource.overlap == "shared", on_change=self._look_again
+        )
+
+    def _open_shelf(self) -> CdiShelf | None:
+        """Return the owner of the resource's CDI file: it has one, or an edit has left it one."""
+        cdi = self.machine.cdi
+        if cdi is not None and (
+            self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name))
+        ):
+            return CdiShelf(self.resource, cdi, self._host)
+        return None
+
+    def retire(self) -> None:
+        """Give nothing out any more, for the file has this resource no longer; `is_over` tells the end."""
+        self.is_retired = True
+        self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
 
@@ -97,12 +127,6 @@ class ConfiguredPlugin(DevicePlugin):
         self._looked = None
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._work(work)) for work in works]
-            self.machine.overlaps.enter(
-                self.resource_name,
-                self._rank,
-                is_shared=self.resource.overlap == "shared",
-                on_change=self._changed.set,
-            )
             try:
                 async for listed in self._lists():
                     yield listed
@@ -110,7 +134,6 @@ class ConfiguredPlugin(DevicePlugin):
                 # A task group would make an error of it.
                 self._failure = None
             finally:
-                self.machine.overlaps.leave(self.resource_name)
                 for task in tasks:
                     task.cancel()
         if self._failure is not None:
@@ -129,84 +152,83 @@ class ConfiguredPlugin(DevicePlugin):
         last: Sequence[Device] | None = None
         while self._failure is None:
             self._changed.clear()
-            listed = self._listed()
+            try:
+                listed = self._listed()
+            except PluginError as error:
+                self._failure = error
+                return
             # A refusal marked its device until the next list, which an equal one is, too.
             if listed is not None and (listed != last or self._has_refused):
-                if listed or last is not None or self.resource.when_none == "empty":
+                if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
                     last, self._has_refused = listed, False
                     yield listed
                 elif self.resource.when_none == "fail":
                     text = f"{self.resource_name}: no device was found, and whenNone says fail"
                     self._failure = PluginError(text)
                     return
-            if self._shelf is not None and listed is not None:
-                await self._shelf.refresh(self._present(), self._held())
+            if listed is not None and self._shelf is not None:
+                await self._shelf.refresh(self.listing.present(), self._certainly_held())
             await self._next_change()
 
     def _listed(self) -> Sequence[Device] | None:
         """Return what is to be advertised now, or None before the first look and the first checks."""
         if self._looked is None:
             return None
-        mine = self._mine(self._looked)
-        present = {found.name for found in mine}
-        if self.resource.health:
-            vouched = {(found.name, found.hardware, found.nodes) for found in self._vouched}
-            checked = [found for found in mine if (found.name, found.hardware, found.nodes) in vouched]
-            if not self.known and len(checked) < len(mine):
-                return None
-            mine = checked
-        before = self.known
-        # What nobody knows anything of is as it was before; that must not be an "unplugged" that is over.
-        mine = [
-            replace(found, health=Health.healthy())
-            if found.health.state is HealthState.UNKNOWN and not _is_present(before.get(found.name))
-            else found
-            for found in mine
-        ]
-        self.known = after_look(
-            before,
-            mine,
-            now=self.machine.clock(),
-            keep_seconds=self.resource.when_unplugged.keep_unhealthy_for_seconds,
-            held=self.custody.held_names(),
-        )
-        self.custody.follow(mine, is_any_gone=len(self.known) > len(mine))
-        for name, one in before.items():
-            if one.is_present and name not in present:
-                self.custody.lose(one.found)
-        return tuple(
-            advertised_devices(
-                (self.known[name] for name in sorted(self.known)), self.resource, self._health_of
-            )
-        )
+        held_ids = self.custody.held_ids()
+        named, refused = self._claimed(self._looked)
+        mine = [found for found in named if found.name not in refused]
+        unchecked = self._unchecked(mine)
+        if unchecked and not self.listing.known:
+            return None
+        seen = {found.name for found in named}
+        lost = [one for name, one in self.listing.present().items() if name not in seen]
+        sight = Sight(mine, self.machine.clock(), unchecked, held_ids, refused, self._health_of)
+        listed = self.listing.update(sight)
+        self.custody.follow(mine, is_any_gone=self.is_retired or len(self.listing.known) > len(mine))
+        self.custody.lose(lost)
+        if not self.is_retired:
+            return listed
+        if not held_ids and not self._calls:
+            self.is_over.set()
+        return self.listing.retire(held_ids)
 
-    def _mine(self, looked: Iterable[Found]) -> list[Found]:
-        """Return what was found, without what belongs to other resources."""
-        named = [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
-        refused = self.machine.overlaps.claim(self.resource_name, named)
+    def _named(self, looked: Iterable[Found]) -> list[Found]:
+        return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
+
+    def _claimed(self, looked: Iterable[Found]) -> tuple[list[Found], Mapping[str, str]]:
+        """Return what was found under its names, and what of that belongs to other resources."""
+        named = self._named(looked)
+        if self.is_retired:
+            self.machine.overlaps.retire(self.resource_name, self.custody.held_names())
+            return named, {}
+        refused = self.machine.overlaps.claim(self.resource_name, named, self.custody.held_names())
         for name, owner in refused.items():
             if name not in self._told:
                 self._told.add(name)
                 logger.warning(
-                    "a device belongs to another resource, which stands before this one in the file; "
-                    "to share it, write overlap: shared in both",
+                    "a device belongs to another resource, which stands before this one in the file or of "
+                    "which a container holds it; to share it, write overlap: shared in both",
                     extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
                 )
-        return [found for found in named if found.name not in refused]
+        return named, refused
+
+    def _unchecked(self, mine: Iterable[Found]) -> frozenset[str]:
+        """Return the devices at which no health rule has had a look since they were plugged in."""
+        if not self.resource.health:
+            return frozenset()
+        vouched = {(found.name, found.hardware, found.nodes) for found in self._vouched}
+        return frozenset(one.name for one in mine if (one.name, one.hardware, one.nodes) not in vouched)
 
     def _health_of(self, name: str) -> Health:
         return combined((self.custody.health_of(name), self._prober.health_of(name)))
 
-    def _present(self) -> dict[str, Found]:
-        return {name: one.found for name, one in self.known.items() if one.is_present}
-
-    def _held(self) -> frozenset[str] | None:
+    def _certainly_held(self) -> frozenset[str] | None:
         holders = self.machine.holders
         return self.custody.held_names() if holders is not None and holders.is_known else None
 
     async def _next_change(self) -> None:
         keep_seconds = self.resource.when_unplugged.keep_unhealthy_for_seconds
-        due = next_drop_at(self.known, keep_seconds, self.custody.held_names())
+        due = next_drop_at(self.listing.known, keep_seconds, self.custody.held_names())
         wait_seconds = None if due is None else max(0.0, due - self.machine.clock())
         try:
             async with asyncio.timeout(wait_seconds):
@@ -219,20 +241,27 @@ class ConfiguredPlugin(DevicePlugin):
     async def _follow_source(self) -> None:
         async with aclosing(self._source.looks()) as looks:
             async for looked in looks:
-                self._looked = looked
-                self._to_vouch_for.set()
-                self._changed.set()
+                is_any_gone = any(not known.is_present for known in self.listing.known.values())
+                if looked != self._looked or self._has_refused or is_any_gone:
+                    self._looked = looked
+                    self._look_again()
+
+    def _look_again(self) -> None:
+        self._to_vouch_for.set()
+        self._changed.set()
 
     async def _vouch(self) -> None:
         """Have the rules check what is new before anybody is told of it."""
         while True:
             await self._to_vouch_for.wait()
             self._to_vouch_for.clear()
-            found = self._mine(self._looked or ())
+            named, refused = self._claimed(self._looked or ())
+            found = [one for one in named if one.name not in refused]
             await self._prober.first_check(found)
             self._prober.follow(found)
-            self._vouched = frozenset(found)
-            self._changed.set()
+            if self.resource.health:
+                self._vouched = frozenset(found)
+                self._changed.set()
 
     async def _pass_on_changes(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -249,20 +278,30 @@ class ConfiguredPlugin(DevicePlugin):
 
     async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
         """Return what the file says a container gets, after a last look at each device node."""
+        self._calls += 1
         try:
-            found = {name: self._checked(name) for name in self._names(devices)}
+            if self.is_retired:
+                raise UnhealthyDeviceError(REMOVED, *devices)
+            # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.custody.before_giving(devices)
+            found = {name: self._checked(name) for name in self._names(devices)}
             shares = shares_of(devices, found, self.resource)
             check_shares(self._host, shares, self.resource)
-            cdi_devices = None if self._shelf is None else await self._shelf.publish(shares)
-            response = container_response(shares, self.resource, cdi_devices=cdi_devices)
-        except UnhealthyDeviceError:
+            self.custody.give(devices)
+            is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
+            cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
+            return container_response(shares, self.resource, cdi_devices=cdi_devices)
+        except UnhealthyDeviceError as error:
             self._has_refused = True
-            raise
-        self.custody.give(devices)
-        return response
+            names = self._names(error.devices)
+            ids = [Device(id_) for name in names for id_ in self.listing.ids_of(name)]
+            raise UnhealthyDeviceError(error.reason, *ids, advice=error.advice) from error
+        finally:
+            self._calls -= 1
+            if self.is_retired:
+                self._changed.set()
 
-    def _names(self, devices: Iterable[Device]) -> list[str]:
+    def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted({found_name(device.id, self.resource.share.replicas) for device in devices})
 
     def _checked(self, name: str) -> Found:
@@ -271,7 +310,12 @@ class ConfiguredPlugin(DevicePlugin):
         One that was plugged in again a moment ago may have other nodes than the last look saw: then there is
         one more look, because the pod that is refused now has failed for good.
         """
-        found = self.known[name].found
+        known = self.listing.known.get(name)
+        if known is None or not known.is_present:
+            raise UnhealthyDeviceError("unplugged", Device(name))
+        if (health := self._health_of(name)).state is HealthState.UNHEALTHY:
+            raise UnhealthyDeviceError(health.reason, Device(name))
+        found = known.found
         if (fault := faulty_node(self._host, found)) and self.resource.discover.kind in LOOKED_AT_AGAIN:
             looked = [
                 with_room_for_replicas(one, self.resource.share.replicas) for one in self._source.look()
@@ -281,7 +325,3 @@ class ConfiguredPlugin(DevicePlugin):
         if fault:
             raise UnhealthyDeviceError(fault, Device(name))
         return found
-
-
-def _is_present(known: Known | None) -> bool:
-    return known is not None and known.is_present

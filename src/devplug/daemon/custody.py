@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
@@ -19,12 +20,13 @@ from devplug.devices import Device, Health
 from devplug.errors import UnhealthyDeviceError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from devplug.daemon.config import Resource, TimedCommand
+    from devplug.daemon.dirtyfile import DirtyFile
     from devplug.holders.holders import Holders
 
-__all__ = ["Custody"]
+__all__ = ["Custody", "Handover"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +34,29 @@ FIRST_RETRY_SECONDS: Final = 30.0
 LAST_RETRY_SECONDS: Final = 600.0
 """How soon, and how late at most, a cleaning that failed is tried again."""
 
+CLEANED_AT_ONCE: Final = 64
+"""Most devices of one resource that are cleaned side by side."""
+
+TOLD_LIMIT: Final = 20
+"""Most devices that one log line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What one custody passes on to the next one of the same resource, after an edit."""
+
+    given: frozenset[str]
+    found: Mapping[str, Found]
+    dirty: frozenset[str]
+    faults: Mapping[str, str]
+
 
 class Custody:
     """The devices of one resource that were given out; lives as long as that is served.
 
     Without `holders` nothing is known: what was given out counts as held for ever. `on_release` is called
-    with the IDs of a device that came free, once it is clean.
+    with the IDs that came free, once their devices are clean. `dirty_file` remembers over a restart what was
+    given out and not cleaned since; `before` is what the resource's custody knew before an edit.
     """
 
     def __init__(
@@ -46,24 +65,36 @@ class Custody:
         holders: Holders | None,
         *,
         on_release: Callable[[Iterable[str]], Awaitable[object]],
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        dirty_file: DirtyFile | None = None,
+        before: Handover | None = None,
+        retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
         self.changed = asyncio.Event()
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._resource = resource
         self._holders = holders
         self._on_release = on_release
-        self._sleep = sleep
-        self._given = set(self._told_held())
-        self._found: dict[str, Found] = {}
-        self._dirty = set(self.held_names())
-        self._faults: dict[str, str] = {}
+        self._retry_seconds = retry_seconds
+        self._file = dirty_file
+        self._given: set[str] = set(before.given if before else self._told_held())
+        self._found: dict[str, Found] = dict(before.found) if before else {}
+        self._present: frozenset[str] = frozenset()
+        self._dirty: set[str] = (
+            set(before.dirty) if before else {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
+        )
+        self._faults: dict[str, str] = dict(before.faults) if before else {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
         self._is_needed = asyncio.Event()
-        self._failed = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._is_replugged = False
         self._lost: asyncio.Queue[Found] = asyncio.Queue()
         if resource.on_release is not None:
             self._is_needed.set()
+
+    def handover(self) -> Handover:
+        """Return what the next custody of this resource has to know."""
+        return Handover(frozenset(self._given), dict(self._found), frozenset(self._dirty), dict(self._faults))
 
     # ── who has what ──
 
@@ -76,24 +107,34 @@ class Custody:
 
     def held_names(self) -> frozenset[str]:
         """Return the found devices behind `held_ids`."""
-        return frozenset(
-            found_name(device_id, self._resource.share.replicas) for device_id in self.held_ids()
-        )
+        return frozenset(map(self._name, self.held_ids()))
+
+    def _name(self, device_id: str) -> str:
+        return found_name(device_id, self._resource.share.replicas)
 
     def health_of(self, name: str) -> Health:
         """Return what cleaning a device has come to."""
         return Health.from_fault(self._faults.get(name))
 
-    def follow(self, present: Iterable[Found], *, is_any_gone: bool) -> None:
+    def follow(self, present: Collection[Found], *, is_any_gone: bool) -> None:
         """Take note of the devices that are there. While one is gone, it matters who holds it."""
-        self._found.update((one.name, one) for one in present)
+        for one in present:
+            # What could not be cleaned while it was away may be cleaned now.
+            if one.name in self._faults and one.name not in self._present:
+                self._is_replugged = True
+                self._woken.set()
+            self._found[one.name] = one
+        self._present = frozenset(one.name for one in present)
         if is_any_gone:
             self._is_needed.set()
 
-    def lose(self, found: Found) -> None:
-        """Take note that a device was pulled out: `onLost` is run if a container may hold it."""
-        if self._resource.on_lost is not None and found.name in self.held_names():
-            self._lost.put_nowait(found)
+    def lose(self, lost: Iterable[Found]) -> None:
+        """Take note that devices were pulled out: `onLost` is run for those that a container may hold."""
+        if self._resource.on_lost is not None:
+            held = self.held_names()
+            for found in lost:
+                if found.name in held:
+                    self._lost.put_nowait(found)
 
     # ── giving out ──
 
@@ -102,27 +143,32 @@ class Custody:
 
         A device that other containers hold another replica of is left alone.
         """
-        ids = {device.id for device in devices}
+        ids = frozenset(device.id for device in devices)
         # The kubelet gives out only what is free; whoever had it is gone.
         self._given.difference_update(ids)
         if self._resource.on_release is None:
             return
-        names = {found_name(device_id, self._resource.share.replicas) for device_id in ids}
-        for name in sorted(names & self._dirty):
-            if not self._others_hold(name, ids) and (fault := await self._clean(name)):
-                raise UnhealthyDeviceError(fault, Device(name))
+        names = sorted({self._name(device_id) for device_id in ids} & self._dirty)
+        faults = await self._clean_all(names, ids)
+        if broken := [name for name in names if faults[name]]:
+            raise UnhealthyDeviceError(faults[broken[0]], *map(Device, broken))
 
-    def _others_hold(self, name: str, ids: Iterable[str]) -> bool:
-        others = self.held_ids().difference(ids)
-        return any(found_name(one, self._resource.share.replicas) == name for one in others)
+    def _others_hold(self, name: str, ids: Collection[str]) -> bool:
+        return any(self._name(one) == name for one in self.held_ids().difference(ids))
 
     def give(self, devices: Iterable[Device]) -> None:
         """Take note that these devices are given out. Call it before the kubelet has the answer."""
         ids = [device.id for device in devices]
-        self._dirty.update(found_name(device_id, self._resource.share.replicas) for device_id in ids)
         self._given.update(ids)
+        if self._resource.on_release is not None:
+            self._dirty.update(map(self._name, ids))
+            self._remember()
         if self._holders is not None:
             self._holders.note_allocated(self._resource.name, ids)
+
+    def _remember(self) -> None:
+        if self._file is not None:
+            self._file.write(self._dirty)
 
     # ── coming back ──
 
@@ -136,52 +182,77 @@ class Custody:
 
     async def _follow_releases(self, holders: Holders) -> None:
         await self._is_needed.wait()
-        with holders.releases(self._resource.name) as releases:
-            # What came free before is not told of again.
-            for device_id in sorted(self._given - self.held_ids()):
-                await self._released(device_id)
-            async for released in releases:
-                await self._released(released.device_id)
+        with holders.releases(self._resource.name) as batches:
+            await holders.wait(lambda: holders.is_known)
+            # What came free before is not told of again; what an earlier daemon left dirty is cleaned now.
+            await self._released(self._given)
+            await self._clean_all(self._dirty - self.held_names())
+            async for batch in batches:
+                await self._released(released.device_id for released in batch)
 
-    async def _released(self, device_id: str) -> None:
-        self._given.discard(device_id)
-        name = found_name(device_id, self._resource.share.replicas)
-        logger.info(
-            "a device came free",
-            extra={"resource_name": self._resource.name, "device_id": device_id},
-        )
-        if self._resource.on_release is not None and not self._others_hold(name, [device_id]):
-            await self._clean(name)
+    async def _released(self, device_ids: Iterable[str]) -> None:
+        held = self.held_ids()
+        freed = [device_id for device_id in device_ids if device_id not in held]
+        if not freed:
+            return
+        extra = {"resource_name": self._resource.name, "devices": freed[:TOLD_LIMIT], "count": len(freed)}
+        logger.info("devices came free", extra=extra)
+        names = set(map(self._name, freed))
+        if self._resource.on_release is not None:
+            self._dirty |= names
+            self._remember()
+            await self._clean_all(names)
+        # One of them may have been given out again while another one was cleaned.
+        freed = [device_id for device_id in freed if device_id not in self.held_ids()]
+        self._given.difference_update(freed)
         self.changed.set()
-        await self._on_release([device_id])
+        await self._on_release(freed)
 
     async def _try_again(self) -> None:
-        wait_seconds = FIRST_RETRY_SECONDS
+        wait_seconds = self._retry_seconds
         while True:
-            if not self._faults:
-                wait_seconds = FIRST_RETRY_SECONDS
-                self._failed.clear()
-                await self._failed.wait()
-            await self._sleep(wait_seconds)
-            wait_seconds = min(2 * wait_seconds, LAST_RETRY_SECONDS)
-            for name in sorted(self._faults):
-                if name in self._dirty and not self._others_hold(name, ()):
-                    await self._clean(name)
+            self._woken.clear()
+            is_late = False
+            try:
+                async with asyncio.timeout(wait_seconds if self._faults else None):
+                    await self._woken.wait()
+            except TimeoutError:
+                is_late = True
+            if not (is_late or self._is_replugged):
+                continue
+            self._is_replugged = False
+            await self._clean_all(self._faults)
+            is_mended = not self._faults
+            wait_seconds = self._retry_seconds if is_mended else min(2 * wait_seconds, LAST_RETRY_SECONDS)
 
-    async def _clean(self, name: str) -> str:
+    async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
+        """Clean these devices side by side; return what went wrong with each, "" for nothing.
+
+        One that a container may hold is left alone; `ids` are those that count as free, because the kubelet
+        gives them out.
+        """
+        wanted = sorted(names)
+        if self._resource.on_release is None or not wanted:
+            return dict.fromkeys(wanted, "")
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(self._clean(name, ids)) for name in wanted}
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _clean(self, name: str, ids: Collection[str]) -> str:
         """Run `onRelease` for a device that is dirty, once at a time; return what went wrong, or ""."""
         assert self._resource.on_release is not None
-        async with self._locks[name]:
-            if name not in self._dirty:
+        async with self._locks[name], self._at_once:
+            if name not in self._dirty or self._others_hold(name, ids):
                 return ""
             found = self._found.get(name, Found(name))
             fault = await self._command(self._resource.on_release.exec, found, "onRelease")
             if fault:
                 self._faults[name] = fault
-                self._failed.set()
+                self._woken.set()
             else:
                 self._dirty.discard(name)
                 self._faults.pop(name, None)
+                self._remember()
             self.changed.set()
             return fault
 

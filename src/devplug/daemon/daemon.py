@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 import platform
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.cdi import kind_of
@@ -19,18 +19,19 @@ from devplug.daemon.machine import Machine
 from devplug.daemon.placement import claimed_twice, needs_labels, resources_here
 from devplug.daemon.preferring import plugin_of
 from devplug.daemon.reloading import file_changes
-from devplug.daemon.retired import RetiredPlugin
 from devplug.errors import ConfigError, KubeletError, PluginError
 from devplug.holders.holders import Holders
+from devplug.plugin.ownership import LOCK_FOLDER
 from devplug.plugin.serving import serve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config import Config, Resource
     from devplug.daemon.configured import ConfiguredPlugin
     from devplug.devices import StrPath
+    from devplug.errors import DevplugError
     from devplug.plugin.serving import Serving
 
 __all__ = ["NODE_NAME_VARIABLE", "Daemon", "serve_config"]
@@ -44,6 +45,14 @@ PROBLEMS_LIMIT: Final = 20
 """Most problems of one edit that go into the log; `devplug validate` shows them all."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """A resource that the file has no longer, and who waits until nobody holds a device of it."""
+
+    plugin: ConfiguredPlugin
+    seeing_off: asyncio.Task[None]
+
+
 class Daemon:
     """What is served of a configuration; lives as long as `serve_config`'s block, changes with the file."""
 
@@ -53,11 +62,12 @@ class Daemon:
         self._group = group
         self._node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
         self._plugins: dict[str, ConfiguredPlugin] = {}
-        self._retired: dict[str, asyncio.Task[None]] = {}
+        self._retired: dict[str, _Retired] = {}
         self._labels: Mapping[str, str] | None = None
         self._label_task: asyncio.Task[None] | None = None
         self._config: Config | None = None
         self._applying = asyncio.Lock()
+        self._has_started = False
 
     async def apply(self, config: Config) -> None:
         """Serve what `config` says from now on; a resource that it has as before is not touched.
@@ -104,23 +114,75 @@ class Daemon:
             logger.info(
                 "resources of other machines are left out", extra={"names": skipped, "node": self._node_name}
             )
-        self._open_cdi_folder(resources)
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}
         for name in [name for name in self._plugins if name not in wanted]:
-            await self._retire(name)
+            self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             plugin = self._plugins.get(name)
-            if plugin is None:
-                await self._end_retirement(name)
-            elif plugin.resource != resource:
-                self._tell_holders(plugin)
-                await self._serving.remove(name)
-                del self._plugins[name]
-            else:
-                continue
-            self._add(resource, ranks[name])
+            if plugin is None or plugin.resource != resource:
+                await self._serve(resource, ranks[name])
         self._machine.overlaps.reorder(ranks)
+        self._has_started = True
+
+    async def _serve(self, resource: Resource, rank: int) -> None:
+        """Serve a resource in the place of what was served under its name, if anything was."""
+        name = resource.name
+        before = self._plugins.pop(name, None)
+        if before is not None:
+            self._tell_holders(before)
+        elif retired := self._retired.pop(name, None):
+            retired.seeing_off.cancel()
+            before = retired.plugin
+        if before is not None:
+            await self._serving.remove(name)
+        try:
+            plugin = self._made(resource, rank, before)
+            self._serving.add(
+                plugin, on_failure=self._put_back(plugin, before) if self._has_started else None
+            )
+        except (PluginError, KubeletError):
+            if before is not None:
+                self._restore(before)
+            else:
+                self._forget(name)
+            raise
+        self._plugins[name] = plugin
+
+    def _made(self, resource: Resource, rank: int, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
+        async def release(ids: Iterable[str]) -> None:
+            await self._serving.release(resource.name, ids)
+
+        if before is None and self._machine.holders is not None:
+            self._machine.holders.own(resource.name)
+        return plugin_of(resource, self._machine, rank, release, before)
+
+    def _put_back(
+        self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None
+    ) -> Callable[[DevplugError], None]:
+        """Return what is done when a changed resource cannot be served: as it was before, if it was."""
+
+        def put_back(error: DevplugError) -> None:
+            logger.error(
+                "a changed resource cannot be served; as it was before, it is",
+                extra={"resource_name": plugin.resource_name, "reason": str(error)},
+            )
+            if self._plugins.get(plugin.resource_name) is plugin:
+                del self._plugins[plugin.resource_name]
+                if before is not None:
+                    self._restore(before)
+                else:
+                    self._forget(plugin.resource_name)
+
+        return put_back
+
+    def _restore(self, plugin: ConfiguredPlugin) -> None:
+        """Serve again what was removed a moment ago."""
+        self._serving.add(plugin)
+        if plugin.is_retired:
+            self._retire(plugin)
+        else:
+            self._plugins[plugin.resource_name] = plugin
 
     async def follow(self, file: Path, config: Config) -> None:
         """Apply what `file` says whenever that changes, until cancelled; what is wrong is told instead."""
@@ -138,30 +200,23 @@ class Daemon:
                 await self._reload(fresh, file)
             last = fresh
 
-    async def clean_cdi_folder(self, holders: Holders) -> None:
-        """Remove the CDI files that earlier daemons left behind, once it is known who holds what."""
-        if self._machine.cdi is None:
-            return
+    async def learn_holders(self, holders: Holders) -> None:
+        """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
         with holders.needed():
             await holders.wait(lambda: holders.is_known)
+        for plugin in self._plugins.values():
+            plugin.custody.changed.set()
+        if (cdi := self._machine.cdi) is None:
+            return
         kinds = [kind_of(name) for name in (*self._plugins, *self._retired)]
         held = await asyncio.to_thread(names_that_are_held, holders.pods)
-        removed = await asyncio.to_thread(self._machine.cdi.clean, kinds, held)
+        try:
+            removed = await asyncio.to_thread(cdi.clean, kinds, held)
+        except KubeletError as error:
+            logger.warning("cannot clean up the CDI folder", extra={"reason": str(error)})
+            return
         if removed:
             logger.info("removed CDI files that nobody needs any more", extra={"files": removed})
-
-    def _open_cdi_folder(self, resources: Iterable[Resource]) -> None:
-        uses_cdi = any(resource.expose.strategy == "cdi" for resource in resources)
-        if uses_cdi and self._machine.cdi is None:
-            self._machine.cdi = CdiFolder(CDI_FOLDER)
-
-    def _add(self, resource: Resource, rank: int) -> None:
-        async def release(ids: Iterable[str]) -> None:
-            await self._serving.release(resource.name, ids)
-
-        plugin = plugin_of(resource, self._machine, rank, release)
-        self._serving.add(plugin)
-        self._plugins[resource.name] = plugin
 
     async def _reload(self, config: Config, file: Path) -> None:
         last, before = self._config, {name: plugin.resource for name, plugin in self._plugins.items()}
@@ -173,7 +228,7 @@ class Daemon:
                 extra={"reason": str(error)},
             )
             if last is not None:
-                await self.apply(last)
+                await self._go_back(last)
             return
         after = {name: plugin.resource for name, plugin in self._plugins.items()}
         logger.info(
@@ -186,42 +241,50 @@ class Daemon:
             },
         )
 
+    async def _go_back(self, config: Config) -> None:
+        try:
+            await self.apply(config)
+        except (PluginError, KubeletError) as error:
+            logger.error(  # noqa: TRY400 -- the text says it all
+                "the configuration before cannot be served either; what can be, is",
+                extra={"reason": str(error)},
+            )
+
     def close(self) -> None:
         """Wait for nothing any more."""
         if self._label_task is not None:
             self._label_task.cancel()
-        for task in self._retired.values():
-            task.cancel()
+        for retired in self._retired.values():
+            retired.seeing_off.cancel()
         if self._machine.cdi is not None:
             self._machine.cdi.close()
 
     # ── what is no more ──
 
-    async def _retire(self, name: str) -> None:
-        """Stop serving a resource, or go on for as long as containers hold devices of it."""
-        plugin = self._plugins.pop(name)
-        held = plugin.custody.held_ids()
-        await self._serving.remove(name)
-        if not held:
-            return
-        logger.warning(
-            "a resource was removed while devices of it are held; it stays, with all of them Unhealthy, "
-            "until they are free",
-            extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
-        )
-        retired = RetiredPlugin(name, plugin.custody)
-        self._serving.add(retired)
-        self._retired[name] = self._group.create_task(self._see_off(retired))
+    def _retire(self, plugin: ConfiguredPlugin) -> None:
+        """Give nothing of a resource out any more; it ends when no container holds a device of it."""
+        name = plugin.resource_name
+        plugin.retire()
+        if held := plugin.custody.held_ids():
+            logger.warning(
+                "a resource was removed while devices of it are held; it stays, with all of them Unhealthy, "
+                "until they are free",
+                extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
+            )
+        self._retired[name] = _Retired(plugin, self._group.create_task(self._see_off(plugin)))
 
-    async def _see_off(self, retired: RetiredPlugin) -> None:
-        await retired.is_over.wait()
-        del self._retired[retired.resource_name]
-        await self._serving.remove(retired.resource_name)
-
-    async def _end_retirement(self, name: str) -> None:
-        if task := self._retired.pop(name, None):
-            task.cancel()
+    async def _see_off(self, plugin: ConfiguredPlugin) -> None:
+        await plugin.is_over.wait()
+        async with self._applying:
+            name = plugin.resource_name
+            del self._retired[name]
             await self._serving.remove(name)
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._machine.overlaps.leave(name)
+        if self._machine.holders is not None:
+            self._machine.holders.disown(name)
 
     def _tell_holders(self, plugin: ConfiguredPlugin) -> None:
         """Name the pods that a change does not reach: their containers keep what they were given."""
@@ -263,27 +326,22 @@ async def serve_config(
     `pod_resources` is the kubelet's socket for monitors, without which nobody knows who holds what. What
     `file` says later is applied, too. Raises what `devplug.serve` raises.
     """
-    machine = Machine()
     async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
-        tasks = []
-        if pod_resources is not None:
-            machine.holders = Holders(pod_resources, _ledger_file(serving.folder, file))
-            tasks.append(group.create_task(machine.holders.run()))
+        memory = serving.folder / LOCK_FOLDER
+        holders = Holders(pod_resources, memory) if pod_resources is not None else None
+        machine = Machine(holders=holders, cdi=CdiFolder(CDI_FOLDER), memory=memory)
         daemon = Daemon(serving, machine, group)
+        tasks = []
         try:
             await daemon.apply(config)
-            if machine.holders is not None:
-                tasks.append(group.create_task(daemon.clean_cdi_folder(machine.holders)))
+            if holders is not None:
+                tasks += [group.create_task(work) for work in (holders.run(), daemon.learn_holders(holders))]
             if file is not None:
                 tasks.append(group.create_task(daemon.follow(file, config)))
             yield serving
         finally:
+            # What is given out in the last calls has to be remembered, too.
+            await serving.close()
             daemon.close()
             for task in tasks:
                 task.cancel()
-
-
-def _ledger_file(folder: Path, file: Path | None) -> Path:
-    """Return where one daemon remembers what is held: another one of this folder has another file."""
-    mark = hashlib.sha256(str(file.absolute() if file else "").encode()).hexdigest()[:12]
-    return folder / ".devplug" / f"held-{mark}.json"

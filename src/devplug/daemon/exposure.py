@@ -109,6 +109,9 @@ def _cdi_findings(expose: Expose, at: Keys, kind: str) -> Iterator[Finding]:
         vendor_and_class, equals, device = name.source.partition("=")
         if not (equals and device and vendor_and_class.count("/") == 1):
             yield Finding(own, f"{quoted(name)} is not a CDI device; write vendor.com/class=name")
+        elif any(len(part) == 1 for part in vendor_and_class.split("/")):
+            # container-device-interface pkg/parser/parser.go, in the runtimes up to 1.1.0
+            yield Finding(own, f"{quoted(name)} has a vendor or class of one letter, on which runtimes crash")
     if expose.strategy != "cdi":
         for key in ("owner", "mode"):
             if getattr(expose, key) is not None:

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.listing import Listing, Sight
 from devplug.daemon.overlaps import Overlaps
-from devplug.daemon.responses import advertised_devices, share_of, with_room_for_replicas
-from devplug.daemon.unplugged import Known
+from devplug.daemon.responses import share_of, with_room_for_replicas
+from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Inspected:
     @property
     def devices(self) -> tuple[Device, ...]:
         """What the kubelet would be told of."""
-        known = (Known(match.found) for match in self.matches or () if not match.owner)
-        return tuple(advertised_devices(known, self.resource))
+        found = [match.found for match in self.matches or () if not match.owner]
+        return Listing(self.resource).update(Sight(found, now=0.0))
 
 
 def sound_resources(reading: Reading) -> list[int]:
@@ -132,9 +133,10 @@ def _refused(
 
 
 def _match(found: Found, resource: Resource, owner: str) -> Match:
-    (device, *_) = advertised_devices([Known(found)], resource)
+    (device, *_) = Listing(resource).update(Sight([found], now=0.0))
     try:
         nodes = share_of(found, 0, resource.expose).device_nodes
     except (UnhealthyDeviceError, PluginError):
         nodes = ()
-    return Match(found, nodes, device.health, owner)
+    is_sick = device.health.state is HealthState.UNHEALTHY
+    return Match(found, nodes, device.health if is_sick else found.health, owner)

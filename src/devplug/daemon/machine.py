@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devplug.daemon.dirtyfile import DirtyFile
 from devplug.daemon.overlaps import Overlaps
 from devplug.daemon.sources.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from devplug.daemon.cdifiles import CdiFolder
     from devplug.holders.holders import Holders
@@ -29,4 +32,13 @@ class Machine:
     holders: Holders | None = None
     """Who tells which devices are held; None where nobody can, as without the kubelet's monitoring socket."""
     cdi: CdiFolder | None = None
-    """Where specs of ours go; None if no resource has `strategy: cdi`."""
+    """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
+    memory: Path | None = None
+    """The folder for what outlives the daemon; None if nothing does."""
+
+    def dirty_file(self, resource_name: str) -> DirtyFile | None:
+        """Return where it is remembered which devices of a resource are to be cleaned."""
+        if self.memory is None:
+            return None
+        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+        return DirtyFile(self.memory / f"dirty-{mark}.json")

@@ -24,6 +24,7 @@ def plugin_of(
     machine: Machine,
     rank: int = 0,
     on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
+    before: ConfiguredPlugin | None = None,
 ) -> ConfiguredPlugin:
     """Return the plugin of a resource, the `rank`-th of its file.
 
@@ -34,7 +35,7 @@ def plugin_of(
         resource.share.replicas > 1 or resource.share.max_per_container != 1
     )
     kind = PreferringPlugin if may_choose else ConfiguredPlugin
-    return kind(resource, machine, rank, on_release)
+    return kind(resource, machine, rank, on_release, before)
 
 
 class PreferringPlugin(ConfiguredPlugin):
@@ -51,19 +52,17 @@ class PreferringPlugin(ConfiguredPlugin):
             [device.id for device in must_include],
             size,
             all_devices=[
-                self._candidate(device_id, ()) for name in self.known for device_id in self._ids(name)
+                self._candidate(device_id, ())
+                for name in self.listing.known
+                for device_id in self.listing.ids_of(name)
             ],
             numa_distances=numa_distances(self.machine.host),
         )
         return [by_id[device_id] for device_id in chosen]
 
-    def _ids(self, name: str) -> list[str]:
-        replicas = self.resource.share.replicas
-        return [f"{name}::{number}" for number in range(replicas)] if replicas > 1 else [name]
-
     def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
         name = found_name(device_id, self.resource.share.replicas)
-        known = self.known.get(name)
+        known = self.listing.known.get(name)
         if known is None:
             return Candidate(device_id, name, numa_nodes)
         found = known.found

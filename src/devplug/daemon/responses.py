@@ -15,24 +15,24 @@ from devplug.devices import (
     Device,
     DeviceNode,
     Health,
-    HealthState,
     Mount,
 )
 from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from devplug.daemon.config import Expose, Resource
     from devplug.daemon.sources.found import Found
-    from devplug.daemon.unplugged import Known
 
 __all__ = [
     "REPLICA_MARK",
     "Share",
-    "advertised_devices",
     "container_response",
+    "device_ids",
+    "devices_of",
     "found_name",
+    "gap_of",
     "pcidevice_variable",
     "share_of",
     "shares_of",
@@ -48,7 +48,12 @@ _PCI_ADDRESSES: Final = parse_template("{pciAddresses}")
 
 def found_name(device_id: str, replicas: int) -> str:
     """Return the name of the found device behind a device ID: replicas share one."""
-    return device_id.rpartition(REPLICA_MARK)[0] if replicas > 1 else device_id
+    return device_id.rpartition(REPLICA_MARK)[0] or device_id if replicas > 1 else device_id
+
+
+def device_ids(name: str, replicas: int) -> list[str]:
+    """Return the device IDs that stand for a found device: its name, or `ID::0` and on."""
+    return [f"{name}{REPLICA_MARK}{number}" for number in range(replicas)] if replicas > 1 else [name]
 
 
 def with_room_for_replicas(found: Found, replicas: int) -> Found:
@@ -60,39 +65,13 @@ def with_room_for_replicas(found: Found, replicas: int) -> Found:
     return replace(found, name=f"{found.name[: room - 11]}-{digest}")
 
 
-def advertised_devices(
-    known: Iterable[Known],
-    resource: Resource,
-    health_of: Callable[[str], Health] = lambda _: Health.healthy(),
-) -> Iterator[Device]:
-    """Yield the devices of a resource: one for each known device, or `replicas` of them, `ID::0` and on.
-
-    A device that is gone, or that no container can get, is Unhealthy and says so. `health_of` is what the
-    health rules have found out about the device of a name.
-    """
-    replicas = resource.share.replicas
-    for one in known:
-        name = one.found.name
-        health = _health(one, resource, health_of)
-        for id_ in [f"{name}{REPLICA_MARK}{n}" for n in range(replicas)] if replicas > 1 else [name]:
-            yield Device(
-                id_,
-                health=health,
-                numa_nodes=() if one.found.numa_node is None else (one.found.numa_node,),
-            )
-
-
-def _health(known: Known, resource: Resource, health_of: Callable[[str], Health]) -> Health:
-    """Return the health of a device: what keeps it from being given out, else what is unknown of it."""
-    if not known.is_present:
-        return Health.unhealthy("unplugged")
-    if fault := _gap(known.found, resource):
-        return Health.unhealthy(fault)
-    told = (known.found.health, health_of(known.found.name))
-    for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
-        if reasons := [one.reason for one in told if one.state is state]:
-            return Health(state, "; ".join(reasons))
-    return Health.healthy()
+def devices_of(found: Found, resource: Resource, health: Health) -> tuple[Device, ...]:
+    """Return what is advertised of a found device: itself, or each of its replicas."""
+    numa_nodes = () if found.numa_node is None else (found.numa_node,)
+    return tuple(
+        Device(id_, health=health, numa_nodes=numa_nodes)
+        for id_ in device_ids(found.name, resource.share.replicas)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +211,7 @@ def _whole(result: _T | Gap, found: Found) -> _T:
     return result
 
 
-def _gap(found: Found, resource: Resource) -> str | None:
+def gap_of(found: Found, resource: Resource) -> str | None:
     """Return why no container can get a device: a template needs what it lacks, its path is an odd one."""
     try:
         share_of(found, 0, resource.expose)

@@ -1,6 +1,6 @@
 """The one client of PodResources in a process: asks politely while somebody needs to know, and remembers.
 
-What an answer means is the `ledger`'s; here is when to ask, who is told, and the file that outlives us.
+Here is when to ask and who is told. What an answer means is the `ledger`'s, the files are `ledgerfolder`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.holders.asking import Trouble, UnansweredError, ask, retry_wait_seconds
 from devplug.holders.ledger import Ledger
-from devplug.holders.ledgerfile import LedgerFile
+from devplug.holders.ledgerfolder import LedgerFolder
 from devplug.holders.values import Rules
 from devplug.watching import shared_watcher
 from devplug.wire.sockets import socket_identity
@@ -49,25 +49,25 @@ class Holders:
     It asks only inside `run`, and only while somebody is inside `needed`, `differences` or `releases`. What
     it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
 
-    `ledger_file` keeps what is held over a restart: without it a release that happens meanwhile goes
-    unnoticed. `clock` returns seconds and never goes back.
+    `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
+    that happens meanwhile goes unnoticed. `clock` returns seconds and never goes back.
     """
 
     def __init__(
         self,
         socket: Path,
-        ledger_file: Path | None = None,
+        ledger_folder: Path | None = None,
         *,
         rules: Rules | None = None,
         timeout_seconds: float = ASK_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._socket = socket
-        self._file = LedgerFile(ledger_file)
         self._rules = rules or Rules()
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._ledger = Ledger(clock(), self._rules, self._file.read())
+        self._ledger = Ledger(clock(), self._rules)
+        self._folder = LedgerFolder(ledger_folder, self._ledger)
         self._wake = asyncio.Event()
         self._next = asyncio.Event()
         self._needs = 0
@@ -117,12 +117,30 @@ class Holders:
         """Return the holders that the last answer with this ID named, sorted; empty if none was named."""
         return self._ledger.holders_of(resource_name, device_id)
 
+    def own(self, resource_name: str) -> None:
+        """Take over what is remembered of a resource that only we serve, and remember it from now on.
+
+        What was held then is held, until answers show that it is not. Raises `ValueError` if it is owned.
+        """
+        self._folder.own(resource_name, self._clock())
+
+    def disown(self, resource_name: str) -> None:
+        """Leave what is remembered of a resource to whoever serves it next, if it is owned.
+
+        Call it once nothing of it is given out any more, and before another program may serve it.
+        """
+        self._folder.disown(resource_name)
+
     # ── who wants to know ──
 
     def note_allocated(self, resource_name: str, ids: Iterable[str]) -> None:
-        """Note that these IDs are being given out. Call it before the kubelet has the answer."""
+        """Note that these IDs are being given out. Call it before the kubelet has the answer.
+
+        Inside `run` the file of an owned resource has it within a quarter of a second and one write.
+        """
         self._allocated_at = self._clock()
         self._ledger.allocated(resource_name, ids, self._allocated_at)
+        self._folder.note_changed()
         self._wake.set()
 
     @contextmanager
@@ -159,12 +177,13 @@ class Holders:
             self._readers.discard(queue)
 
     @contextmanager
-    def releases(self, resource_name: str) -> Iterator[AsyncIterator[Released]]:
+    def releases(self, resource_name: str) -> Iterator[AsyncIterator[list[Released]]]:
         """Yield the devices of a resource that came free, as an iterator without end, for one reader.
 
-        A release counts as taken when the next one is asked for; one that was not is told again, also by the
-        next process if there is a ledger file. One whose device is given out again meanwhile is not told, so
-        look at `may_be_held` before a slow step of yours. Raises `ValueError` for a second reader.
+        Each list has all that are not taken, sorted by ID, and counts as taken when the next one is asked
+        for; one that was not is told again, also by the next owner if there is a ledger folder. A device that
+        is given out again meanwhile is not told, so look at `may_be_held` before a slow step of yours.
+        Raises `ValueError` for a second reader.
         """
         if resource_name in self._released_to:
             raise ValueError(f"the releases of {resource_name} are being read already")
@@ -177,27 +196,27 @@ class Holders:
             self._ledger.stop_keeping(resource_name)
             self._released_to.discard(resource_name)
 
-    async def _releases(self, resource_name: str) -> AsyncIterator[Released]:
+    async def _releases(self, resource_name: str) -> AsyncIterator[list[Released]]:
         while True:
             released = await self.wait(lambda: self._ledger.untaken(resource_name))
             yield released
             self._ledger.take(released)
-            self._wake.set()
+            self._folder.note_changed()
 
     # ── asking ──
 
     async def run(self) -> None:
         """Ask whenever it is time, until cancelled. No answer and no lack of one ends it."""
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(self._wake.set) as subscription:
-                try:
+        try:
+            async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
+                group.create_task(self._folder.run())
+                with watcher.subscribe(self._wake.set) as subscription:
                     while True:
                         self._wake.clear()
                         subscription.arm([str(self._socket.absolute())])
-                        self._file.write(self._ledger.memory())
                         await self._wait_or_look()
-                finally:
-                    self._file.write(self._ledger.memory())
+        finally:
+            self._folder.write()
 
     async def _wait_or_look(self) -> None:
         due = self._due() if self._needs else None
@@ -243,6 +262,7 @@ class Holders:
                 for reader in self._readers:
                     reader.put_nowait(difference)
             self._tell_good()
+            self._folder.note_changed()
         self._next.set()
         self._next = asyncio.Event()
 

@@ -1,68 +1,105 @@
-"""The file that takes a ledger over a restart: read once, replaced as a whole when there is something new."""
+"""The file that takes what was held of one resource over a restart: read once, replaced as a whole."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import threading
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Final
 
 from devplug.holders.ledgertext import memory_of, text_of
 from devplug.holders.values import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["LedgerFile"]
 
 logger = logging.getLogger(__name__)
 
+_NEVER: Final = -1
+
 
 class LedgerFile:
-    """The owner of one ledger file; without a path it keeps nothing. No error of the file gets out of it."""
+    """The owner of the ledger file of one resource. No error of the file gets out of it.
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._written = Memory()
+    It may be written in any thread. `revision` grows with what is to be remembered.
+    """
+
+    def __init__(self, folder: Path, resource_name: str) -> None:
+        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+        self._path = folder / f"held-{mark}.json"
+        self._resource_name = resource_name
+        self._written = _NEVER
         self._cannot_write = False
+        self._lock = threading.Lock()
 
-    def read(self) -> Memory:
-        """Return what the last process left; a damaged file is as good as none."""
-        if self._path is None:
-            return Memory()
+    def read(self) -> Memory | None:
+        """Return what the last owner left, nothing held if there is no file, None if it is damaged."""
         try:
-            self._written = memory_of(self._path.read_text(encoding="utf-8"))
+            return memory_of(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
             return Memory()
         except (OSError, ValueError) as error:
             logger.warning(
                 "cannot read who held devices before; releases until now go unnoticed",
-                extra={"path": str(self._path), "reason": str(error)},
+                extra={
+                    "resource_name": self._resource_name,
+                    "path": str(self._path),
+                    "reason": str(error),
+                },
             )
-        return self._written
+            return None
 
-    def write(self, memory: Memory) -> None:
-        """Bring the file up to date, if it is not; the last whole file stays where that fails."""
-        if self._path is None or memory == self._written:
+    def is_behind(self, revision: int) -> bool:
+        """Whether the file does not say yet what it should at this revision."""
+        return self._written < revision
+
+    def note_written(self, revision: int) -> None:
+        """Note that the file says already what it should at this revision."""
+        self._written = revision
+
+    def write(self, revision: int, memory: Callable[[], Memory]) -> None:
+        """Bring the file up to date, if it is not; the last whole file stays where that fails.
+
+        Where nothing is held, there is no file.
+        """
+        with self._lock:
+            # A thread may come to it late, with what was true before.
+            if not self.is_behind(revision):
+                return
+            try:
+                self._replace(memory())
+            except OSError as error:
+                if not self._cannot_write:
+                    logger.warning(
+                        "cannot write who holds devices; a release while this program is down goes unnoticed",
+                        extra={
+                            "resource_name": self._resource_name,
+                            "path": str(self._path),
+                            "reason": error.strerror,
+                        },
+                    )
+                self._cannot_write = True
+                return
+            self._cannot_write = False
+            self._written = revision
+
+    def _replace(self, memory: Memory) -> None:
+        """Write a whole file or none, for its owner alone."""
+        if not memory.held:
+            self._path.unlink(missing_ok=True)
             return
-        try:
-            _replace(self._path, text_of(memory))
-        except OSError as error:
-            if not self._cannot_write:
-                logger.warning(
-                    "cannot write who holds devices; a release while this program is down goes unnoticed",
-                    extra={"path": str(self._path), "reason": error.strerror},
-                )
-            self._cannot_write = True
-            return
-        self._cannot_write = False
-        self._written = memory
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a whole file or none, for its owner alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=".", delete=False) as file:
-        try:
-            file.write(text)
-            file.close()
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", dir=self._path.parent, prefix=".", delete=False
+        ) as file:
+            try:
+                file.write(text_of(self._resource_name, memory))
+                file.close()
+                Path(file.name).replace(self._path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise

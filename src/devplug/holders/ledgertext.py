@@ -1,4 +1,4 @@
-"""The text of the ledger file: what was held, by resource name and ID, for the next process. Pure."""
+"""The text of a ledger file: what was held of one resource, by ID, for the next process. Pure."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ __all__ = ["memory_of", "text_of"]
 
 _VERSION: Final = 1
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
-def text_of(memory: Memory) -> str:
+
+def text_of(resource_name: str, memory: Memory) -> str:
     """Return the text that `memory_of` reads; the same for the same memory."""
-    resources: dict[str, dict[str, Any]] = {}
-    for (resource_name, device_id), held in sorted(memory.held.items()):
-        resources.setdefault(resource_name, {})[device_id] = _entry(held)
-    content = {"version": _VERSION, "kubelet": memory.kubelet, "held": resources}
-    return json.dumps(content, separators=(",", ":")) + "\n"
+    # Entry by entry: one call for all of many thousands would let no other thread run meanwhile, and as
+    # many dictionaries at a time would make the collector walk through all there is.
+    held = ",".join(
+        f"{_encode(device_id)}:{_encode(_entry(memory.held[device_id]))}" for device_id in sorted(memory.held)
+    )
+    head = {"version": _VERSION, "resource": resource_name, "kubelet": memory.kubelet}
+    return f'{_encode(head)[:-1]},"held":{{{held}}}}}\n'
 
 
-def memory_of(text: str) -> Memory:
-    """Read such a text; raises `ValueError` for anything that `text_of` has not written."""
+def memory_of(text: str, resource_name: str) -> Memory:
+    """Read such a text; raises `ValueError` for anything that `text_of` has not written for this resource."""
     try:
         content = json.loads(text)
         if content["version"] != _VERSION:
             raise ValueError(f"version {content['version']} is not {_VERSION}")
-        held = {
-            (_text(resource_name), _text(device_id)): _remembered(entry)
-            for resource_name, entries in content["held"].items()
-            for device_id, entry in entries.items()
-        }
+        if content["resource"] != resource_name:
+            raise ValueError(f"it is of the resource {content['resource']!r}, not of {resource_name}")
+        held = {_text(device_id): _remembered(entry) for device_id, entry in content["held"].items()}
         return Memory(_kubelet(content["kubelet"]), held)
     except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError) as error:
         raise ValueError(f"not a ledger: {error!r}") from error

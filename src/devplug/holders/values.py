@@ -89,10 +89,11 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What of a ledger outlives the process: what was held, and the kubelet that has shown holders."""
+    """What of one resource outlives the process: what was held, and the kubelet that was believed."""
 
     kubelet: Identity | None = None
-    held: Mapping[Key, Remembered] = field(default_factory=dict)
+    """The last kubelet that has shown a holder, of whatever resource."""
+    held: Mapping[str, Remembered] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

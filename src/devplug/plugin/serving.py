@@ -22,7 +22,7 @@ from devplug.plugin.surroundings import Surroundings
 from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
@@ -87,8 +87,12 @@ class Serving:
         """The plugins that are served now."""
         return tuple(served.plugin for served in self._served.values())
 
-    def add(self, plugin: DevicePlugin) -> None:
-        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use."""
+    def add(self, plugin: DevicePlugin, *, on_failure: Callable[[DevplugError], None] | None = None) -> None:
+        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use.
+
+        If its `devices` fails before the first list, all ends as with `serve`; with `on_failure` only this
+        plugin does, and it is told why.
+        """
         if faults := plugin_faults(plugin):
             raise PluginError(*faults)
         name = plugin.resource_name
@@ -96,8 +100,28 @@ class Serving:
             raise PluginError(_taken(name))
         inventory = Inventory(name)
         lifecycle = Lifecycle(plugin, inventory, self._surroundings, self._changed.set)
-        task = self._group.create_task(_supervise(plugin, inventory, lifecycle), name=f"devplug {name}")
+        work = self._supervise(plugin, inventory, lifecycle, on_failure)
+        task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
+
+    async def _supervise(
+        self,
+        plugin: DevicePlugin,
+        inventory: Inventory,
+        lifecycle: Lifecycle,
+        on_failure: Callable[[DevplugError], None] | None,
+    ) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(discover(plugin, inventory))
+                group.create_task(lifecycle.run())
+        except BaseExceptionGroup as errors:
+            failure = _the_one_in(errors)
+            if on_failure is None or inventory.is_ready or not isinstance(failure, DevplugError):
+                raise
+            self._served.pop(plugin.resource_name, None)
+            self._changed.set()
+            on_failure(failure)
 
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
@@ -132,12 +156,6 @@ class Serving:
 
 def _taken(resource_name: str) -> str:
     return f"resource name {quoted(resource_name)} is served already; one plugin per name"
-
-
-async def _supervise(plugin: DevicePlugin, inventory: Inventory, lifecycle: Lifecycle) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(discover(plugin, inventory))
-        group.create_task(lifecycle.run())
 
 
 @asynccontextmanager
