@@ -10,7 +10,7 @@ MAKEFLAGS += --no-builtin-rules
 
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
-SCHEMA := src/devplug/daemon/config.schema.json
+SCHEMA := src/devplug/daemon/grammar/config.schema.json
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -78,7 +78,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m devplug.daemon.schema | diff --unified $(SCHEMA) - # else: make schema
+	$(BIN)/python -m devplug.daemon.grammar.schema | diff --unified $(SCHEMA) - # else: make schema
 	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
 
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
@@ -90,7 +90,7 @@ protos: .venv/.ready ## compile the .proto texts into descriptors.binpb
 	$(BIN)/python -m grpc_tools.protoc -I $(PROTOS) --descriptor_set_out=$(PROTOS)/descriptors.binpb $(PROTOS)/*.proto
 
 schema: .venv/.ready ## write the JSON Schema of the configuration file
-	$(BIN)/python -m devplug.daemon.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
+	$(BIN)/python -m devplug.daemon.grammar.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock

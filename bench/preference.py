@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from bench.report import Report, Row, Verdict, percentile, spread
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference.policies import Candidate, preferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import devplug
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.grammar.selectors import Discover
 from devplug.daemon.responses import container_response, share_of
-from devplug.daemon.selectors import Discover
 from devplug.daemon.sources.choosing import source_of
 from devplug.kubelet.manager import Kubelet
 from tests.daemon import idhosts

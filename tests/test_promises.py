@@ -28,7 +28,7 @@ ALL = [
 HOMES = {
     "grpc": ("devplug.wire.",),
     "google.protobuf": ("devplug.wire.",),
-    "yaml": ("devplug.daemon.document", "devplug.kubelet.manifests"),
+    "yaml": ("devplug.daemon.grammar.document", "devplug.kubelet.manifests"),
     "lightkube": ("devplug.daemon.cluster",),
     "msgspec": ("devplug.daemon.",),
     "click": ("devplug.cli.",),

@@ -122,7 +122,7 @@ def test_importing_the_values_loads_no_library(module: str) -> None:
     "file",
     [
         "py.typed",
-        "daemon/config.schema.json",
+        "daemon/grammar/config.schema.json",
         "wire/protos/descriptors.binpb",
         "wire/protos/deviceplugin_v1beta1.proto",
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from devplug.cli.hotplug import LoopPlug, TerminalPlug
 from devplug.cli.scene import demo_config, devices_here, shared_here
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 
 
 @pytest.mark.parametrize("plug", [TerminalPlug(), LoopPlug(200)])

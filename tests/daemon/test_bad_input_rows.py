@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from devplug.daemon.loading import read
+from devplug.daemon.grammar.loading import read
 
 
 def messages(text: str) -> list[str]:

@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.cdi import (
+from devplug.daemon.cdi.rules import faults, kind_faults
+from devplug.daemon.cdi.spec import (
     UNPLUGGED_PATH,
     CdiDevice,
     CdiMount,
@@ -26,7 +27,6 @@ from devplug.daemon.cdi import (
     text,
     unplugged,
 )
-from devplug.daemon.cdirules import faults, kind_faults
 from devplug.devices import ContainerResponse, device_id_fault, resource_name_fault, stable_id
 
 KIND = "devplug.example.com/serial"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.cdi import CdiDevice, CdiNode, CdiSpec, qualified_name, text
-from devplug.daemon.cdifiles import CdiFolder, file_name
+from devplug.daemon.cdi.files import CdiFolder, file_name
+from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, qualified_name, text
 from devplug.errors import KubeletError, PluginError
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from devplug.daemon.config import Config, HealthRule, Resource
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.config import Config, HealthRule, Resource
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.grammar.selectors import Discover
+from devplug.daemon.grammar.shapes import sections_of
+from devplug.daemon.grammar.templates import PLURALS
+from devplug.daemon.grammar.variables import VARIABLES_OF_KIND
 from devplug.daemon.responses import pcidevice_variable
-from devplug.daemon.selectors import Discover
-from devplug.daemon.shapes import sections_of
 from devplug.daemon.sources.pci import ATTRIBUTES as PCI_ATTRIBUTES
 from devplug.daemon.sources.sysfs import STABLE_ATTRIBUTES
 from devplug.daemon.sources.usb import ATTRIBUTES as USB_ATTRIBUTES
-from devplug.daemon.templates import PLURALS
-from devplug.daemon.variables import VARIABLES_OF_KIND
 from tests.daemon import idhosts
 
 if TYPE_CHECKING:

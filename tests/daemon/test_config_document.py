@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from devplug.daemon.document import FASTEST_LOADER, SIZE_LIMIT_BYTES, parse_document
-from devplug.daemon.loading import read_config_file
-from devplug.daemon.tree import ListNode, MapNode, ScalarNode, path_text
+from devplug.daemon.grammar.document import FASTEST_LOADER, SIZE_LIMIT_BYTES, parse_document
+from devplug.daemon.grammar.loading import read_config_file
+from devplug.daemon.grammar.tree import ListNode, MapNode, ScalarNode, path_text
 from devplug.errors import ConfigError
 
 if TYPE_CHECKING:

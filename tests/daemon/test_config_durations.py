@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.durations import FOREVER, DurationRange, format_duration, parse_duration
+from devplug.daemon.grammar.durations import FOREVER, DurationRange, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

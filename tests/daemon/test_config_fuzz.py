@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devplug.daemon.config import Config
-from devplug.daemon.loading import load
-from devplug.daemon.shapes import sections_of
+from devplug.daemon.grammar.config import Config
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.grammar.shapes import sections_of
 from devplug.errors import ConfigError
 
 KEYS = sorted({one.encode_name for _, section in sections_of(Config) for one in section.fields})

@@ -7,10 +7,10 @@ import textwrap
 
 import pytest
 
-from devplug.daemon.config import Config, Permissions, Resource
-from devplug.daemon.loading import load
-from devplug.daemon.selectors import PathSelector
-from devplug.daemon.templates import Template, Writing, parse_template, render_all, render_one
+from devplug.daemon.grammar.config import Config, Permissions, Resource
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.grammar.selectors import PathSelector
+from devplug.daemon.grammar.templates import Template, Writing, parse_template, render_all, render_one
 from devplug.devices import ResourceName
 from devplug.errors import ConfigError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.daemon.globs import covers, device_glob_fault, path_fault
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.globs import covers, device_glob_fault, path_fault
+from devplug.daemon.grammar.loading import load
 from devplug.errors import ConfigError
 
 

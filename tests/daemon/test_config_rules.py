@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 from devplug.devices import LIST_LIMIT_BYTES, Device, list_size_bytes
 from devplug.errors import ConfigError
 

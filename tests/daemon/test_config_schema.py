@@ -10,9 +10,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from devplug.daemon.config import Config
-from devplug.daemon.schema import SCHEMA_FILE, config_schema, schema_text
-from devplug.daemon.shapes import sections_of
+from devplug.daemon.grammar.config import Config
+from devplug.daemon.grammar.schema import SCHEMA_FILE, config_schema, schema_text
+from devplug.daemon.grammar.shapes import sections_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def with_version(resource: object) -> dict[str, object]:
 
 
 def test_the_schema_in_the_package_is_up_to_date() -> None:
-    file = importlib.resources.files("devplug.daemon") / SCHEMA_FILE
+    file = importlib.resources.files("devplug.daemon.grammar") / SCHEMA_FILE
     assert file.read_text(encoding="utf-8") == schema_text(), "run make schema"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
 
 QUICK = Rules(period_seconds=0.05, grace_seconds=0.05, patience_seconds=0.05)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.sources.gpus import (
+from devplug.daemon.sources.nvidia.gpus import (
     Gpu,
     GpuEvent,
     MigInstance,
@@ -18,7 +18,7 @@ from devplug.daemon.sources.gpus import (
     mig_profile,
     pci_address,
 )
-from devplug.daemon.sources.xids import APPLICATION_XIDS, Fault, fault_of, standing, with_event
+from devplug.daemon.sources.nvidia.xids import APPLICATION_XIDS, Fault, fault_of, standing, with_event
 
 GPU = Gpu("GPU-1", "0000:3b:00.0")
 OTHER = Gpu("GPU-2", "0000:5e:00.0")

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.commands import CommandResult
-from devplug.daemon.config import HealthRule
-from devplug.daemon.health import (
+from devplug.daemon.grammar.config import HealthRule
+from devplug.daemon.grammar.templates import parse_template
+from devplug.daemon.health.judging import (
     Judgement,
     Outcome,
     Reading,
@@ -23,7 +24,6 @@ from devplug.daemon.health import (
     judge_open,
 )
 from devplug.daemon.sources.found import FoundNode
-from devplug.daemon.templates import parse_template
 from devplug.devices import Health, HealthState
 
 GOOD = Reading.good()

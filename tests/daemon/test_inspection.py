@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from devplug.daemon.inspection import Inspected, inspected, sound_resources
-from devplug.daemon.loading import Reading, read
+from devplug.daemon.grammar.loading import Reading, read
+from devplug.daemon.inspecting.inspection import Inspected, inspected, sound_resources
 from devplug.daemon.sources.found import Found, FoundNode
 from devplug.devices import Health
 

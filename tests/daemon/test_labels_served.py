@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.daemon.daemon import NODE_NAME_VARIABLE, serve_config
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.apiserver import api_server

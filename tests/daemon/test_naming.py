@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.grammar.templates import parse_template
 from devplug.daemon.sources.naming import Names, Wanted, wanted_name
-from devplug.daemon.templates import parse_template
 from devplug.devices import device_id_fault
 
 

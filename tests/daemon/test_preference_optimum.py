@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.heaviest import Weights, heaviest
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference.heaviest import Weights, heaviest
+from devplug.daemon.preference.policies import Candidate, preferred
 from tests.daemon.choices import chosen, indexes, linked, on_nodes
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.linkage import closeness
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference.linkage import closeness
+from devplug.daemon.preference.policies import Candidate, preferred
 from tests.daemon.choices import chosen, linked, on_nodes, replicas
 
 POLICIES = ("auto", "packed", "spread", "aligned", "leastShared", "linked", "none")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.config import HealthCommand, HealthRule
-from devplug.daemon.probing import Prober
+from devplug.daemon.grammar.config import HealthCommand, HealthRule
+from devplug.daemon.grammar.templates import parse_template
+from devplug.daemon.health.probing import Prober
 from devplug.daemon.sources.found import Found, FoundNode
 from devplug.daemon.sources.host import Host
-from devplug.daemon.templates import parse_template
 from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
 from tests.plugin.fakes import Time, play, until
@@ -446,7 +446,7 @@ def test_a_device_worsens_and_recovers_and_whoever_waits_is_woken(
     told = [
         (record.levelname, record.getMessage(), vars(record).get("reason"))
         for record in caplog.records
-        if record.name == "devplug.daemon.probing"
+        if record.name == "devplug.daemon.health.probing"
     ]
     assert told == [
         ("WARNING", "a device is unhealthy", 'state is "down", not "up"'),

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.kinds import sights_of
-from devplug.daemon.loading import load
-from devplug.daemon.proposing import finder_of, proposals_of, proposed_text
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.inspecting.kinds import sights_of
+from devplug.daemon.inspecting.proposing import finder_of, proposals_of, proposed_text
+from devplug.daemon.inspecting.survey import Survey, survey
 from devplug.daemon.responses import shares_of
 from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.found import Found, FoundNode
 from devplug.daemon.sources.host import Host
-from devplug.daemon.survey import Survey, survey
 from devplug.devices import Device, stable_id
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.populated import populated
@@ -26,8 +26,8 @@ from tests.daemon.populated import populated
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.config import Config
-    from devplug.daemon.kinds import Sight
+    from devplug.daemon.grammar.config import Config
+    from devplug.daemon.inspecting.kinds import Sight
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.daemon.daemon import serve_config
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 from devplug.daemon.reloading import places_on_the_way
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet

@@ -23,7 +23,7 @@ from devplug.errors import InvalidRequestError, UnhealthyDeviceError
 from tests.daemon.hosts import resource
 
 if TYPE_CHECKING:
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
 
 
 def tty(number: int, folder: str = "/dev", **facts: str | int) -> Found:

@@ -6,8 +6,8 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from devplug.daemon.cdi import kind_of, qualified_name
-from devplug.daemon.cdifiles import CdiFolder, file_name
+from devplug.daemon.cdi.files import CdiFolder, file_name
+from devplug.daemon.cdi.spec import kind_of, qualified_name
 from devplug.daemon.configured import ConfiguredPlugin
 from devplug.daemon.machine import Machine
 from devplug.daemon.preferring import PreferringPlugin, plugin_of
@@ -19,7 +19,7 @@ from tests.kubelet.fakes import RESOURCE, pod
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
 
 
 def by_id(folder: Path, rest: str) -> Resource:

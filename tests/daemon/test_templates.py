@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.templates import (
+from devplug.daemon.grammar.templates import (
     PLURALS,
     SINGULARS,
     Missing,

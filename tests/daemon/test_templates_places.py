@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.daemon.templates import PLURALS, parse_template
-from devplug.daemon.variables import VARIABLES_OF_KIND, Place, template_faults
+from devplug.daemon.grammar.templates import PLURALS, parse_template
+from devplug.daemon.grammar.variables import VARIABLES_OF_KIND, Place, template_faults
 
 
 def faults(text: str, kind: str = "usb", place: Place = Place.ONE) -> list[str]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.inspection import inspected, sound_resources
-from devplug.daemon.loading import Reading, read
-from devplug.daemon.sources.found import Found, FoundNode
-from devplug.daemon.warnings import (
+from devplug.daemon.grammar.loading import Reading, read
+from devplug.daemon.inspecting.inspection import inspected, sound_resources
+from devplug.daemon.inspecting.warnings import (
     NodeOwner,
     Remark,
     device_class_findings,
@@ -18,6 +17,7 @@ from devplug.daemon.warnings import (
     folder_findings,
     host_findings,
 )
+from devplug.daemon.sources.found import Found, FoundNode
 from devplug.devices import Health
 
 if TYPE_CHECKING:

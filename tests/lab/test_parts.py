@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 from lab.guest import paths_fault
 from lab.hardware import PLUGGABLE, Sockets, arguments
 from lab.initrd import packed

@@ -20,7 +20,7 @@ from devplug.cli.exits import FAILED, OK
 from devplug.cli.hotplug import HotPlug, best_plug
 from devplug.cli.scene import demo_config, devices_here, shared_here
 from devplug.cli.telling import JsonTeller, TextTeller
-from devplug.daemon.loading import load
+from devplug.daemon.grammar.loading import load
 from devplug.daemon.sources.path import PathSource
 from devplug.errors import DevplugError
 from devplug.kubelet.changes import ChangeKind
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from devplug.cli.telling import Teller
-    from devplug.daemon.config import Config
+    from devplug.daemon.grammar.config import Config
 
 __all__ = ["DemoError", "demo", "tell"]
 

@@ -10,21 +10,21 @@ import click
 
 from devplug.cli.exits import FAILED, OK
 from devplug.cli.printing import Printer, print_value
-from devplug.daemon.config import Expose
-from devplug.daemon.kinds import OTHERS, sights_of
+from devplug.daemon.grammar.config import Expose
+from devplug.daemon.inspecting.kinds import OTHERS, sights_of
+from devplug.daemon.inspecting.proposing import finder_of, proposals_of, proposed_text
+from devplug.daemon.inspecting.survey import survey
 from devplug.daemon.nodes import Gap, chosen_nodes
-from devplug.daemon.proposing import finder_of, proposals_of, proposed_text
 from devplug.daemon.sources.host import Host
-from devplug.daemon.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.daemon.kinds import Sight
-    from devplug.daemon.proposing import Proposal
+    from devplug.daemon.inspecting.kinds import Sight
+    from devplug.daemon.inspecting.proposing import Proposal
+    from devplug.daemon.inspecting.survey import Survey
+    from devplug.daemon.inspecting.yamltext import Value
     from devplug.daemon.sources.found import Found, FoundNode
-    from devplug.daemon.survey import Survey
-    from devplug.daemon.yamltext import Value
 
 __all__ = ["discover"]
 

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from devplug.daemon.yamltext import yaml_text
+from devplug.daemon.inspecting.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.daemon.yamltext import Value
+    from devplug.daemon.inspecting.yamltext import Value
 
 __all__ = ["Printer", "print_value"]
 

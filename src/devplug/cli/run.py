@@ -12,12 +12,12 @@ import click
 
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.daemon.daemon import serve_config
-from devplug.daemon.loading import load, read_config_file
+from devplug.daemon.grammar.loading import load, read_config_file
 from devplug.logs import show_logs
 from devplug.plugin.serving import stop_signals
 
 if TYPE_CHECKING:
-    from devplug.daemon.config import Config
+    from devplug.daemon.grammar.config import Config
 
 __all__ = ["run"]
 

@@ -10,7 +10,7 @@ from devplug.daemon.sources.path import PathSource
 
 if TYPE_CHECKING:
     from devplug.cli.hotplug import HotPlug
-    from devplug.daemon.config import Config
+    from devplug.daemon.grammar.config import Config
 
 __all__ = ["demo_config", "devices_here", "shared_here"]
 

@@ -11,22 +11,28 @@ from typing import TYPE_CHECKING, Final
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.printing import Printer, print_value
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.daemon.document import SIZE_LIMIT_BYTES
-from devplug.daemon.inspection import inspected, sound_resources
-from devplug.daemon.loading import read, read_config_file
+from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
+from devplug.daemon.grammar.loading import read, read_config_file
+from devplug.daemon.inspecting.inspection import inspected, sound_resources
+from devplug.daemon.inspecting.warnings import (
+    NodeOwner,
+    Remark,
+    file_findings,
+    folder_findings,
+    host_findings,
+)
 from devplug.daemon.placement import resources_of
 from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.host import Host
-from devplug.daemon.warnings import NodeOwner, Remark, file_findings, folder_findings, host_findings
 from devplug.devices import HealthState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.daemon.inspection import Inspected, Match
-    from devplug.daemon.loading import Reading
+    from devplug.daemon.grammar.loading import Reading
+    from devplug.daemon.inspecting.inspection import Inspected, Match
+    from devplug.daemon.inspecting.yamltext import Value
     from devplug.daemon.sources.found import Found
-    from devplug.daemon.yamltext import Value
     from devplug.errors import Problem
 
 __all__ = ["validate"]

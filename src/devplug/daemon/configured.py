@@ -7,14 +7,14 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi import kind_of
-from devplug.daemon.cdishelf import CdiShelf
+from devplug.daemon.cdi.shelf import CdiShelf
+from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.custody import Custody
 from devplug.daemon.guard import check_shares, faulty_node
-from devplug.daemon.health import combined
+from devplug.daemon.health.judging import combined
+from devplug.daemon.health.probing import Prober
 from devplug.daemon.listing import REMOVED, Listing, Sight
 from devplug.daemon.machine import Machine
-from devplug.daemon.probing import Prober
 from devplug.daemon.responses import container_response, found_name, shares_of, with_room_for_replicas
 from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.unplugged import next_drop_at
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
     from devplug.daemon.sources.found import Found
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId

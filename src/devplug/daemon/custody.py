@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
+from devplug.daemon.grammar.templates import Missing
 from devplug.daemon.responses import found_name
 from devplug.daemon.sources.found import Found
-from devplug.daemon.templates import Missing
 from devplug.devices import Device, Health
 from devplug.errors import UnhealthyDeviceError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-    from devplug.daemon.config import Resource, TimedCommand
     from devplug.daemon.dirtyfile import DirtyFile
+    from devplug.daemon.grammar.config import Resource, TimedCommand
     from devplug.holders.holders import Holders
 
 __all__ = ["Custody", "Handover"]

@@ -10,11 +10,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi import kind_of
-from devplug.daemon.cdifiles import CDI_FOLDER, CdiFolder
-from devplug.daemon.cdishelf import names_that_are_held
+from devplug.daemon.cdi.files import CDI_FOLDER, CdiFolder
+from devplug.daemon.cdi.shelf import names_that_are_held
+from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
-from devplug.daemon.loading import load, read_config_file
+from devplug.daemon.grammar.loading import load, read_config_file
 from devplug.daemon.machine import Machine
 from devplug.daemon.placement import claimed_twice, needs_labels, resources_here
 from devplug.daemon.preferring import plugin_of
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from devplug.daemon.config import Config, Resource
     from devplug.daemon.configured import ConfiguredPlugin
+    from devplug.daemon.grammar.config import Config, Resource
     from devplug.devices import StrPath
     from devplug.errors import DevplugError
     from devplug.plugin.serving import Serving

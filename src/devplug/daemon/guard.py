@@ -10,8 +10,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from devplug.daemon.loading import DEVICE_ROOTS
-from devplug.daemon.mounts import danger_of
+from devplug.daemon.grammar.loading import DEVICE_ROOTS
+from devplug.daemon.grammar.mounts import danger_of
 from devplug.daemon.sources.host import MEMORY_NUMBERS
 from devplug.daemon.sources.resolving import resolved
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
@@ -19,7 +19,7 @@ from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
     from devplug.daemon.responses import Share
     from devplug.daemon.sources.found import Found, FoundNode
     from devplug.daemon.sources.host import Host

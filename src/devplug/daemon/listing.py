@@ -13,7 +13,7 @@ from devplug.errors import PluginError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
     from devplug.daemon.sources.found import Found
 
 __all__ = ["REMOVED", "Listing", "Sight"]

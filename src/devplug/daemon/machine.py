@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.daemon.cdifiles import CdiFolder
+    from devplug.daemon.cdi.files import CdiFolder
     from devplug.holders.holders import Holders
 
 __all__ = ["Machine"]

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.globs import covers
-from devplug.daemon.templates import Missing, Writing, render_one
+from devplug.daemon.grammar.globs import covers
+from devplug.daemon.grammar.templates import Missing, Writing, render_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from devplug.daemon.config import ChildNodes, Expose
+    from devplug.daemon.grammar.config import ChildNodes, Expose
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.found import Found, FoundNode
-    from devplug.daemon.templates import Template
 
 __all__ = ["ChosenNode", "Gap", "chosen_nodes", "paths_of"]
 

@@ -11,7 +11,7 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from devplug.daemon.config import Config, Resource
+    from devplug.daemon.grammar.config import Config, Resource
 
 __all__ = ["claimed_twice", "needs_labels", "resources_here", "resources_of", "selector_faults"]
 

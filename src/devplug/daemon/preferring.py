@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.daemon.configured import ConfiguredPlugin, nobody
-from devplug.daemon.numa import numa_distances
-from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.preference.numa import numa_distances
+from devplug.daemon.preference.policies import Candidate, preferred
 from devplug.daemon.responses import found_name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
     from devplug.daemon.machine import Machine
     from devplug.devices import Device
 

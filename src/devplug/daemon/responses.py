@@ -7,8 +7,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from devplug.daemon.grammar.templates import (
+    Missing,
+    Template,
+    Writing,
+    parse_template,
+    render_all,
+    render_one,
+)
 from devplug.daemon.nodes import Gap, chosen_nodes, paths_of
-from devplug.daemon.templates import Missing, Template, Writing, parse_template, render_all, render_one
 from devplug.devices import (
     DEVICE_ID_LIMIT_BYTES,
     ContainerResponse,
@@ -22,7 +29,7 @@ from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceErro
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devplug.daemon.config import Expose, Resource
+    from devplug.daemon.grammar.config import Expose, Resource
     from devplug.daemon.sources.found import Found
 
 __all__ = [

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devplug.daemon.selectors import NvidiaSelector
+from devplug.daemon.grammar.selectors import NvidiaSelector
+from devplug.daemon.grammar.templates import parse_template
 from devplug.daemon.sources.host import Host
-from devplug.daemon.sources.nvidia import NvidiaSource
-from devplug.daemon.templates import parse_template
+from devplug.daemon.sources.nvidia.source import NvidiaSource
 
 if TYPE_CHECKING:
     from devplug.daemon.sources.found import Found

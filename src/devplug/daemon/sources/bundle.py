@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.globs import DISK_NODES, covers
-from devplug.daemon.loading import DEVICE_ROOTS
+from devplug.daemon.grammar.globs import DISK_NODES, covers
+from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
 from devplug.daemon.sources.identities import Identity, wanted_by
@@ -22,9 +22,9 @@ from devplug.plugin.feed import watch_paths
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
 
-    from devplug.daemon.selectors import BundlePath, BundleSelector
+    from devplug.daemon.grammar.selectors import BundlePath, BundleSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.found import FoundNode
-    from devplug.daemon.templates import Template
 
 __all__ = ["BundleSource", "bundle_identities"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from devplug.daemon.config import Resource
+    from devplug.daemon.grammar.config import Resource
     from devplug.daemon.sources.found import Source
     from devplug.daemon.sources.host import Host
 
@@ -48,7 +48,7 @@ def source_of(resource: Resource, host: Host) -> Source:
 
             return NetSource(resource.name, discover.net, *rest)
         case "nvidia":
-            from devplug.daemon.sources.nvidia import NvidiaSource
+            from devplug.daemon.sources.nvidia.source import NvidiaSource
 
             return NvidiaSource(resource.name, discover.nvidia, *rest)
         case "static" | "":

@@ -36,7 +36,7 @@ from devplug.devices import stable_id
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.daemon.templates import Template
+    from devplug.daemon.grammar.templates import Template
 
 __all__ = [
     "Anchor",
@@ -56,8 +56,8 @@ NAMED_BY_BOARD: Final = frozenset({"platform", "acpi", "pnp", "amba", "ccw", "vi
 """Buses on which firmware, a device tree or the hypervisor gives the names."""
 
 TPMS: Final = frozenset({"tpm", "tpmrm"})
-"""Counted over the whole machine, which has one. The kernel gives the next number to one that comes back while
-somebody keeps the last one, as IMA does for ever (security/integrity/ima/ima_init.c)."""
+"""Counted over the whole machine, which has one. The kernel gives the next number to one that comes back
+while somebody keeps the last one, as IMA does for ever (security/integrity/ima/ima_init.c)."""
 
 _NOT_OF_BOARD: Final = re.compile(r".*\.auto|serial8250")
 """Names that say nothing: counted by the kernel, and the driver of all old serial ports (whose names are old,

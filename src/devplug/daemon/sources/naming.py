@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from devplug.daemon.templates import Missing, render_one
+from devplug.daemon.grammar.templates import Missing, render_one
 from devplug.devices import stable_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.daemon.templates import Template
+    from devplug.daemon.grammar.templates import Template
 
 __all__ = ["Names", "Wanted", "wanted_name"]
 

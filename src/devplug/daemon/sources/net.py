@@ -34,10 +34,10 @@ from devplug.devices import Health
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterator
 
-    from devplug.daemon.selectors import NetSelector
+    from devplug.daemon.grammar.selectors import NetSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.found import FoundNode
     from devplug.daemon.sources.sysdevices import SysDevice
-    from devplug.daemon.templates import Template
 
 __all__ = ["NetSource"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.globs import DISK_NODES, covers, covers_whole_root, has_wildcard
-from devplug.daemon.loading import DEVICE_ROOTS
+from devplug.daemon.grammar.globs import DISK_NODES, covers, covers_whole_root, has_wildcard
+from devplug.daemon.grammar.loading import DEVICE_ROOTS
+from devplug.daemon.grammar.templates import Missing, render_one
 from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
-from devplug.daemon.templates import Missing, render_one
 from devplug.devices import stable_id
 from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
@@ -22,9 +22,9 @@ from devplug.plugin.feed import watch_paths
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping
 
-    from devplug.daemon.selectors import PathSelector
+    from devplug.daemon.grammar.selectors import PathSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.found import FoundNode
-    from devplug.daemon.templates import Template
 
 __all__ = ["PathSource"]
 

@@ -24,10 +24,10 @@ from devplug.devices import Health
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 
-    from devplug.daemon.selectors import PciSelector
+    from devplug.daemon.grammar.selectors import PciSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.stablelinks import StableLinks
     from devplug.daemon.sources.sysdevices import SysDevice
-    from devplug.daemon.templates import Template
 
 __all__ = ["ATTRIBUTES", "LINKS", "PciSource"]
 

@@ -12,7 +12,7 @@ from devplug.daemon.sources.found import Found
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from devplug.daemon.selectors import StaticSelector
+    from devplug.daemon.grammar.selectors import StaticSelector
 
 __all__ = ["StaticSource"]
 

@@ -28,11 +28,11 @@ from devplug.errors import quoted
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 
-    from devplug.daemon.selectors import SysfsSelector
+    from devplug.daemon.grammar.selectors import SysfsSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.found import FoundNode
     from devplug.daemon.sources.identities import Identity
     from devplug.daemon.sources.stablelinks import StableLinks
-    from devplug.daemon.templates import Template
 
 __all__ = ["STABLE_ATTRIBUTES", "SysfsSource"]
 

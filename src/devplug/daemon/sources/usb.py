@@ -21,10 +21,10 @@ from devplug.devices import Health
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
-    from devplug.daemon.selectors import UsbSelector
+    from devplug.daemon.grammar.selectors import UsbSelector
+    from devplug.daemon.grammar.templates import Template
     from devplug.daemon.sources.stablelinks import StableLinks
     from devplug.daemon.sources.sysdevices import SysDevice
-    from devplug.daemon.templates import Template
 
 __all__ = ["ATTRIBUTES", "UsbSource", "port_of"]
 

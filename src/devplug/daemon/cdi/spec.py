@@ -1,0 +1,273 @@
+"""CDI specs as values: names, the lowest version that has what they use, and the text of a file. No I/O.
+
+What a spec must not say is in `cdirules`.
+"""
+
+# Without `from __future__ import annotations`: msgspec would evaluate every text at each start.
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from devplug.daemon.cdi.rules import CLASS_LIMIT, is_class, is_device_name, kind_faults
+
+__all__ = [
+    "UNPLUGGED_PATH",
+    "CdiDevice",
+    "CdiMount",
+    "CdiNode",
+    "CdiSpec",
+    "bind_options",
+    "device_name",
+    "kind_of",
+    "minimum_version",
+    "parse",
+    "qualified_name",
+    "text",
+    "unplugged",
+]
+
+VENDOR_PREFIX: Final = "devplug."
+"""Before the domain of the resource: 252 characters at most, of the 253 that a vendor may have."""
+
+UNPLUGGED_PATH: Final = "/dev/.devplug/unplugged"
+"""Never a node: the runtime puts this path into its error, and the pod's events show it."""
+
+DEVICE_NAME_LIMIT: Final = 80
+"""A device ID of 63 characters and a hash; CDI itself sets no limit."""
+
+_HASH_LENGTH: Final = 16
+_HASHED: Final = re.compile(rf"-[0-9a-f]{{{_HASH_LENGTH}}}\Z")
+_NO_ENVS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class CdiNode:
+    """A device node in the container.
+
+    Its number is left out on purpose: the runtime looks at the host's node at every container start, so a
+    node that is gone stops the start, and one with a new number works again.
+    """
+
+    path: str
+    """In the container."""
+    host_path: str
+    """The kernel's own node: CDI follows no link and enters no folder."""
+    permissions: str = "rw"
+    uid: int | None = None
+    """Owner in the container; None leaves it to the runtime: the container's user, or the host's owner."""
+    gid: int | None = None
+    file_mode: int | None = None
+    """Permission bits; None takes the host's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CdiMount:
+    """A host file or folder in the container, with mount options as `bind_options` gives them."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice:
+    """One device by its CDI name, and what a container gets with it: something, at least."""
+
+    name: str
+    nodes: tuple[CdiNode, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+    envs: Mapping[str, str] = field(default_factory=lambda: _NO_ENVS, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CdiSpec:
+    """All devices of one kind: the content of one file."""
+
+    kind: str
+    devices: tuple[CdiDevice, ...]
+
+
+def bind_options(*, read_only: bool = False) -> tuple[str, ...]:
+    """Return the options of a bind mount that brings neither set-user-ID programs nor device nodes along."""
+    return ("rbind", "rprivate", "nosuid", "nodev", "ro" if read_only else "rw")
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kind_of(resource_name: str) -> str:
+    """Return the CDI kind of a resource, as in `devplug.example.com/fpga`; no two resources share one.
+
+    A class starts with a letter, one letter alone crashes readers, and a dot in it would shut out those
+    before 0.6.0. So a kind such as `3d.card` becomes a readable part and a hash.
+    """
+    domain, _, kind = resource_name.partition("/")
+    tame = re.sub(r"[^A-Za-z0-9_-]", "_", kind)
+    if tame != kind or not is_class(kind) or _HASHED.search(kind):
+        tame = _hashed(tame if tame[:1].isalpha() else f"x{tame}", kind, CLASS_LIMIT)
+    return f"{VENDOR_PREFIX}{domain}/{tame}"
+
+
+def device_name(device_id: str) -> str:
+    """Return the CDI name of a device: its ID where that can be one, else a readable part and a hash.
+
+    The same for ever, and different IDs have different names (64 bits). What already looks hashed is hashed
+    again, so that no ID can take the name of another.
+    """
+    is_name = is_device_name(device_id) and not _HASHED.search(device_id)
+    if is_name and len(device_id) <= DEVICE_NAME_LIMIT:
+        return device_id
+    tame = re.sub(r"[^A-Za-z0-9._:-]", "_", device_id).lstrip("._:-")
+    return _hashed(tame or "id", device_id, DEVICE_NAME_LIMIT)
+
+
+def _hashed(readable: str, original: str, limit: int) -> str:
+    digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
+    return f"{readable[: limit - _HASH_LENGTH - 1]}-{digest}"
+
+
+def qualified_name(kind: str, name: str) -> str:
+    """Return what a container response carries: `vendor/class=name`."""
+    return f"{kind}={name}"
+
+
+# ── devices that are gone ─────────────────────────────────────────────────────────────────────────
+
+
+def unplugged(device: CdiDevice) -> CdiDevice:
+    """Return the device with its name and without its nodes on the host.
+
+    Its node files may be another device's by now, and a container that restarts must not get that one. It
+    cannot start before the device is back; the runtime's error names `UNPLUGGED_PATH`.
+    """
+    return replace(device, nodes=tuple(replace(node, host_path=UNPLUGGED_PATH) for node in device.nodes))
+
+
+# ── version ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def minimum_version(spec: CdiSpec) -> str:
+    """Return the lowest version that has all that `spec` uses (specs-go/version.go)."""
+    if "." in spec.kind.partition("/")[2]:
+        return "0.6.0"
+    needs_host_path = any(node.host_path != node.path for device in spec.devices for node in device.nodes)
+    if needs_host_path or any("0" <= device.name[:1] <= "9" for device in spec.devices):
+        return "0.5.0"
+    return "0.3.0"
+
+
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Node(msgspec.Struct, rename="camel", omit_defaults=True):
+    path: str
+    host_path: str = ""
+    permissions: str = ""
+    uid: int | None = None
+    gid: int | None = None
+    file_mode: int | None = None
+
+
+class _Mount(msgspec.Struct, rename="camel", omit_defaults=True):
+    host_path: str
+    container_path: str
+    options: list[str] = []
+
+
+class _Edits(msgspec.Struct, rename="camel", omit_defaults=True):
+    env: list[str] = []
+    device_nodes: list[_Node] = []
+    mounts: list[_Mount] = []
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    container_edits: _Edits
+
+
+class _File(msgspec.Struct, rename="camel"):
+    cdi_version: str
+    kind: str
+    devices: list[_Device]
+
+
+_JSON_STRING: Final = re.compile(r"[^ -~\U00010000-\U0010ffff]")
+"""What must be escaped, because readers take the JSON as YAML: it forbids DEL and others in a file, takes
+U+2028 for the end of a line, and does not put two escaped surrogates together again."""
+
+
+def text(spec: CdiSpec) -> str:
+    """Return the content of the file: JSON, one device a line, the same for the same devices in any order.
+
+    Only for a spec without `faults`.
+    """
+    devices = ",\n".join(
+        _escaped(_Device(one.name, _edits(one))) for one in sorted(spec.devices, key=lambda one: one.name)
+    )
+    version, kind = _escaped(minimum_version(spec)), _escaped(spec.kind)
+    return f'{{"cdiVersion":{version},"kind":{kind},"devices":[\n{devices}\n]}}\n'
+
+
+def _escaped(value: object) -> str:
+    encoded = msgspec.json.encode(value).decode()
+    return _JSON_STRING.sub(lambda found: f"\\u{ord(found.group()):04x}", encoded)
+
+
+def _edits(device: CdiDevice) -> _Edits:
+    nodes = [
+        _Node(
+            node.path,
+            "" if node.host_path == node.path else node.host_path,
+            node.permissions,
+            node.uid,
+            node.gid,
+            node.file_mode,
+        )
+        for node in device.nodes
+    ]
+    mounts = [_Mount(mount.host_path, mount.container_path, list(mount.options)) for mount in device.mounts]
+    return _Edits([f"{name}={value}" for name, value in sorted(device.envs.items())], nodes, mounts)
+
+
+def parse(content: str | bytes) -> CdiSpec | None:
+    """Return the spec that a file of ours says, or None if it is not of ours. Never raises.
+
+    Fields that this release does not know are passed over: another release of ours may have written them.
+    """
+    try:
+        file = msgspec.json.decode(content, type=_File)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    if not file.kind.startswith(VENDOR_PREFIX) or any(kind_faults(file.kind)):
+        return None
+    return CdiSpec(file.kind, tuple(_device(one.name, one.container_edits) for one in file.devices))
+
+
+def _device(name: str, edits: _Edits) -> CdiDevice:
+    nodes = tuple(
+        CdiNode(
+            node.path,
+            node.host_path or node.path,
+            node.permissions or "rwm",  # which is what CDI takes it for
+            node.uid,
+            node.gid,
+            node.file_mode,
+        )
+        for node in edits.device_nodes
+    )
+    mounts = tuple(CdiMount(one.host_path, one.container_path, tuple(one.options)) for one in edits.mounts)
+    return CdiDevice(name, nodes, mounts, _envs(edits.env))
+
+
+def _envs(lines: Iterable[str]) -> Mapping[str, str]:
+    parts = (line.partition("=") for line in lines)
+    return {name: value for name, _, value in parts}

@@ -1,0 +1,1 @@
+"""Health rules: what a reading means, and who takes it when."""

@@ -1,0 +1,135 @@
+"""A look at all devices of a machine at once: each kind of source, with selectors that leave nothing out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.grammar.globs import has_wildcard
+from devplug.daemon.grammar.selectors import (
+    NetSelector,
+    NvidiaSelector,
+    PathSelector,
+    PciSelector,
+    SysfsSelector,
+    UsbSelector,
+)
+from devplug.daemon.inspecting.kinds import SHARED_PATHS
+from devplug.daemon.sources.net import NetSource
+from devplug.daemon.sources.nvidia.gpus import Reading
+from devplug.daemon.sources.nvidia.nvml import read
+from devplug.daemon.sources.nvidia.source import NvidiaSource
+from devplug.daemon.sources.path import PathSource
+from devplug.daemon.sources.pci import PciSource
+from devplug.daemon.sources.sysdevices import device_at
+from devplug.daemon.sources.sysfs import SysfsSource
+from devplug.daemon.sources.usb import UsbSource
+from devplug.plugin.threads import DaemonThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.host import Host
+
+__all__ = ["Survey", "survey"]
+
+_ALLOW: Final = ("rawDisks",)
+"""Disks are shown, too; whether they are proposed is decided elsewhere."""
+
+_WITHOUT_OWN_NODES: Final = ("fpga_region", "infiniband", "sound")
+"""Classes whose devices have their nodes in devices below them."""
+
+_ASKED: Final = MappingProxyType({"console": "*"})
+_TERMINALS: Final = "/dev/pts/*"
+_DRIVER_LIMIT_SECONDS: Final = 10.0
+
+_NODE_FOLDERS: Final = ("/sys/dev/char", "/sys/dev/block")
+"""Links to all devices that have a node, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that the sources see on a machine, by kind of discovery; most devices are in it several times."""
+
+    nvidia: tuple[Found, ...] = ()
+    """Whole GPUs and MIG instances."""
+    mig_profiles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The profile of each MIG instance, by its UUID."""
+    nvidia_fault: str = ""
+    """Why the NVIDIA driver could not be asked."""
+    net: tuple[Found, ...] = ()
+    usb: tuple[Found, ...] = ()
+    pci: tuple[Found, ...] = ()
+    sysfs: Mapping[str, tuple[Found, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """By subsystem: those with device nodes."""
+    paths: tuple[Found, ...] = ()
+    """Device nodes in /dev that sysfs does not know, and those that have no hardware behind them."""
+
+
+def survey(host: Host) -> Survey:
+    """Return what is on a machine now. Only reads; blocks while a driver thinks, ten seconds at most."""
+    gpus, profiles, fault = _gpus(host)
+    sysfs = {subsystem: _sysfs(host, subsystem) for subsystem in sorted(_subsystems(host))}
+    usb = UsbSource("", (UsbSelector(),), None, _ALLOW, host).look()
+    pci = PciSource("", (PciSelector(),), None, _ALLOW, host).look()
+    net = NetSource("", (NetSelector(), NetSelector(interface="?*")), None, _ALLOW, host).look()
+    known = {node.number for found in (*usb, *pci) for node in found.nodes}
+    known |= {node.number for looked in sysfs.values() for found in looked for node in found.nodes}
+    return Survey(
+        gpus,
+        MappingProxyType(profiles),
+        fault,
+        net,
+        usb,
+        pci,
+        MappingProxyType({name: looked for name, looked in sysfs.items() if looked}),
+        _paths(host, known),
+    )
+
+
+def _gpus(host: Host) -> tuple[tuple[Found, ...], dict[str, str], str]:
+    """Return GPUs and MIG instances, the profiles of these, and why the driver cannot be asked."""
+    try:
+        reading = DaemonThreads(1, "devplug-nvml").submit(read, host).result(_DRIVER_LIMIT_SECONDS)
+    except TimeoutError:
+        reading = Reading(missing="the NVIDIA driver does not answer")
+    if not reading.gpus:
+        return (), {}, reading.missing
+    profiles = {one.uuid: one.profile for gpu in reading.gpus for one in gpu.instances}
+    selectors = (NvidiaSelector(), *(NvidiaSelector(mig=one) for one in sorted(set(profiles.values()))))
+    source = NvidiaSource("", selectors, host=host, answer_limit_seconds=_DRIVER_LIMIT_SECONDS)
+    return source.look(), profiles, ""
+
+
+def _subsystems(host: Host) -> set[str]:
+    """Return the subsystems of all devices that have a node, but for those that other sources are for."""
+    found = set(_WITHOUT_OWN_NODES)
+    for folder in _NODE_FOLDERS:
+        try:
+            names = os.listdir(host.inside(folder))  # noqa: PTH208
+        except OSError:
+            continue
+        for name in names:
+            device = device_at(host, f"{folder}/{name}")
+            found.add(device.subsystem if device else "")
+    return found - {"", "usb"}
+
+
+def _sysfs(host: Host, subsystem: str) -> tuple[Found, ...]:
+    # What a selector asks for is told, too: whether the kernel writes its messages to a serial port.
+    selectors = (SysfsSelector(subsystem=subsystem), SysfsSelector(subsystem=subsystem, attributes=_ASKED))
+    looked = SysfsSource("", selectors, None, _ALLOW, host).look()
+    return tuple(found for found in looked if found.nodes)
+
+
+def _paths(host: Host, known: set[tuple[int, int]]) -> tuple[Found, ...]:
+    """Return the nodes that many may share, and those that sysfs does not know: somebody made them."""
+    unknown = [
+        path for path in host.nodes_in("/dev") if (node := host.node(path)) and node.number not in known
+    ]
+    paths = [path for path in unknown if not has_wildcard(path) and not path.startswith(_TERMINALS[:-1])]
+    selectors = [PathSelector(glob=path) for path in dict.fromkeys([*SHARED_PATHS, *paths, _TERMINALS])]
+    return PathSource("", tuple(selectors), None, _ALLOW, host).look()

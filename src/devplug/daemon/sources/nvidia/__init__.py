@@ -1,0 +1,1 @@
+"""NVIDIA GPUs and MIG instances, through NVML."""
