@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from devplug.daemon.dirtyfile import DirtyFile
-from devplug.daemon.overlaps import Overlaps
+from devplug.daemon.hardware import Overlaps
 from devplug.daemon.sources.host import Host
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.hardware import Overlaps
 from devplug.daemon.listing import Listing, Sight
-from devplug.daemon.overlaps import Overlaps
 from devplug.daemon.responses import share_of, with_room_for_replicas
 from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.overlaps import Overlaps
+from devplug.daemon.hardware import Overlaps
 from devplug.daemon.sources.found import Found, FoundNode
 
 
@@ -103,6 +103,78 @@ def test_another_order_in_the_file_moves_the_device() -> None:
     assert sorted(woken) == ["a", "b"]
     assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
     assert overlaps.claim("b", [found("x", "h")]) == {}
+
+
+# ── what is held ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_container_holds_stays_with_its_resource_wherever_that_stands() -> None:
+    overlaps, woken = table(("a", False), ("b", False))
+    assert overlaps.claim("b", [found("x", "h")], held={"x"}) == {}
+    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
+    overlaps.claim("b", [found("x", "h")])
+    assert woken == ["a"]
+    assert overlaps.claim("a", [found("x", "h")]) == {}
+    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+
+
+def test_what_is_held_and_pulled_out_is_nobody_elses_meanwhile() -> None:
+    overlaps, _ = table(("a", False), ("b", False))
+    overlaps.claim("b", [found("x", "h")], held={"x"})
+    overlaps.claim("b", [], held={"x"})
+    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
+
+
+def test_a_removed_resource_keeps_what_is_held_until_it_is_free() -> None:
+    overlaps, woken = table(("a", False), ("b", False))
+    overlaps.claim("b", [found("x", "h"), found("y", "i")], held={"x"})
+    overlaps.retire("b", {"x"})
+    assert overlaps.claim("a", [found("x", "h"), found("y", "i")]) == {"x": "b"}
+    overlaps.retire("b", set())
+    assert woken == ["a"]
+    overlaps.leave("b")
+    assert overlaps.claim("a", [found("x", "h"), found("y", "i")]) == {}
+
+
+def test_a_resource_that_is_changed_keeps_its_hardware_until_its_next_look() -> None:
+    overlaps, _ = table(("a", False), ("b", False))
+    overlaps.claim("a", [found("x", "h")])
+    overlaps.enter("a", 0, is_shared=False, on_change=lambda: None)
+    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+
+
+def test_a_change_to_sharing_is_a_change_for_the_others() -> None:
+    overlaps, woken = table(("a", False), ("b", True))
+    overlaps.claim("a", [found("x", "h")])
+    overlaps.claim("b", [found("x", "h")])
+    overlaps.enter("a", 0, is_shared=True, on_change=lambda: None)
+    assert woken == ["b"]
+    assert overlaps.claim("b", [found("x", "h")]) == {}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("pqr"), st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)), st.booleans()
+        ),
+        max_size=14,
+    )
+)
+def test_what_is_held_never_changes_hands(steps: list[tuple[str, set[int], set[int], bool]]) -> None:
+    """Only what a resource has may be given out by it, so only that is ever held."""
+    overlaps, _ = table(*((name, False) for name in "pqr"))
+    holder: dict[int, str] = {}
+    for name, places, given_out, is_reversed in steps:
+        devices = [found(str(one), f"h{one}") for one in sorted(places)]
+        held = {str(one) for one, owner in holder.items() if owner == name}
+        refused = overlaps.claim(name, devices, held)
+        assert not {int(one) for one in refused} & {one for one, owner in holder.items() if owner == name}
+        mine = {one for one in places if str(one) not in refused}
+        assert not {one for one in mine if holder.get(one, name) != name}
+        holder.update(dict.fromkeys(mine & given_out, name))
+        overlaps.claim(name, devices, {str(one) for one, owner in holder.items() if owner == name})
+        if is_reversed:
+            overlaps.reorder({"p": 2, "q": 1, "r": 0})
 
 
 FINDS = st.dictionaries(st.sampled_from("pqrs"), st.sets(st.integers(0, 5)), max_size=4)
