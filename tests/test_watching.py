@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.watching import EventKind, FileEvent, Watcher, folders_to_watch, shared_watcher
+from devplug.watching import (
+    EventKind,
+    FileEvent,
+    Watcher,
+    folders_to_watch,
+    shared_watcher,
+    until_present,
+)
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -467,3 +474,17 @@ def test_a_closed_watcher_can_be_closed_again() -> None:
         watcher.close()
 
     play(story())
+
+
+def test_who_waits_for_a_path_is_woken_when_it_is_there(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "folder" / "socket"
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            waiting = group.create_task(until_present(path))
+            await asyncio.sleep(0)
+            path.parent.mkdir()
+            path.touch()
+            await waiting
+            await until_present(path)
+
+    asyncio.run(story())

@@ -11,6 +11,7 @@ import ctypes
 import enum
 import errno
 import fnmatch
+import functools
 import logging
 import os
 import struct
@@ -31,6 +32,7 @@ __all__ = [
     "Watcher",
     "folders_to_watch",
     "shared_watcher",
+    "until_present",
 ]
 
 logger = logging.getLogger(__name__)
@@ -330,3 +332,17 @@ async def shared_watcher() -> AsyncIterator[Watcher]:
         if not shared.users:
             del _SHARED[loop]
             shared.watcher.close()
+
+
+async def until_present(path: Path) -> None:
+    """Wait until something is at an absolute path."""
+    is_there = functools.partial(os.path.lexists, path)
+    changed = asyncio.Event()
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(changed.set) as subscription:
+            while True:
+                changed.clear()
+                subscription.arm([str(path)])
+                if is_there():
+                    return
+                await changed.wait()

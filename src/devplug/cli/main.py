@@ -110,7 +110,7 @@ def _run(context: click.Context, config: str | None, kubelet_root: str, plugin_d
     from devplug.cli.run import run
 
     folder = _plugin_folder(context, kubelet_root, plugin_dir)
-    return run(config, folder, Path(kubelet_root, _POD_RESOURCES))
+    return run(config, folder, Path(kubelet_root, _POD_RESOURCES).absolute())
 
 
 @commands.command("validate", epilog=_EPILOG_VALIDATE)

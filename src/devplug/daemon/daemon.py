@@ -23,6 +23,7 @@ from devplug.errors import ConfigError, KubeletError, PluginError
 from devplug.holders.holders import Holders
 from devplug.plugin.ownership import LOCK_FOLDER
 from devplug.plugin.serving import serve
+from devplug.watching import until_present
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -200,8 +201,9 @@ class Daemon:
                 await self._reload(fresh, file)
             last = fresh
 
-    async def learn_holders(self, holders: Holders) -> None:
+    async def learn_holders(self, holders: Holders, socket: Path) -> None:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
+        await until_present(socket)
         with holders.needed():
             await holders.wait(lambda: holders.is_known)
         for plugin in self._plugins.values():
@@ -323,8 +325,8 @@ async def serve_config(
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
-    `pod_resources` is the kubelet's socket for monitors, without which nobody knows who holds what. What
-    `file` says later is applied, too. Raises what `devplug.serve` raises.
+    `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
+    holds what. What `file` says later is applied, too. Raises what `devplug.serve` raises.
     """
     async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER
@@ -334,8 +336,9 @@ async def serve_config(
         tasks = []
         try:
             await daemon.apply(config)
-            if holders is not None:
-                tasks += [group.create_task(work) for work in (holders.run(), daemon.learn_holders(holders))]
+            if holders is not None and pod_resources is not None:
+                tasks.append(group.create_task(holders.run()))
+                tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
             if file is not None:
                 tasks.append(group.create_task(daemon.follow(file, config)))
             yield serving
