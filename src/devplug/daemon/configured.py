@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
+        Collection,
         Iterable,
         Mapping,
         Sequence,
@@ -287,6 +288,7 @@ class ConfiguredPlugin(DevicePlugin):
             found = {name: self._checked(name) for name in self._names(devices)}
             shares = shares_of(devices, found, self.resource)
             check_shares(self._host, shares, self.resource)
+            self._claim_for_giving(self._names(devices))
             self.custody.give(devices)
             is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
@@ -300,6 +302,13 @@ class ConfiguredPlugin(DevicePlugin):
             self._calls -= 1
             if self.is_retired:
                 self._changed.set()
+
+    def _claim_for_giving(self, names: Collection[str]) -> None:
+        """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
+        held = self.custody.held_names().union(names)
+        refused = self.machine.overlaps.claim(self.resource_name, self._named(self._looked or ()), held)
+        if lost := [name for name in names if name in refused]:
+            raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted({found_name(device.id, self.resource.share.replicas) for device in devices})

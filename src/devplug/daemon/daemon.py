@@ -117,13 +117,13 @@ class Daemon:
             )
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}
+        self._machine.overlaps.reorder(ranks)
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             plugin = self._plugins.get(name)
             if plugin is None or plugin.resource != resource:
                 await self._serve(resource, ranks[name])
-        self._machine.overlaps.reorder(ranks)
         self._has_started = True
 
     async def _serve(self, resource: Resource, rank: int) -> None:

@@ -2,177 +2,262 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from bisect import bisect_right, insort
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from devplug.daemon.sources.host import MEMORY_MAJOR
+from devplug.daemon.contests import FRONT, Claim, Contest, Todo, contest_of, keys_of, still_held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from devplug.daemon.contests import Key, Keys, Place
     from devplug.daemon.sources.found import Found
 
 __all__ = ["Overlaps"]
-
-Keys: TypeAlias = "frozenset[Hashable]"
-"""What makes a device the same as another one: where it is plugged in, and its own nodes."""
-
-
-@dataclass(slots=True)
-class _Claim:
-    """What one resource has found, and what of it belongs to another one."""
-
-    name: str
-    rank: int
-    is_shared: bool
-    on_change: Callable[[], None]
-    found: dict[str, Keys] = field(default_factory=dict)
-    held: dict[str, Keys] = field(default_factory=dict)
-    """Of devices that a container may hold, also of those that are not found any more."""
-    refused: dict[str, str] = field(default_factory=dict)
-
-    def names(self) -> dict[str, Keys]:
-        return {**self.held, **self.found}
-
-    def excludes(self, other: _Claim) -> bool:
-        return self is not other and not (self.is_shared and other.is_shared)
 
 
 class Overlaps:
     """The hardware of all resources of one daemon; lives as long as that.
 
-    What a container holds stays with the resource by which it was given out, whatever becomes of that in the
-    file. Else the resource that stands first in the file has what several find. What the file alone shows
-    (equal paths) is refused before anything is served; this is for what only the machine shows: a link and
-    its node, a gadget and its serial port.
+    Of two resources that find the same, that one has it whose device a container holds, and else the one
+    that stands first in the file. What the file alone shows (equal paths) is refused before anything is
+    served; this is for what only the machine shows: a link and its node, a gadget and its serial port.
+
+    What is held stays with its resource until it is let go, also if it was pulled out, if another resource
+    comes before this one in the file, and if the file has the resource no more. Where two resources hold the
+    same already, because they shared it before an edit, the first of them in the file is its owner and the
+    other comes next.
     """
 
     def __init__(self) -> None:
-        self._claims: dict[str, _Claim] = {}
-        self._users: defaultdict[Hashable, dict[str, set[str]]] = defaultdict(dict)
-        """By key, who has devices with it: resource name, device names."""
-        self._contested: set[Hashable] = set()
-        """The keys that several resources have devices with. All others need no decision."""
+        self._claims: dict[str, Claim] = {}
+        # Nearly every key belongs to one resource alone, and a machine may have very many.
+        self._alone: dict[Key, str] = {}
+        self._contests: dict[Key, Contest] = {}
 
     def enter(self, resource_name: str, rank: int, *, is_shared: bool, on_change: Callable[[], None]) -> None:
-        """Take part from now on; after an edit anew, with what was found and held before.
+        """Take part from now on, or as another one from now on: what it found and held stays until it claims.
 
-        `on_change` is called when others' claims concern this resource, never within a claim of its own.
+        `on_change` is called when what others do changes which devices are refused to this one. It must not
+        call back.
         """
         claim = self._claims.get(resource_name)
         if claim is None:
-            self._claims[resource_name] = _Claim(resource_name, rank, is_shared, on_change)
+            self._claims[resource_name] = Claim((rank, resource_name), is_shared, on_change)
             return
-        claim.rank, claim.is_shared, claim.on_change = rank, is_shared, on_change
-        self._settle(claim)
+        claim.on_change = on_change
+        place, is_edited = (rank, resource_name), is_shared != claim.is_shared
+        if place == claim.place and not is_edited:
+            return
+        claim.place, claim.is_shared = place, is_shared
+        todo = Todo()
+        for key in claim.keys & self._contests.keys():
+            contest = self._contests[key]
+            self._line_up(key, todo)
+            if is_edited:
+                contest.refusing += -1 if is_shared else 1
+                contest.keepers = self._chosen(key, contest)
+        self._settle(todo, claim)
 
     def reorder(self, ranks: Mapping[str, int]) -> None:
-        """Take note that the resources stand in another order now."""
-        for name, rank in ranks.items():
-            if name in self._claims:
-                self._claims[name].rank = rank
-        self._settle()
+        """Take note that the resources stand in another order now. What is held stays where it is."""
+        moved = [self._claims[name] for name in ranks.keys() & self._claims.keys()]
+        moved = [claim for claim in moved if claim.place[0] != ranks[claim.resource_name]]
+        for claim in moved:
+            claim.place = (ranks[claim.resource_name], claim.resource_name)
+        todo = Todo()
+        for key in self._contests.keys() & {key for claim in moved for key in claim.keys}:
+            self._line_up(key, todo)
+        self._settle(todo)
 
     def claim(
         self, resource_name: str, found: Iterable[Found], held: Collection[str] = ()
     ) -> Mapping[str, str]:
-        """Say what a resource has found, and which devices a container may hold.
+        """Say what a resource has found; return what it cannot have, with the resource that has it.
 
-        Returns those that it cannot have, each with the resource that has it.
+        `held` are the names of those devices, and of devices that it found before, which a container may
+        hold. Their keys stay claimed until a claim without the name, also if they are not found any more.
+        Raises `KeyError` for a resource that has not entered.
         """
         claim = self._claims[resource_name]
-        self._replace(claim, {one.name: _keys(one) for one in found}, held)
-        return claim.refused
+        fresh = {one.name: keys_of(one) for one in found}
+        self._replace(claim, fresh, still_held(claim, fresh, held))
+        return {name: min(self._excluding(claim, name))[1] for name in sorted(claim.refused)}
 
     def retire(self, resource_name: str, held: Collection[str]) -> None:
-        """Give up all hardware of a resource but what a container may hold."""
-        self._replace(self._claims[resource_name], {}, held)
+        """Keep of a resource only what containers hold; without any, it leaves. May be called again."""
+        claim = self._claims.get(resource_name)
+        if claim is not None:
+            self._replace(claim, {}, still_held(claim, {}, held))
+            if not claim.held:
+                del self._claims[resource_name]
 
     def leave(self, resource_name: str) -> None:
-        """Give up all hardware of a resource, for good; unknown names are ignored."""
-        if claim := self._claims.get(resource_name):
-            self._replace(claim, {}, ())
-            del self._claims[resource_name]
+        """Give up all hardware of a resource, held or not."""
+        self.retire(resource_name, ())
 
-    def _replace(self, claim: _Claim, found: dict[str, Keys], held: Collection[str]) -> None:
-        before = claim.names()
-        claim_held = {name: found.get(name, before.get(name, frozenset())) for name in held}
-        claim_held = {name: keys for name, keys in claim_held.items() if keys}
-        if found == claim.found and claim_held == claim.held:
+    # ── who has which key ──
+
+    def _replace(self, claim: Claim, found: Mapping[str, Keys], held: Mapping[str, Keys]) -> None:
+        """Put this in the place of what a resource had, and settle what that concerns."""
+        before = claim.found
+        if found == before and held == claim.held:
             return
-        is_held_as_before = claim_held == claim.held
-        claim.found, claim.held = found, claim_held
-        after = claim.names()
-        touched = self._contested.intersection(
-            key for name, keys in before.items() if after.get(name) != keys for key in keys
-        )
-        for name, keys in before.items():
-            if after.get(name) != keys:
-                self._drop(claim.name, name, keys)
-        for name, keys in after.items():
-            if before.get(name) != keys:
-                touched |= self._add(claim.name, name, keys)
-        if touched or not (is_held_as_before and claim.refused.keys() <= found.keys()):
-            self._settle(claim)
+        todo = Todo()
+        changed = {name for name in found.keys() | before.keys() if found.get(name) != before.get(name)}
+        if self._contests:
+            for name in (changed & before.keys()) - claim.refused:
+                self._disown(claim, name, todo)
+        claim.refused -= changed
+        keys, held_keys = claim.keys, claim.held_keys
+        claim.replace(found, held)
+        self._drop(keys - claim.keys, claim, todo)
+        self._add(claim.keys - keys, claim)
+        if self._contests:
+            for key in self._contests.keys() & (held_keys ^ claim.held_keys):
+                self._pass_on(key, claim, todo)
+            contested = {n for n in changed & found.keys() if not self._contests.keys().isdisjoint(found[n])}
+            claim.refused |= contested
+            todo.look_at(claim.place, contested)
+        self._settle(todo, claim)
 
-    def _add(self, resource_name: str, device: str, keys: Keys) -> set[Hashable]:
-        """Note the keys of a device, and return those that others have, too."""
+    def _add(self, keys: Iterable[Key], claim: Claim) -> None:
         for key in keys:
-            users = self._users[key]
-            users.setdefault(resource_name, set()).add(device)
-            if len(users) > 1:
-                self._contested.add(key)
-        return self._contested.intersection(keys)
+            contest = self._contests.get(key)
+            if contest is None:
+                name = self._alone.setdefault(key, claim.resource_name)
+                if name == claim.resource_name:
+                    continue
+                contest = self._contests[key] = contest_of(key, self._claims[self._alone.pop(key)])
+            insort(contest.line, claim.place)
+            contest.refusing += not claim.is_shared
 
-    def _drop(self, resource_name: str, device: str, keys: Keys) -> None:
+    def _drop(self, keys: Iterable[Key], claim: Claim, todo: Todo) -> None:
         for key in keys:
-            users = self._users[key]
-            users[resource_name].discard(device)
-            if not users[resource_name]:
-                del users[resource_name]
-            if len(users) < 2:
-                self._contested.discard(key)
-            if not users:
-                del self._users[key]
+            contest = self._contests.get(key)
+            if contest is None:
+                del self._alone[key]
+                continue
+            contest.line.remove(claim.place)
+            contest.refusing -= not claim.is_shared
+            if len(contest.line) == 1:
+                del self._contests[key]
+                ((_, self._alone[key]),) = contest.line
+                self._look_at(self._alone[key], key, todo)
 
-    def _settle(self, caller: _Claim | None = None) -> None:
-        """Decide anew over all hardware that several resources have."""
-        rivals = {
-            (name, device)
-            for key in self._contested
-            for name, devices in self._users[key].items()
-            for device in devices
-        }
-        refused: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        # The first owner of a key speaks for all: it excludes everybody, or it shares, and so do the others.
-        owners: dict[Hashable, _Claim] = {}
-        for name, device in sorted(rivals, key=self._precedence):
-            claim = self._claims[name]
-            keys = self._contested.intersection(claim.found.get(device, claim.held.get(device, frozenset())))
-            excluding = [owners[key] for key in keys if key in owners and claim.excludes(owners[key])]
-            if excluding:
-                refused[name][device] = min(excluding, key=lambda one: (one.rank, one.name)).name
-            else:
-                for key in keys:
-                    owners.setdefault(key, claim)
-        for claim in self._claims.values():
-            if refused[claim.name] != claim.refused:
-                claim.refused = refused[claim.name]
-                if claim is not caller:
-                    claim.on_change()
+    def _line_up(self, key: Key, todo: Todo) -> None:
+        """Put the resources that have a key into file order, and have all of them looked at."""
+        line = self._contests[key].line
+        line[:] = sorted(self._claims[name].place for _, name in line)
+        for _, name in line:
+            self._look_at(name, key, todo)
 
-    def _precedence(self, rival: tuple[str, str]) -> tuple[bool, int, str, str]:
-        name, device = rival
-        claim = self._claims[name]
-        return device not in claim.held, claim.rank, name, device
+    # ── for whom a key is held ──
 
+    def _pass_on(self, key: Key, claim: Claim, todo: Todo) -> None:
+        """Take note that a resource holds a key from now on, or no more."""
+        contest = self._contests[key]
+        before = contest.keepers
+        mine = frozenset((claim.resource_name,))
+        if key not in claim.held_keys:
+            contest.keepers -= mine
+            if before and not contest.keepers:
+                contest.keepers = self._chosen(key, contest)
+        elif not before or (claim.is_shared and self._share(before)):
+            contest.keepers |= mine
+        if contest.keepers == before or (claim.is_shared and not contest.refusing):
+            return
+        for name in {*before, *contest.keepers, *contest.owners}:
+            self._look_at(name, key, todo)
+        if not contest.keepers or self._share(contest.keepers):
+            todo.look_behind(FRONT, key)
 
-def _keys(found: Found) -> Keys:
-    keys: set[Hashable] = {found.hardware} if found.hardware else set()
-    keys.update(
-        (node.is_block, node.number)
-        for node in found.nodes
-        if not node.is_shared and (node.is_block or node.number[0] != MEMORY_MAJOR)
-    )
-    return frozenset(keys)
+    def _share(self, keepers: Iterable[str]) -> bool:
+        # Either all of them do, or there is only one.
+        return self._claims[next(iter(keepers))].is_shared
+
+    def _chosen(self, key: Key, contest: Contest) -> frozenset[str]:
+        """Return for whom a key is kept, of those that hold it: who had it before, then file order."""
+        before = (name for _, name in contest.line if name in contest.keepers)
+        others = (name for _, name in contest.line if name not in contest.keepers)
+        line = (self._claims[name] for name in chain(before, others))
+        holders = (claim for claim in line if key in claim.held_keys)
+        first = next(holders, None)
+        if first is None:
+            return frozenset()
+        with_first = [claim for claim in holders if claim.is_shared] if first.is_shared else []
+        return frozenset(claim.resource_name for claim in (first, *with_first))
+
+    # ── who is refused what ──
+
+    def _settle(self, todo: Todo, caller: Claim | None = None) -> None:
+        """Decide on all devices that are to be looked at, and wake whom that changes, but the caller."""
+        to_wake: dict[Claim, None] = {}
+        for place, names, keys in todo:
+            for name in sorted(names):
+                claim = self._claims[place[1]]
+                is_refused = any(True for _ in self._excluding(claim, name))
+                if is_refused == (name in claim.refused):
+                    continue
+                if is_refused:
+                    claim.refused.add(name)
+                    self._disown(claim, name, todo)
+                else:
+                    claim.refused.remove(name)
+                    self._own(claim, name, todo)
+                to_wake[claim] = None
+            for key in keys:
+                self._look_behind(place, key, todo)
+        for claim in to_wake:
+            if claim is not caller:
+                claim.on_change()
+
+    def _excluding(self, claim: Claim, name: str) -> Iterator[Place]:
+        """Yield who keeps a resource from having a device: who holds of it, and who is before it."""
+        for key in claim.found[name]:
+            contest = self._contests.get(key)
+            if contest is None or not contest.refusing or claim.resource_name in contest.keepers:
+                continue
+            for one in chain(contest.keepers, contest.owners):
+                other = self._claims[one]
+                if (one in contest.keepers or other.place < claim.place) and not (
+                    claim.is_shared and other.is_shared
+                ):
+                    yield other.place
+
+    def _own(self, claim: Claim, name: str, todo: Todo) -> None:
+        for key in claim.found[name]:
+            if contest := self._contests.get(key):
+                if contest.refusing and claim.resource_name not in contest.owners:
+                    for other in contest.owners:
+                        self._look_at(other, key, todo, behind=claim.place)
+                contest.owners[claim.resource_name] = contest.owners.get(claim.resource_name, 0) + 1
+
+    def _disown(self, claim: Claim, name: str, todo: Todo) -> None:
+        for key in claim.found[name]:
+            if contest := self._contests.get(key):
+                contest.owners[claim.resource_name] -= 1
+                if not contest.owners[claim.resource_name]:
+                    del contest.owners[claim.resource_name]
+                    if contest.refusing:
+                        todo.look_behind(claim.place, key)
+
+    def _look_at(self, resource_name: str, key: Key, todo: Todo, behind: Place = FRONT) -> None:
+        claim = self._claims[resource_name]
+        if claim.place > behind:
+            todo.look_at(claim.place, claim.names_with(key))
+
+    def _look_behind(self, place: Place, key: Key, todo: Todo) -> None:
+        """Have the next one in line for a key looked at, unless the key is taken for all that follow."""
+        contest = self._contests.get(key)
+        if contest is None:
+            return
+        taken = contest.keepers or (one for one in contest.owners if self._claims[one].place <= place)
+        if any(not self._claims[one].is_shared for one in taken):
+            return
+        following = bisect_right(contest.line, place)
+        if following < len(contest.line):
+            behind = contest.line[following]
+            self._look_at(behind[1], key, todo)
+            todo.look_behind(behind, key)
