@@ -402,6 +402,7 @@ def test_code_that_blocks_for_eight_seconds_does_not_hold_the_exit(short_dir: Pa
 def test_a_pod_that_is_being_admitted_when_the_signal_comes_has_its_answer(short_dir: Path) -> None:
     program = f"""
 class Q(P):
+    allocate_timeout_seconds = 15
     def allocate(self, devices):
         os.mkfifo("{short_dir}/begun")
         open("{short_dir}/go").read()
@@ -428,6 +429,7 @@ run(Q())
 def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
     program = f"""
 class Q(P):
+    allocate_timeout_seconds = 15
     def allocate(self, devices):
         os.mkfifo("{short_dir}/begun")
         threading.Event().wait(60)
