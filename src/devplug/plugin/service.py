@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from contextlib import asynccontextmanager, suppress
@@ -41,6 +42,9 @@ __all__ = ["PluginService"]
 
 logger = logging.getLogger(__name__)
 
+ANSWER_SECONDS: Final = 0.1
+"""How long after an answer the streams stay open, so that it is there before their end is."""
+
 PREFER_TIMEOUT_SECONDS: Final = 1.0
 """How long `prefer` may take; without an answer the kubelet chooses, which always works."""
 
@@ -65,6 +69,7 @@ class PluginService:
         self._options = options_of(plugin)
         self._draining = asyncio.Event()
         self._calls = 0
+        self._ended_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
         self._hooks = Hooks(plugin.resource_name)
@@ -89,9 +94,22 @@ class PluginService:
             async with asyncio.timeout(
                 max(self._plugin.allocate_timeout_seconds, self._plugin.pre_start_timeout_seconds),
             ):
-                await self._idle.wait()
+                await self._quiet()
         self._draining.set()
         await self._inventory.close()
+
+    async def _quiet(self) -> None:
+        """Wait until no call is in flight, and the last answer had the time to reach the kubelet.
+
+        There the end of the stream and an answer that comes with it are taken in any order.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._idle.wait()
+            wait_seconds = self._ended_at + ANSWER_SECONDS - loop.time()
+            if wait_seconds <= 0:
+                return
+            await asyncio.sleep(wait_seconds)
 
     def close(self) -> None:
         """Give the threads of the plugin's code back."""
@@ -258,6 +276,7 @@ class PluginService:
             raise _named(call, incident) from error
         finally:
             self._calls -= 1
+            self._ended_at = asyncio.get_running_loop().time()
             if not self._calls:
                 self._idle.set()
 
