@@ -1,0 +1,142 @@
+"""The run: which checks are made side by side, on which start of the plugin, and how verdicts fall."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from devplug.conformance.stage import Lab, Stage, StartError
+from devplug.conformance.verdicts import FailedError, Outcome, SkippedError, Verdict
+from devplug.errors import PluginError, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from devplug.conformance.pace import Pace
+    from devplug.conformance.program import Subject
+    from devplug.conformance.registry import Check
+
+__all__ = ["ARRIVAL", "JOBS", "judge"]
+
+ARRIVAL: Final = "arrival"
+"""The lane of those checks that look at a plugin's first start, whether it succeeds or not."""
+
+JOBS: Final = 6
+"""How many plugins run side by side, at most: most of their time is waiting."""
+
+
+async def judge(
+    subject: Subject,
+    checks: Iterable[Check],
+    *,
+    pace: Pace,
+    jobs: int = JOBS,
+    on_verdict: Callable[[Verdict], None] = lambda _: None,
+) -> Sequence[Verdict]:
+    """Try a plugin by each of `checks`; return the verdicts in their order, and tell each when it falls.
+
+    First it is started once; if it does not get as far as to send a list, what cannot be tried then is
+    skipped. The other lanes run side by side, at most `jobs` of them, and those that must be alone at the
+    end. Raises `PluginError` if the command cannot be run at all.
+    """
+    checks = list(checks)
+    verdicts: dict[str, Verdict] = {}
+
+    def tell(verdict: Verdict) -> None:
+        verdicts[verdict.check.id] = verdict
+        on_verdict(verdict)
+
+    lab = Lab(subject, pace)
+    lanes = _lanes(checks)
+    if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell):
+        for lane in lanes.values():
+            for one in lane:
+                tell(Verdict(one, Outcome.SKIPPED, trouble))
+        return [verdicts[one.id] for one in checks]
+    places = asyncio.Semaphore(jobs)
+    left: list[Sequence[Check]] = []
+
+    async def run(lane: Sequence[Check]) -> None:
+        async with places:
+            # One that does not start beside another of its kind is tried by itself, later.
+            left.append(await _run_lane(lab, lane, tell, is_last_try=False))
+
+    async with asyncio.TaskGroup() as group:
+        for lane in lanes.values():
+            if not lane[0].alone:
+                group.create_task(run(lane))
+    for lane in (*left, *(lane for lane in lanes.values() if lane[0].alone)):
+        await _run_lane(lab, lane, tell, is_last_try=True)
+    return [verdicts[one.id] for one in checks]
+
+
+def _lanes(checks: Iterable[Check]) -> dict[str, Sequence[Check]]:
+    lanes: dict[str, list[Check]] = {}
+    for one in checks:
+        lanes.setdefault(f"{one.lane} alone" if one.alone else one.lane, []).append(one)
+    return dict(lanes)
+
+
+async def _arrive(lab: Lab, lane: Sequence[Check], tell: Callable[[Verdict], None]) -> str:
+    """Start the plugin once and look at it; return why no other check makes sense, or an empty string."""
+    failed: list[str] = []
+    trouble = ""
+    async with lab.stage() as stage:
+        try:
+            await stage.wait_ready(lab.pace.start_seconds)
+        except StartError as error:
+            trouble = str(error)
+        for one in lane:
+            verdict = await _try(one, stage, lab.pace)
+            tell(verdict)
+            if verdict.outcome is Outcome.FAILED:
+                failed.append(one.id)
+    if not trouble:
+        return ""
+    return f"the plugin did not start ({', '.join(failed) or trouble})"
+
+
+async def _run_lane(
+    lab: Lab,
+    lane: Sequence[Check],
+    tell: Callable[[Verdict], None],
+    *,
+    is_last_try: bool,
+) -> Sequence[Check]:
+    """Make the checks of a lane, on one start as long as that bears it; return those that found no start."""
+    left = list(lane)
+    while left:
+        if left[0].fresh:
+            tell(await _try(left.pop(0), lab, lab.pace))
+            continue
+        try:
+            async with lab.stage() as stage:
+                await stage.wait_ready(lab.pace.start_seconds)
+                while left and stage.is_ready():
+                    tell(await _try(left.pop(0), stage, lab.pace))
+        except StartError as error:
+            if not is_last_try:
+                return left
+            one = left.pop(0)
+            tell(Verdict(one, Outcome.FAILED, f"started once more, it did not come up: {error}"))
+    return ()
+
+
+async def _try(one: Check, where: Stage | Lab, pace: Pace) -> Verdict:
+    begun = time.monotonic()
+    outcome, seen = Outcome.PASSED, ""
+    try:
+        async with asyncio.timeout(pace.check_seconds):
+            seen = await one.function(where) or ""
+    except SkippedError as error:
+        outcome, seen = Outcome.SKIPPED, str(error)
+    except FailedError as error:
+        outcome, seen = Outcome.FAILED, str(error)
+    except RemoteError as error:
+        outcome, seen = Outcome.FAILED, f"a call failed: {error}"
+    except TimeoutError:
+        outcome, seen = Outcome.FAILED, f"it came to no end within {pace.check_seconds:g} s"
+    except PluginError as error:
+        outcome, seen = Outcome.FAILED, str(error)
+    return Verdict(one, outcome, seen, time.monotonic() - begun)

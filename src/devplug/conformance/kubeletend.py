@@ -1,0 +1,256 @@
+"""The kubelet as the judge plays it: its side of the socket, which can misbehave and writes all down.
+
+What a right kubelet does with devices is `kubelet`'s; here only what a plugin sees of it matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.kubelet.folder import PluginFolder, dialled_path
+from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES
+from devplug.wire.methods import GET_OPTIONS, LIST_AND_WATCH, REGISTER
+from devplug.wire.sockets import Listener, Peer, connected, unary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
+
+__all__ = ["Attempt", "Client", "JudgeKubelet", "Manner"]
+
+DIAL_SECONDS: Final = 10.0
+"""How long the kubelet dials a plugin that registers (plugin/v1beta1/client.go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the kubelet treats those who register; the default is that of a right one."""
+
+    refuse: str = ""
+    """The error with which every registration is refused, undialled; empty for none."""
+    answer_after_seconds: float = 0.0
+    """How long the answer to Register is held back, after all else was done."""
+
+
+@dataclass(eq=False, slots=True)
+class Client:
+    """An accepted registration: the connection to the plugin, and its stream of lists."""
+
+    resource_name: str
+    path: Path
+    peer: Peer
+    options: PluginOptions
+    stream_opened_at: float = 0.0
+    lists: list[tuple[float, Sequence[AdvertisedDevice]]] = field(default_factory=list)
+    """Every list that came, with the time of its arrival."""
+    has_ended: bool = False
+    end_reason: str = ""
+    """Why the stream ended, as the kubelet would log it."""
+
+    @property
+    def devices(self) -> Sequence[AdvertisedDevice]:
+        """The last list; empty before the first."""
+        return self.lists[-1][1] if self.lists else ()
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One call of Register, from its arrival to its end. Times are of the monotonic clock."""
+
+    request: RegisterRequest
+    started_at: float
+    overlapping: int = 0
+    """How many others of the same resource were open when it came."""
+    ended_at: float | None = None
+    was_given_up: bool = False
+    """Whether the plugin did not wait for the answer."""
+    failure: str = ""
+    """Why the kubelet refused it."""
+    options_seconds: float | None = None
+    """How long GetDevicePluginOptions took, from the dial on."""
+    client: Client | None = None
+
+
+class JudgeKubelet:
+    """The kubelet's end of one plugin folder; its tasks run in the group that it is given.
+
+    `manner` may be exchanged at any time. Judged is `resource_name`, or the first resource that registers.
+    """
+
+    def __init__(self, folder: Path, tasks: asyncio.TaskGroup, resource_name: str | None = None) -> None:
+        self.folder = PluginFolder(folder)
+        self.manner = Manner()
+        self.resource_name = resource_name
+        self.attempts: list[Attempt] = []
+        self.started_at = 0.0
+        self._tasks = tasks
+        self._changed = asyncio.Condition()
+        self._listener: Listener | None = None
+        self._connections: dict[asyncio.Task[None], Client | None] = {}
+        self._clients: dict[str, Client] = {}
+
+    # ── its life ──
+
+    async def start(self) -> None:
+        """Clean the folder as a kubelet that comes up does, then listen."""
+        self.folder.prepare()
+        listener = Listener(
+            self.folder.kubelet_socket,
+            (unary(REGISTER, self._register),),
+            receive_limit_bytes=KUBELET_RECEIVE_LIMIT_BYTES,
+        )
+        await listener.bind()
+        self._listener = listener
+        self.started_at = time.monotonic()
+
+    async def stop(self) -> None:
+        """End as a process does: connections break, the socket stays and refuses. Safe to repeat."""
+        self._clients.clear()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.close(keep_file=True)
+        await self._drop(list(self._connections))
+
+    async def restart(self, *, down_seconds: float = 0.0) -> float:
+        """End and come back as a new process; returns when kubelet.sock was there again."""
+        await self.stop()
+        if down_seconds:
+            await asyncio.sleep(down_seconds)
+        await self.start()
+        return self.started_at
+
+    async def drop(self, client: Client) -> None:
+        """Close the connection to a plugin while the kubelet and its socket stay."""
+        await self._drop([task for task, held in self._connections.items() if held is client])
+
+    # ── what happened ──
+
+    @property
+    def client(self) -> Client | None:
+        """The judged plugin's newest registration, if its stream is open."""
+        client = self._clients.get(self.resource_name or "")
+        return client if client is not None and not client.has_ended else None
+
+    @property
+    def resource_names(self) -> Sequence[str]:
+        """Every resource that was ever registered, in that order."""
+        return tuple(dict.fromkeys(attempt.request.resource_name for attempt in self.attempts))
+
+    def attempts_since(self, moment: float) -> Sequence[Attempt]:
+        """Return the judged resource's calls of Register from `moment` on."""
+        return [
+            attempt
+            for attempt in self.attempts
+            if attempt.started_at >= moment and attempt.request.resource_name == self.resource_name
+        ]
+
+    async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until `condition` is true, asked after every event; returns whether it came true in time."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(condition)
+        except TimeoutError:
+            return condition()
+        return True
+
+    async def notify(self) -> None:
+        """Have everybody who waits look again."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    # ── Register ──
+
+    async def _register(self, request: RegisterRequest) -> None:
+        if self.resource_name is None:
+            self.resource_name = request.resource_name
+        attempt = Attempt(
+            request,
+            time.monotonic(),
+            sum(
+                other.ended_at is None and other.request.resource_name == request.resource_name
+                for other in self.attempts
+            ),
+        )
+        self.attempts.append(attempt)
+        manner = self.manner
+        try:
+            if manner.refuse:
+                raise RegistrationError(manner.refuse)
+            await self._take_on(attempt)
+            if manner.answer_after_seconds:
+                await asyncio.sleep(manner.answer_after_seconds)
+        except asyncio.CancelledError:
+            attempt.was_given_up = True
+            raise
+        except KubeletError as error:
+            attempt.failure = str(error)
+            raise
+        finally:
+            attempt.ended_at = time.monotonic()
+            await self.notify()
+
+    async def _take_on(self, attempt: Attempt) -> None:
+        taken_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = self._tasks.create_task(self._follow(attempt, taken_on))
+        self._connections[task] = None
+        await asyncio.shield(taken_on)
+
+    async def _follow(self, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
+        """Dial, ask for the options, then take lists for as long as they come (client.go, handler.go)."""
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            path = dialled_path(self.folder.socket_path(attempt.request.endpoint))
+            begun = time.monotonic()
+            async with connected(path, ready_within_seconds=DIAL_SECONDS) as peer:
+                options = await peer.call(GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
+                attempt.options_seconds = time.monotonic() - begun
+                client = Client(attempt.request.resource_name, path, peer, options)
+                attempt.client = client
+                self._connections[task] = client
+                self._clients[client.resource_name] = client
+                taken_on.set_result(None)
+                await self.notify()
+                await self._watch(client)
+        except RemoteError as error:
+            words = "get device plugin options" if attempt.client is None else "watch"
+            _fail(taken_on, RegistrationError(f"failed to dial the plugin or to {words}: {error}"))
+        except RegistrationError as error:
+            _fail(taken_on, error)
+        finally:
+            if not taken_on.done():
+                _fail(taken_on, RegistrationError("the kubelet is ending"))
+            self._connections.pop(task, None)
+            await self.notify()
+
+    async def _watch(self, client: Client) -> None:
+        client.stream_opened_at = time.monotonic()
+        try:
+            async with aclosing(client.peer.stream(LIST_AND_WATCH, None)) as lists:
+                async for devices in lists:
+                    client.lists.append((time.monotonic(), devices))
+                    await self.notify()
+            client.end_reason = "EOF"
+        except RemoteError as error:
+            client.end_reason = str(error)
+        finally:
+            client.has_ended = True
+
+    async def _drop(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _fail(future: asyncio.Future[None], error: RegistrationError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # read here, for a plugin that no longer waits for it

@@ -1,0 +1,52 @@
+"""How long the judge watches and waits; all times of the checks stand here, in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["FULL", "QUICK", "Pace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of one run. A rule's own limit is in `..._limit_seconds`; all else is how long to look."""
+
+    start_seconds: float = 30.0
+    """How long a started plugin has until it is registered."""
+    answer_seconds: float = 10.0
+    """How long any single call is waited for."""
+    first_list_limit_seconds: float = 5.0
+    """How long after the stream's opening the first list may come."""
+    silence_seconds: float = 10.0
+    """How long a plugin is watched where nothing changes."""
+    slow_kubelet_seconds: float = 10.5
+    """How long a slow kubelet lets a plugin wait for the answer to Register: its own dial may take 10 s."""
+    refusing_seconds: float = 4.0
+    """How long a kubelet refuses every registration."""
+    down_seconds: float = 4.0
+    """How long a kubelet is away, where that is more than a restart."""
+    return_seconds: float = 30.0
+    """How long a plugin is waited for after a fault, before it counts as lost."""
+    return_limit_seconds: float = 2.0
+    """How soon it should be back."""
+    change_seconds: float = 15.0
+    """How long a change of the devices is waited for."""
+    end_seconds: float = 15.0
+    """How long a plugin has to end after SIGTERM, before it is killed."""
+    end_limit_seconds: float = 5.0
+    """How soon it should have ended."""
+    idle_seconds: float = 5.0
+    """How long its idle processor time is measured."""
+    settle_seconds: float = 1.0
+    """How long the last effects of a fault are waited for."""
+    restarts: int = 20
+    """How many restarts of the kubelet come in a row."""
+    calls: int = 100
+    """How many calls a latency is taken from."""
+    check_seconds: float = 120.0
+    """How long one check may take in all."""
+
+
+FULL: Final = Pace()
+QUICK: Final = Pace(silence_seconds=2.0, idle_seconds=2.0, calls=50)

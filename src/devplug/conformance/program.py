@@ -1,0 +1,192 @@
+"""The judged plugin's process: how it is started where its kubelet is ours, and how the system sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["DEFAULT_DIR", "Figures", "Program", "Subject", "filled", "with_default_dir"]
+
+DEFAULT_DIR: Final = "/var/lib/kubelet/device-plugins"
+"""The folder that many plugins have compiled in."""
+
+_TERM: Final = 15
+_KILLED_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is judged: a command, and what the judge has to know of it."""
+
+    command: tuple[str, ...] = ()
+    """In it, `{dir}` becomes the plugin folder and `{work}` an empty folder of each start's own."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to that of the judge; the placeholders work in the values too."""
+    resource_name: str | None = None
+    """The resource to judge, for a plugin that registers several; else the first that comes."""
+    unplug: tuple[str, ...] = ()
+    """A command that takes a device away; with the placeholders. Empty if there is none."""
+    replug: tuple[str, ...] = ()
+    """A command that brings it back."""
+    default_dir: bool = False
+    """Whether to put our folder at `DEFAULT_DIR`, in a mount namespace that only the plugin sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What all processes of a program take together."""
+
+    resident_bytes: int
+    threads: int
+    descriptors: int
+    processor_seconds: float
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A started plugin; the one who starts it ends it, with `stop`."""
+
+    child: asyncio.subprocess.Process
+    started_at: float
+    """Monotonic time."""
+    output_file: Path
+
+    @classmethod
+    async def start(cls, subject: Subject, folder: Path, work: Path, output_file: Path) -> Program:
+        """Start the command where `folder` is its plugin folder. Raises `PluginError` if it cannot be."""
+        places = {"{dir}": str(folder), "{work}": str(work)}
+        command = [filled(word, places) for word in subject.command]
+        if subject.default_dir:
+            command = with_default_dir(command, folder)
+        environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
+            "DEVPLUG_PLUGIN_DIR": str(folder),
+            **{name: filled(value, places) for name, value in subject.environment.items()},
+        }
+        with output_file.open("ab") as output:
+            started_at = time.monotonic()
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    process_group=0,
+                )
+            except OSError as error:
+                raise PluginError(f"cannot run {shlex.join(command)}: {error.strerror}") from error
+        return cls(child, started_at, output_file)
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, negative for a signal; None as long as it runs."""
+        return self.child.returncode
+
+    @property
+    def pid(self) -> int:
+        """The process ID; that of the group too."""
+        return self.child.pid
+
+    def output(self) -> str:
+        """Return what it has printed so far."""
+        return self.output_file.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        """Return the last line that it printed."""
+        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
+        return lines[-1] if lines else "it printed nothing"
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, as a container runtime does: its children are its own affair."""
+        with suppress(ProcessLookupError):
+            self.child.send_signal(number)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for its end; returns whether it came in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.child.wait()
+        return self.child.returncode is not None
+
+    async def stop(self, seconds: float) -> float | None:
+        """Ask it to end; return how many seconds that took, None if it had to be killed. Safe to repeat.
+
+        Nothing that it started is left behind.
+        """
+        begun = time.monotonic()
+        self.signal(_TERM)
+        in_time = await self.wait(seconds)
+        took_seconds = time.monotonic() - begun
+        await self.kill()
+        return took_seconds if in_time else None
+
+    async def kill(self) -> None:
+        """End it, with all that it has started, without a chance to clean up."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, 9)
+        await self.wait(_KILLED_SECONDS)
+
+    def figures(self) -> Figures:
+        """Return what it takes now. Raises `PluginError` if it has ended."""
+        rows = list(_group_rows(self.pid))
+        if not rows:
+            raise PluginError(f"the plugin is gone: {self.last_words()}")
+        ticks = os.sysconf("SC_CLK_TCK")
+        page = os.sysconf("SC_PAGE_SIZE")
+        # Fields of proc(5) stat, counted from the third on: utime, stime, num_threads, rss.
+        return Figures(
+            sum(int(row[21]) for _, row in rows) * page,
+            sum(int(row[17]) for _, row in rows),
+            sum(_descriptors(pid) for pid, _ in rows),
+            sum(int(row[11]) + int(row[12]) for _, row in rows) / ticks,
+        )
+
+
+def filled(text: str, places: Mapping[str, str]) -> str:
+    """Return `text` with its placeholders replaced."""
+    for placeholder, value in places.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
+    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
+
+    Needs root, and util-linux; an empty folder is made if there is none yet.
+    """
+    script = f'mkdir -p {DEFAULT_DIR} && mount --bind "$0" {DEFAULT_DIR} && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]
+
+
+def _group_rows(group: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the process ID and the fields of /proc/PID/stat, from the third on, of a process group."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            text = (entry / "stat").read_text()
+        except OSError:
+            continue
+        row = text.rpartition(")")[2].split()  # the second field, a name, may hold anything
+        if int(row[2]) == group and row[0] != "Z":
+            yield int(entry.name), row
+
+
+def _descriptors(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return 0

@@ -1,0 +1,238 @@
+"""What a check works with: a plugin, started in a folder of its own, and the kubelet that it talks to."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from devplug.conformance.kubeletend import Client, JudgeKubelet
+from devplug.conformance.program import Program, Subject, filled
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.devices import HEALTHY
+from devplug.errors import RemoteError
+from devplug.wire.methods import ALLOCATE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from devplug.conformance.pace import Pace
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import AdvertisedDevice, PluginOptions
+    from devplug.wire.methods import Method
+    from devplug.wire.sockets import Peer
+
+__all__ = ["Lab", "Stage", "StartError"]
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class StartError(FailedError):
+    """A plugin did not get as far as to be registered and to send a list."""
+
+
+@dataclass(eq=False, slots=True)
+class Stage:
+    """One folder with a kubelet and, unless a running plugin is judged from outside, the plugin's process.
+
+    Lives as long as its `Lab.stage` block.
+    """
+
+    lab: Lab
+    root: Path
+    kubelet: JudgeKubelet
+    tasks: asyncio.TaskGroup
+    programs: list[Program] = field(default_factory=list)
+    """All that were started, the newest last."""
+
+    @property
+    def pace(self) -> Pace:
+        """The times of this run."""
+        return self.lab.pace
+
+    @property
+    def folder(self) -> Path:
+        """The plugin folder."""
+        return self.kubelet.folder.path
+
+    # ── the process ──
+
+    async def launch(self) -> Program:
+        """Start the plugin; again, if one runs already."""
+        work = self.root / "work"
+        work.mkdir(exist_ok=True)
+        output = self.root / f"output-{len(self.programs) + 1}"
+        program = await Program.start(self.lab.subject, self.folder, work, output)
+        self.programs.append(program)
+
+        async def follow() -> None:
+            await program.child.wait()
+            await self.kubelet.notify()
+
+        self.tasks.create_task(follow())
+        return program
+
+    @property
+    def program(self) -> Program:
+        """The plugin's newest process. Raises `SkippedError` where the judge has not started it."""
+        if not self.programs:
+            raise SkippedError("the plugin was not started by this run, so its process is not looked at")
+        return self.programs[-1]
+
+    def is_alive(self) -> bool:
+        """Whether the newest process still runs, or is none of ours."""
+        return not self.programs or self.programs[-1].exit_code is None
+
+    async def run(self, command: Sequence[str]) -> None:
+        """Run one of the subject's commands that change its devices; raises `SkippedError` if it fails."""
+        places = {"{dir}": str(self.folder), "{work}": str(self.root / "work")}
+        words = [filled(word, places) for word in command]
+        try:
+            child = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL)
+            code = await child.wait()
+        except OSError as error:
+            raise SkippedError(f"cannot run {words[0]}: {error.strerror}") from error
+        if code:
+            raise SkippedError(f"{' '.join(words)} ended with {code}")
+
+    # ── the registration ──
+
+    @property
+    def client(self) -> Client:
+        """The plugin's registration of now. Raises `FailedError` if there is none."""
+        client = self.kubelet.client
+        if client is None:
+            raise FailedError(f"the plugin is not registered any more{self._fate()}")
+        return client
+
+    @property
+    def devices(self) -> Sequence[AdvertisedDevice]:
+        """The list of now."""
+        return self.client.devices
+
+    @property
+    def options(self) -> PluginOptions:
+        """What the plugin announces."""
+        return self.client.options
+
+    def is_ready(self) -> bool:
+        """Whether the plugin runs, is registered and has sent a list."""
+        client = self.kubelet.client
+        return self.is_alive() and client is not None and bool(client.lists)
+
+    async def wait_ready(self, seconds: float, what: str = "") -> Client:
+        """Wait until the plugin is registered and has sent a list.
+
+        Raises `StartError`, with `what` it should have done; at once if its process ends.
+        """
+        await self.kubelet.until(lambda: self.is_ready() or not self.is_alive(), seconds)
+        if not self.is_ready():
+            raise StartError(f"{what or 'no list came'} within {seconds:g} s{self._fate()}")
+        return self.client
+
+    async def wait_back(self, moment: float, seconds: float, what: str) -> Client:
+        """Wait for a new registration that was begun after `moment`, and its list. Raises `FailedError`."""
+
+        def is_back() -> bool:
+            return self.is_ready() and any(
+                attempt.client is self.kubelet.client for attempt in self.kubelet.attempts_since(moment)
+            )
+
+        await self.kubelet.until(lambda: is_back() or not self.is_alive(), seconds)
+        if not is_back():
+            raise FailedError(f"{what} within {seconds:g} s{self._fate()}")
+        return self.client
+
+    def _fate(self) -> str:
+        """Return what explains the absence of a plugin, to be put after a sentence."""
+        failures = [attempt.failure for attempt in self.kubelet.attempts if attempt.failure]
+        reason = f" ({failures[-1]})" if failures and self.kubelet.client is None else ""
+        if self.programs and self.programs[-1].exit_code is not None:
+            program = self.programs[-1]
+            reason += f"; its process ended with {program.exit_code}: {program.last_words()}"
+        return reason
+
+    # ── calls ──
+
+    async def call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        seconds: float | None = None,
+        peer: Peer | None = None,
+    ) -> Response:
+        """Call the plugin as the kubelet would. Raises `RemoteError`, also for what takes too long."""
+        peer = peer or self.client.peer
+        return await peer.call(method, request, timeout_seconds=seconds or self.pace.answer_seconds)
+
+    async def allocate(self, *containers: Sequence[str]) -> Sequence[ContainerResponse]:
+        """Ask for devices, by ID, one sequence per container. Raises `RemoteError`."""
+        return await self.call(ALLOCATE, [tuple(ids) for ids in containers])
+
+    async def refusal(self, method: Method[Request, Response], request: Request) -> RemoteError | None:
+        """Return the error that a call meets, None if it is answered."""
+        try:
+            await self.call(method, request)
+        except RemoteError as error:
+            return error
+        return None
+
+    def healthy_ids(self, count: int = 1) -> Sequence[str]:
+        """Return so many IDs that a pod could get now. Raises `SkippedError` if there are fewer."""
+        ids = sorted({device.id for device in self.devices if device.health == HEALTHY})
+        if len(ids) < count:
+            raise SkippedError(f"{len(ids)} healthy devices are listed, and {count} are needed")
+        return ids[:count]
+
+    async def check_serves(self) -> None:
+        """Raise `FailedError` unless the plugin runs, is registered and answers an Allocate."""
+        client = self.client
+        ids = sorted({device.id for device in client.devices if device.health == HEALTHY})[:1]
+        try:
+            if ids:
+                await self.allocate(ids)
+        except RemoteError as error:
+            raise FailedError(f"afterwards Allocate is answered with {error}{self._fate()}") from error
+        if not self.is_alive():
+            raise FailedError(f"it does not serve any more{self._fate()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """Where plugins are started for checks, each time in a new folder."""
+
+    subject: Subject
+    pace: Pace
+
+    @asynccontextmanager
+    async def stage(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[Stage]:
+        """Open a folder, with a kubelet in it unless that is to come later, and start the plugin.
+
+        All ends with the block. Raises `PluginError` if the command cannot be run.
+        """
+        failure: Exception | None = None
+        with tempfile.TemporaryDirectory(prefix="verify-", dir="/tmp") as name:
+            root = Path(name)
+            folder = root / "device-plugins"
+            folder.mkdir()
+            async with asyncio.TaskGroup() as tasks:
+                stage = Stage(self, root, JudgeKubelet(folder, tasks, self.subject.resource_name), tasks)
+                try:
+                    if kubelet:
+                        await stage.kubelet.start()
+                    if launch:
+                        await stage.launch()
+                    yield stage
+                except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
+                    failure = error
+                finally:
+                    for program in reversed(stage.programs):
+                        await program.stop(self.pace.end_seconds)
+                    await stage.kubelet.stop()
+        if failure is not None:
+            raise failure

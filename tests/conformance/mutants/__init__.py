@@ -1,0 +1,32 @@
+"""Deliberately wrong plugins, one fault each: what shows that a check can fail."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
+
+from tests.conformance.right import RightPlugin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Mutant(RightPlugin):
+    """A plugin with one fault; its docstring names it."""
+
+    fails: ClassVar[tuple[str, ...]] = ()
+    """The IDs of all checks that have to notice."""
+
+
+def mutants() -> Mapping[str, type[Mutant]]:
+    """Return every mutant by its class's name."""
+    found: dict[str, type[Mutant]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        members = vars(import_module(f"{__name__}.{module.name}"))
+        for name, one in members.items():
+            if inspect.isclass(one) and issubclass(one, Mutant) and one.fails:
+                assert name not in found, f"two mutants are called {name}"
+                found[name] = one
+    return dict(sorted(found.items()))

@@ -1,0 +1,221 @@
+"""A plugin that does everything right, in parts that a mutant can replace one at a time.
+
+It polls, shares no line with `devplug.plugin`, and serves whatever bytes it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from devplug.devices import ContainerResponse, DeviceNode
+from devplug.errors import (
+    InvalidRequestError,
+    KubeletError,
+    NotOfferedError,
+    RemoteError,
+    UnhealthyDeviceError,
+    UnknownDeviceError,
+)
+from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
+from devplug.wire import methods
+from devplug.wire.sockets import Binding, Listener, connected, socket_identity, stream, unary
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from devplug.exchange import PreferenceRequest
+
+Ids = tuple[str, ...]
+
+
+class RightPlugin:
+    """Four devices and a broken one; each file `ID` in `work` that is called `gone-ID` takes one away."""
+
+    resource_name = "example.com/mutant"
+    endpoint = "mutant.sock"
+    version = "v1beta1"
+    options = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
+    register_timeout_seconds: float | None = 30.0
+    poll_seconds = 0.02
+    retry_seconds = 0.2
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        self.folder = folder
+        self.work = work
+        self.streams = 0
+        """How many are open."""
+        self.streams_opened = 0
+        self.handed_out: set[str] = set()
+        self.stopping = asyncio.Event()
+        self.listener = self.make_listener()
+
+    # ── devices ──
+
+    def devices(self) -> list[AdvertisedDevice]:
+        """Return the list of now. One that was taken away is Unhealthy if a pod may hold it, else gone."""
+        listed = []
+        for number in range(4):
+            id_ = f"dev-{number}"
+            is_gone = (self.work / f"gone-{id_}").exists()
+            if not is_gone:
+                listed.append(AdvertisedDevice(id_, "Healthy", (0,)))
+            elif id_ in self.handed_out:
+                listed.append(AdvertisedDevice(id_, "Unhealthy", (0,)))
+        return [*listed, AdvertisedDevice("dev-broken", "Unhealthy", None)]
+
+    def health_of(self, id_: str) -> str:
+        """Return the health word of a device, empty for one that is not listed."""
+        return next((device.health for device in self.devices() if device.id == id_), "")
+
+    # ── the service ──
+
+    def bindings(self) -> tuple[Binding, ...]:
+        return (
+            unary(methods.GET_OPTIONS, self.get_options),
+            stream(methods.LIST_AND_WATCH, self.list_and_watch),
+            unary(methods.GET_PREFERRED_ALLOCATION, self.prefer),
+            unary(methods.ALLOCATE, self.allocate),
+            unary(methods.PRE_START_CONTAINER, self.pre_start),
+        )
+
+    async def get_options(self, _: None) -> PluginOptions:
+        return self.options
+
+    async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        self.streams += 1
+        self.streams_opened += 1
+        try:
+            async for devices in self.lists():
+                yield devices
+        finally:
+            self.streams -= 1
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        """Yield the list at once, and again when it is another."""
+        sent = None
+        while True:
+            devices = self.devices()
+            if devices != sent:
+                yield devices
+                sent = devices
+            await asyncio.sleep(self.poll_seconds)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        self.check_request(containers)
+        self.handed_out.update(id_ for ids in containers for id_ in ids)
+        return [self.response(ids) for ids in containers]
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        if not containers:
+            raise InvalidRequestError("no container requests")
+        asked = [id_ for ids in containers for id_ in ids]
+        if len(set(asked)) < len(asked):
+            raise InvalidRequestError("a device is asked for twice")
+        for ids in containers:
+            if not ids:
+                raise InvalidRequestError("a container asks for no devices")
+            for id_ in ids:
+                self.check_id(id_)
+
+    def check_id(self, id_: str) -> None:
+        health = self.health_of(id_)
+        if not health:
+            raise UnknownDeviceError(id_[:64], self.resource_name)
+        if health != "Healthy":
+            raise UnhealthyDeviceError(f"{id_} is out of order")
+
+    def response(self, ids: Ids) -> ContainerResponse:
+        return ContainerResponse(
+            device_nodes=[DeviceNode("/dev/null", f"/dev/mutant-{id_}", "rw") for id_ in ids],
+            envs={"MUTANT_IDS": ",".join(ids)},
+            annotations={"example.com/mutant": "-".join(ids)},
+        )
+
+    async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
+        if not self.options.preferred_allocation_available:
+            raise NotOfferedError("preferred allocation is not announced")
+        return [self.preferred(request) for request in requests]
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        """Return the IDs that must be included, then the first of the others."""
+        wanted = dict.fromkeys((*request.must_include, *sorted(request.available)))
+        return tuple(wanted)[: request.size]
+
+    async def pre_start(self, ids: Ids) -> None:
+        if not self.options.pre_start_required:
+            raise NotOfferedError("pre-start is not announced")
+        for id_ in ids:
+            self.check_id(id_)
+
+    # ── its life ──
+
+    def make_listener(self) -> Listener:
+        return Listener(self.folder / self.endpoint, self.bindings())
+
+    def request(self) -> RegisterRequest:
+        return RegisterRequest(self.version, self.endpoint, self.resource_name, self.options)
+
+    async def serve(self) -> None:
+        await self.listener.bind()
+
+    async def register(self) -> None:
+        async with connected(self.folder / "kubelet.sock") as kubelet:
+            await kubelet.call(
+                methods.REGISTER, self.request(), timeout_seconds=self.register_timeout_seconds
+            )
+
+    async def run(self) -> None:
+        """Register with every kubelet that comes, until `stopping` is set."""
+        async with asyncio.TaskGroup() as group:
+            life = group.create_task(self.live())
+            await self.stopping.wait()
+            life.cancel()
+        await self.end()
+
+    async def live(self) -> None:
+        known = None
+        opened = 0
+        while True:
+            kubelet = socket_identity(self.folder / "kubelet.sock")
+            if kubelet is not None and self.is_wanting(kubelet == known, opened):
+                try:
+                    if not self.listener.is_bound():
+                        await self.serve()
+                    opened = self.streams_opened
+                    await self.register()
+                    known = kubelet
+                except (RemoteError, KubeletError) as error:
+                    self.say(str(error))
+                    await asyncio.sleep(self.retry_seconds)
+            await asyncio.sleep(self.poll_seconds)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        """Whether a registration is due: a new kubelet, a socket that is not ours any more, a lost stream."""
+        lost_stream = self.streams_opened > opened and self.streams == 0
+        return not is_same_kubelet or not self.listener.is_bound() or lost_stream
+
+    async def end(self) -> None:
+        await self.listener.close(0.2)
+
+    def say(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    def exit_code(self) -> int:
+        return 0
+
+
+def play(plugin_class: type[RightPlugin], folder: Path, work: Path) -> int:
+    """Run a plugin until SIGTERM or SIGINT; return its exit code."""
+
+    async def main() -> int:
+        plugin = plugin_class(folder, work)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, plugin.stopping.set)
+        await plugin.run()
+        return plugin.exit_code()
+
+    return asyncio.run(main())
