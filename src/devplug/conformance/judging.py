@@ -12,6 +12,7 @@ from devplug.errors import PluginError, RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from devplug.conformance.pace import Pace
     from devplug.conformance.program import Subject
@@ -32,22 +33,25 @@ async def judge(
     *,
     pace: Pace,
     jobs: int = JOBS,
+    attached: Path | None = None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
 ) -> Sequence[Verdict]:
     """Try a plugin by each of `checks`; return the verdicts in their order, and tell each when it falls.
 
     First it is started once; if it does not get as far as to send a list, what cannot be tried then is
     skipped. The other lanes run side by side, at most `jobs` of them, and those that must be alone at the
-    end. Raises `PluginError` if the command cannot be run at all.
+    end. With `attached` the plugin behind that socket is judged and nothing is started: then only `harmless`
+    checks are made. Raises `PluginError` if the command cannot be run at all, `RegistrationError` if that
+    socket does not answer.
     """
-    checks = list(checks)
+    checks = [one for one in checks if one.harmless or attached is None]
     verdicts: dict[str, Verdict] = {}
 
     def tell(verdict: Verdict) -> None:
         verdicts[verdict.check.id] = verdict
         on_verdict(verdict)
 
-    lab = Lab(subject, pace)
+    lab = Lab(subject, pace, attached)
     lanes = _lanes(checks)
     if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell):
         for lane in lanes.values():

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.exchange import RegisterRequest
 from devplug.kubelet.folder import PluginFolder, dialled_path
 from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES
-from devplug.wire.methods import GET_OPTIONS, LIST_AND_WATCH, REGISTER
+from devplug.wire.methods import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import Listener, Peer, connected, unary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
+    from devplug.exchange import AdvertisedDevice, PluginOptions
 
 __all__ = ["Attempt", "Client", "JudgeKubelet", "Manner"]
 
@@ -130,6 +131,17 @@ class JudgeKubelet:
         """Close the connection to a plugin while the kubelet and its socket stay."""
         await self._drop([task for task, held in self._connections.items() if held is client])
 
+    async def attach(self, path: Path) -> None:
+        """Connect to a plugin that serves somebody else, as a second kubelet would; nothing registers here.
+
+        Raises `RegistrationError` if it cannot be dialled or does not tell its options.
+        """
+        self.resource_name = path.name
+        taken_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        request = RegisterRequest(DEVICE_PLUGIN_VERSION, path.name, path.name)
+        self._follow_in_task(path, Attempt(request, time.monotonic()), taken_on)
+        await taken_on
+
     # ── what happened ──
 
     @property
@@ -197,17 +209,19 @@ class JudgeKubelet:
             await self.notify()
 
     async def _take_on(self, attempt: Attempt) -> None:
+        path = dialled_path(self.folder.socket_path(attempt.request.endpoint))
         taken_on: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = self._tasks.create_task(self._follow(attempt, taken_on))
-        self._connections[task] = None
+        self._follow_in_task(path, attempt, taken_on)
         await asyncio.shield(taken_on)
 
-    async def _follow(self, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
+    def _follow_in_task(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
+        self._connections[self._tasks.create_task(self._follow(path, attempt, taken_on))] = None
+
+    async def _follow(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
         """Dial, ask for the options, then take lists for as long as they come (client.go, handler.go)."""
         task = asyncio.current_task()
         assert task is not None
         try:
-            path = dialled_path(self.folder.socket_path(attempt.request.endpoint))
             begun = time.monotonic()
             async with connected(path, ready_within_seconds=DIAL_SECONDS) as peer:
                 options = await peer.call(GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
@@ -222,8 +236,6 @@ class JudgeKubelet:
         except RemoteError as error:
             words = "get device plugin options" if attempt.client is None else "watch"
             _fail(taken_on, RegistrationError(f"failed to dial the plugin or to {words}: {error}"))
-        except RegistrationError as error:
-            _fail(taken_on, error)
         finally:
             if not taken_on.done():
                 _fail(taken_on, RegistrationError("the kubelet is ending"))

@@ -208,12 +208,15 @@ class Lab:
 
     subject: Subject
     pace: Pace
+    attached: Path | None = None
+    """The socket of a running plugin that is judged instead of one that is started."""
 
     @asynccontextmanager
     async def stage(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[Stage]:
         """Open a folder, with a kubelet in it unless that is to come later, and start the plugin.
 
-        All ends with the block. Raises `PluginError` if the command cannot be run.
+        All ends with the block; a running plugin is only let go. Raises `PluginError` if the command cannot be
+        run, `RegistrationError` if a running plugin cannot be reached.
         """
         failure: Exception | None = None
         with tempfile.TemporaryDirectory(prefix="verify-", dir="/tmp") as name:
@@ -223,9 +226,11 @@ class Lab:
             async with asyncio.TaskGroup() as tasks:
                 stage = Stage(self, root, JudgeKubelet(folder, tasks, self.subject.resource_name), tasks)
                 try:
-                    if kubelet:
+                    if self.attached is not None:
+                        await stage.kubelet.attach(self.attached)
+                    elif kubelet:
                         await stage.kubelet.start()
-                    if launch:
+                    if launch and self.attached is None:
                         await stage.launch()
                     yield stage
                 except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
