@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from devplug.daemon.inspecting.yamltext import yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from devplug.daemon.inspecting.yamltext import Value
 
@@ -70,6 +72,20 @@ class Printer:
         with console.capture() as captured:
             console.print(table)
         click.echo("\n".join(line.rstrip() for line in captured.get().removesuffix("\n").split("\n")))
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Callable[[str], None]]:
+        """Show how much of `total` is done below what is printed, on a terminal only.
+
+        Yields a function that is called with what was done last.
+        """
+        if not self._folds or self._console.no_color:
+            yield lambda _: None
+            return
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self._console, transient=True) as shown:
+            task = shown.add_task("", total=total)
+            yield lambda done: shown.update(task, advance=1, description=done)
 
     def _print_text(self, text: str, word: str = "", style: str = "") -> None:
         if not self._folds:

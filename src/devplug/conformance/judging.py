@@ -34,15 +34,16 @@ async def judge(
     pace: Pace,
     jobs: int = JOBS,
     attached: Path | None = None,
+    on_arrival: Callable[[Sequence[str]], None] = lambda _: None,
     on_verdict: Callable[[Verdict], None] = lambda _: None,
 ) -> Sequence[Verdict]:
     """Try a plugin by each of `checks`; return the verdicts in their order, and tell each when it falls.
 
-    First it is started once; if it does not get as far as to send a list, what cannot be tried then is
-    skipped. The other lanes run side by side, at most `jobs` of them, and those that must be alone at the
-    end. With `attached` the plugin behind that socket is judged and nothing is started: then only `harmless`
-    checks are made. Raises `PluginError` if the command cannot be run at all, `RegistrationError` if that
-    socket does not answer.
+    First it is started once, and `on_arrival` is told what it has registered, the judged resource first. If
+    it does not get as far as to send a list, what cannot be tried then is skipped. The other lanes run side
+    by side, at most `jobs` of them, and those that must be alone at the end. With `attached` the plugin
+    behind that socket is judged and nothing is started: then only `harmless` checks are made. Raises
+    `PluginError` if the command cannot be run at all, `RegistrationError` if that socket does not answer.
     """
     checks = [one for one in checks if one.harmless or attached is None]
     verdicts: dict[str, Verdict] = {}
@@ -53,7 +54,7 @@ async def judge(
 
     lab = Lab(subject, pace, attached)
     lanes = _lanes(checks)
-    if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell):
+    if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell, on_arrival):
         for lane in lanes.values():
             for one in lane:
                 tell(Verdict(one, Outcome.SKIPPED, trouble))
@@ -82,7 +83,12 @@ def _lanes(checks: Iterable[Check]) -> dict[str, Sequence[Check]]:
     return dict(lanes)
 
 
-async def _arrive(lab: Lab, lane: Sequence[Check], tell: Callable[[Verdict], None]) -> str:
+async def _arrive(
+    lab: Lab,
+    lane: Sequence[Check],
+    tell: Callable[[Verdict], None],
+    on_arrival: Callable[[Sequence[str]], None],
+) -> str:
     """Start the plugin once and look at it; return why no other check makes sense, or an empty string."""
     failed: list[str] = []
     trouble = ""
@@ -91,6 +97,7 @@ async def _arrive(lab: Lab, lane: Sequence[Check], tell: Callable[[Verdict], Non
             await stage.wait_ready(lab.pace.start_seconds)
         except StartError as error:
             trouble = str(error)
+        on_arrival(stage.kubelet.resource_names)
         for one in lane:
             verdict = await _try(one, stage, lab.pace)
             tell(verdict)

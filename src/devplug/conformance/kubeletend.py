@@ -74,6 +74,8 @@ class Attempt:
     """Whether the plugin did not wait for the answer."""
     failure: str = ""
     """Why the kubelet refused it."""
+    dialled_seconds: float | None = None
+    """How long it took until the plugin's socket answered the dial; None if it never did."""
     options_seconds: float | None = None
     """How long GetDevicePluginOptions took, from the dial on."""
     client: Client | None = None
@@ -152,8 +154,11 @@ class JudgeKubelet:
 
     @property
     def resource_names(self) -> Sequence[str]:
-        """Every resource that was ever registered, in that order."""
-        return tuple(dict.fromkeys(attempt.request.resource_name for attempt in self.attempts))
+        """Every resource that was ever registered, the judged one first."""
+        names = [attempt.request.resource_name for attempt in self.attempts]
+        if self.resource_name in names:
+            names.insert(0, self.resource_name)
+        return tuple(dict.fromkeys(names))
 
     def attempts_since(self, moment: float) -> Sequence[Attempt]:
         """Return the judged resource's calls of Register from `moment` on."""
@@ -224,6 +229,7 @@ class JudgeKubelet:
         try:
             begun = time.monotonic()
             async with connected(path, ready_within_seconds=DIAL_SECONDS) as peer:
+                attempt.dialled_seconds = time.monotonic() - begun
                 options = await peer.call(GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
                 attempt.options_seconds = time.monotonic() - begun
                 client = Client(attempt.request.resource_name, path, peer, options)

@@ -128,16 +128,22 @@ class Program:
         """
         begun = time.monotonic()
         self.signal(_TERM)
-        in_time = await self.wait(seconds)
-        took_seconds = time.monotonic() - begun
-        await self.kill()
+        try:
+            in_time = await self.wait(seconds)
+            took_seconds = time.monotonic() - begun
+        finally:
+            self._kill_all()
+        await self.wait(_KILLED_SECONDS)
         return took_seconds if in_time else None
 
     async def kill(self) -> None:
         """End it, with all that it has started, without a chance to clean up."""
+        self._kill_all()
+        await self.wait(_KILLED_SECONDS)
+
+    def _kill_all(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, 9)
-        await self.wait(_KILLED_SECONDS)
 
     def figures(self) -> Figures:
         """Return what it takes now. Raises `PluginError` if it has ended."""

@@ -215,8 +215,8 @@ class Lab:
     async def stage(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[Stage]:
         """Open a folder, with a kubelet in it unless that is to come later, and start the plugin.
 
-        All ends with the block; a running plugin is only let go. Raises `PluginError` if the command cannot be
-        run, `RegistrationError` if a running plugin cannot be reached.
+        All ends with the block; a running plugin is only let go. Raises `PluginError` if the command cannot
+        be run, `RegistrationError` if a running plugin cannot be reached.
         """
         failure: Exception | None = None
         with tempfile.TemporaryDirectory(prefix="verify-", dir="/tmp") as name:

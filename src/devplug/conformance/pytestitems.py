@@ -1,0 +1,126 @@
+"""The checks as tests: one pytest item for each, all made in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import pytest
+
+from devplug.conformance.judging import JOBS, judge
+from devplug.conformance.pace import FULL, QUICK
+from devplug.conformance.program import Subject
+from devplug.conformance.registry import all_checks, chosen
+from devplug.conformance.reports.lines import finding
+from devplug.conformance.verdicts import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from devplug.conformance.registry import Check
+
+__all__ = ["PluginConformance"]
+
+Verdicts = dict[str, "Future[Verdict]"]
+
+RUN_SECONDS = 600.0
+"""How long a whole run may take before its tests are told that it hangs."""
+
+
+class PluginConformance:
+    """Judges a plugin, a test for each check: derive a class whose name starts with `Test`, set `command`.
+
+        class TestConformance(PluginConformance):
+            command = ("python", "-m", "my_plugin")
+
+    The checks that pytest has selected (`-k RES`) are made in one run, lanes side by side, which starts with
+    the first of these tests. Notes are warnings of no test: they pass.
+    """
+
+    command: ClassVar[Sequence[str]] = ()
+    """Starts the plugin; `{dir}` and `{work}` as in `devplug verify`."""
+    environment: ClassVar[Mapping[str, str]] = {}
+    resource_name: ClassVar[str | None] = None
+    unplug: ClassVar[Sequence[str]] = ()
+    replug: ClassVar[Sequence[str]] = ()
+    quick: ClassVar[bool] = False
+    """Only the quick set, in less than ten seconds."""
+    only: ClassVar[Sequence[str]] = ()
+    skip: ClassVar[Sequence[str]] = ()
+    """IDs, globs of them, or names of groups."""
+    jobs: ClassVar[int] = JOBS
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def verdicts(cls, request: pytest.FixtureRequest) -> Iterator[Verdicts]:
+        """Yield the verdicts that are to come, by check, while the run goes on in a thread."""
+        checks: list[Check] = [
+            cast("Check", item.callspec.params["check"])
+            for item in request.session.items
+            if isinstance(item, pytest.Function) and item.cls is cls and hasattr(item, "callspec")
+        ]
+        yield from _running(cls, checks)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Make a test of each check."""
+        if "check" in metafunc.fixturenames:
+            checks = chosen(all_checks(), only=self.only, skip=self.skip, quick=self.quick)
+            metafunc.parametrize("check", checks, ids=[one.id for one in checks])
+
+    def test_conforms(self, check: Check, verdicts: Verdicts) -> None:
+        """Pass if the plugin keeps the rule of `check`."""
+        __tracebackhide__ = True
+        verdict = verdicts[check.id].result(RUN_SECONDS)
+        if verdict.outcome is Outcome.SKIPPED:
+            pytest.skip(verdict.seen)
+        if verdict.outcome is Outcome.FAILED and check.severity.counts:
+            pytest.fail("\n".join((*finding(verdict), f"    source   {check.source}")), pytrace=False)
+
+
+def _running(suite: type[PluginConformance], checks: Sequence[Check]) -> Iterator[Verdicts]:
+    verdicts: Verdicts = {one.id: Future() for one in checks}
+    loop = asyncio.new_event_loop()
+    run = loop.create_task(
+        judge(
+            _subject(suite),
+            checks,
+            pace=QUICK if suite.quick else FULL,
+            jobs=suite.jobs,
+            on_verdict=lambda verdict: verdicts[verdict.check.id].set_result(verdict),
+        ),
+    )
+
+    def live() -> None:
+        try:
+            loop.run_until_complete(run)
+        except BaseException as error:  # noqa: BLE001 -- every test that waits has to know
+            for future in verdicts.values():
+                if not future.done():
+                    future.set_exception(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=live, name=f"judge of {suite.__name__}")
+    thread.start()
+    try:
+        yield verdicts
+    finally:
+        if not all(future.done() for future in verdicts.values()):
+            loop.call_soon_threadsafe(run.cancel)
+        thread.join()
+
+
+def _subject(suite: type[PluginConformance]) -> Subject:
+    is_told = any("{dir}" in word for word in (*suite.command, *suite.environment.values()))
+    return Subject(
+        tuple(suite.command),
+        suite.environment,
+        suite.resource_name,
+        tuple(suite.unplug),
+        tuple(suite.replug),
+        default_dir=not is_told and os.geteuid() == 0 and shutil.which("unshare") is not None,
+    )
