@@ -11,6 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
 SCHEMA := src/devplug/daemon/grammar/config.schema.json
+CHECKS := docs/checks.md
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -45,7 +46,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden hardware check bench protos schema lock dist clean
+.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema checks-page lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +71,9 @@ GOLDEN := tests/golden/data
 golden: .venv/.ready ## play recordings of a real kubelet against ours: make golden GOLDEN=FOLDER
 	@$(BIN)/python -m tests.golden $(GOLDEN)
 
+verify-mutants: .venv/.ready ## every deliberately wrong plugin against every check, as a matrix without a hole
+	@$(BIN)/python -m tests.conformance $(ARGS)
+
 hardware: .venv/.ready ## plug real kernel devices into a QEMU guest with the daemon; root on Debian installs it
 	@$(BIN)/python -m lab $(ARGS)
 
@@ -79,6 +83,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m devplug.daemon.grammar.schema | diff --unified $(SCHEMA) - # else: make schema
+	$(BIN)/python -m devplug.conformance.reports.page | diff --unified $(CHECKS) - # else: make checks-page
 	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
 
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
@@ -91,6 +96,9 @@ protos: .venv/.ready ## compile the .proto texts into descriptors.binpb
 
 schema: .venv/.ready ## write the JSON Schema of the configuration file
 	$(BIN)/python -m devplug.daemon.grammar.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
+
+checks-page: .venv/.ready ## write the page on what the checks of devplug verify mean
+	$(BIN)/python -m devplug.conformance.reports.page > $(CHECKS).new && mv $(CHECKS).new $(CHECKS)
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock

@@ -16,9 +16,6 @@ from bench.kubelet import MissingError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-DEFAULT_DIR = "/var/lib/kubelet/device-plugins"
-"""The folder that many plugins have compiled in."""
-
 STOP_SECONDS = 15
 
 
@@ -103,9 +100,3 @@ async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process
         yield process
     finally:
         await process.stop()
-
-
-def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
-    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone; needs root."""
-    script = f'mkdir -p {DEFAULT_DIR} && mount --bind "$0" {DEFAULT_DIR} && exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.kubelet import Kubelet, MissingError, playing
-from bench.process import Process, running, with_default_dir
+from bench.process import Process, running
+from devplug.conformance.program import filled, with_default_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
 
 REGISTER_SECONDS = 30
 LIST_SECONDS = 30
@@ -95,13 +96,6 @@ async def started(subject: Subject) -> AsyncIterator[Plugin]:
                 endpoint.registered_at - process.started_at,
                 listed_at - endpoint.registered_at,
             )
-
-
-def filled(text: str, places: Mapping[str, str]) -> str:
-    """Return `text` with its placeholders replaced."""
-    for placeholder, value in places.items():
-        text = text.replace(placeholder, value)
-    return text
 
 
 async def wait_full_list(kubelet: Kubelet, subject: Subject) -> float:

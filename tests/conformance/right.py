@@ -6,11 +6,12 @@ It polls, shares no line with `devplug.plugin`, and serves whatever bytes it is 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from typing import TYPE_CHECKING
 
-from devplug.devices import ContainerResponse, DeviceNode
+from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.errors import (
     InvalidRequestError,
     KubeletError,
@@ -40,7 +41,7 @@ class RightPlugin:
     version = "v1beta1"
     options = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
     register_timeout_seconds: float | None = 30.0
-    poll_seconds = 0.02
+    poll_seconds = 0.05
     retry_seconds = 0.2
 
     def __init__(self, folder: Path, work: Path) -> None:
@@ -52,6 +53,7 @@ class RightPlugin:
         self.handed_out: set[str] = set()
         self.stopping = asyncio.Event()
         self.listener = self.make_listener()
+        self.write_spec()
 
     # ── devices ──
 
@@ -60,12 +62,15 @@ class RightPlugin:
         listed = []
         for number in range(4):
             id_ = f"dev-{number}"
-            is_gone = (self.work / f"gone-{id_}").exists()
-            if not is_gone:
+            if not self.is_gone(id_):
                 listed.append(AdvertisedDevice(id_, "Healthy", (0,)))
             elif id_ in self.handed_out:
                 listed.append(AdvertisedDevice(id_, "Unhealthy", (0,)))
         return [*listed, AdvertisedDevice("dev-broken", "Unhealthy", None)]
+
+    def is_gone(self, id_: str) -> bool:
+        """Whether a device was taken away."""
+        return (self.work / f"gone-{id_}").exists()
 
     def health_of(self, id_: str) -> str:
         """Return the health word of a device, empty for one that is not listed."""
@@ -131,9 +136,19 @@ class RightPlugin:
     def response(self, ids: Ids) -> ContainerResponse:
         return ContainerResponse(
             device_nodes=[DeviceNode("/dev/null", f"/dev/mutant-{id_}", "rw") for id_ in ids],
+            mounts=[Mount(self.work, "/run/mutant", read_only=True)],
             envs={"MUTANT_IDS": ",".join(ids)},
             annotations={"example.com/mutant": "-".join(ids)},
+            cdi_devices=["example.com/mutant=all"],
         )
+
+    def write_spec(self) -> None:
+        """Define the CDI name in the folder where the judge of the tests looks."""
+        devices = [{"name": "all", "containerEdits": {"env": ["MUTANT=yes"]}}]
+        spec = {"cdiVersion": "0.3.0", "kind": "example.com/mutant", "devices": devices}
+        folder = self.work / "cdi"
+        folder.mkdir(exist_ok=True)
+        (folder / "mutant.json").write_text(json.dumps(spec))
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
         if not self.options.preferred_allocation_available:
@@ -186,12 +201,22 @@ class RightPlugin:
                     if not self.listener.is_bound():
                         await self.serve()
                     opened = self.streams_opened
-                    await self.register()
+                    async with asyncio.TaskGroup() as group:
+                        keeper = group.create_task(self.stay_reachable())
+                        await self.register()
+                        keeper.cancel()
                     known = kubelet
-                except (RemoteError, KubeletError) as error:
-                    self.say(str(error))
+                except* (RemoteError, KubeletError) as errors:
+                    self.say(str(errors.exceptions[0]))
                     await asyncio.sleep(self.retry_seconds)
             await asyncio.sleep(self.poll_seconds)
+
+    async def stay_reachable(self) -> None:
+        """Bind again when the socket is lost; for a kubelet that removes it and then waits in its dial."""
+        while True:
+            await asyncio.sleep(self.poll_seconds)
+            if not self.listener.is_bound():
+                await self.serve()
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         """Whether a registration is due: a new kubelet, a socket that is not ours any more, a lost stream."""

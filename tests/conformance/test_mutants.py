@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug.conformance.registry import all_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
-from tests.conformance.trials import lanes_of, told, trial
+from tests.conformance.trials import lanes_of, told, trial, trials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from devplug.conformance.verdicts import Verdict
+
+TRIAL_SECONDS = 600
 
 
-def failed_by(name: str, ids: tuple[str, ...]) -> tuple[list[str], str]:
-    verdicts = asyncio.run(trial(name, lanes_of(ids)))
-    failed = [one.check.id for one in verdicts if one.outcome is Outcome.FAILED]
-    return failed, told(one for one in verdicts if one.outcome is not Outcome.PASSED)
+@pytest.fixture(scope="module")
+def running(request: pytest.FixtureRequest) -> Iterator[Mapping[str, Future[Sequence[Verdict]]]]:
+    """Try all mutants that are asked for, in the lanes of the checks that have to notice."""
+    names = [
+        str(item.callspec.params["mutant"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "mutant" in getattr(item, "fixturenames", ())
+    ]
+    with trials(names, lambda name: lanes_of(mutants()[name].fails)) as futures:
+        yield futures
 
 
 def test_every_check_has_a_mutant_that_fails_it() -> None:
@@ -23,15 +38,21 @@ def test_every_check_has_a_mutant_that_fails_it() -> None:
     assert failed == {one.id for one in all_checks()}
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", mutants())
-def test_a_mutant_fails_exactly_the_checks_of_its_fault(name: str) -> None:
-    expected = mutants()[name].fails
-    failed, story = failed_by(name, expected)
-    assert failed == sorted(expected, key=[one.id for one in all_checks()].index), story
-
-
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(TRIAL_SECONDS)
 def test_the_right_plugin_passes_every_check() -> None:
     verdicts = asyncio.run(trial("right", all_checks(), jobs=6))
     assert [one.check.id for one in verdicts if one.outcome is not Outcome.PASSED] == [], told(verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(TRIAL_SECONDS)
+@pytest.mark.parametrize("mutant", mutants())
+def test_a_mutant_fails_exactly_the_checks_of_its_fault(
+    mutant: str, running: Mapping[str, Future[Sequence[Verdict]]]
+) -> None:
+    verdicts = running[mutant].result(TRIAL_SECONDS)
+    failed = [one.check.id for one in verdicts if one.outcome is Outcome.FAILED]
+    order = [one.id for one in all_checks()]
+    story = told(one for one in verdicts if one.outcome is not Outcome.PASSED)
+    assert failed == sorted(mutants()[mutant].fails, key=order.index), story

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +16,7 @@ from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
@@ -48,6 +52,7 @@ def subject_of(name: str) -> Subject:
         environment={"PYTHONPATH": str(ROOT)},
         unplug=("touch", "{work}/gone-dev-0"),
         replug=("rm", "-f", "{work}/gone-dev-0"),
+        cdi_dirs=("{work}/cdi",),
     )
 
 
@@ -63,6 +68,38 @@ async def trial(
 ) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
     return await judge(subject_of(name), checks, pace=pace, jobs=jobs)
+
+
+@contextmanager
+def trials(
+    names: Sequence[str], checks_of: Callable[[str], Sequence[Check]], *, at_once: int = 3
+) -> Iterator[Mapping[str, Future[Sequence[Verdict]]]]:
+    """Try several plugins, side by side in a thread; yield their verdicts to come.
+
+    Those that are measured where nothing else may run come last, one after the other.
+    """
+    futures: dict[str, Future[Sequence[Verdict]]] = {name: Future() for name in names}
+
+    async def one(name: str, places: asyncio.Semaphore) -> None:
+        async with places:
+            try:
+                futures[name].set_result(await trial(name, checks_of(name)))
+            except Exception as error:  # noqa: BLE001 -- the test that waits for it fails of it
+                futures[name].set_exception(error)
+
+    async def run_all() -> None:
+        alone = [name for name in names if any(check.alone for check in checks_of(name))]
+        for group_names, places in (
+            ([name for name in names if name not in alone], asyncio.Semaphore(at_once)),
+            (alone, asyncio.Semaphore(1)),
+        ):
+            async with asyncio.TaskGroup() as group:
+                for name in group_names:
+                    group.create_task(one(name, places))
+
+    thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="trials", daemon=True)
+    thread.start()
+    yield futures
 
 
 def told(verdicts: Iterable[Verdict]) -> str:

@@ -49,6 +49,11 @@ Examples:
   devplug verify --attach /var/lib/kubelet/device-plugins/my.sock
   devplug verify --explain STR07
 """
+_EPILOG_NEW = """\b
+Examples:
+  devplug new my-fpga
+  devplug new my-fpga --resource fpga.example.com/card --directory plugins/my-fpga
+"""
 
 
 def main() -> None:
@@ -224,6 +229,15 @@ def _demo(output: str, color: str) -> int:
 @click.option("--unplug", default="", metavar="COMMAND", help="A command that takes a device away.")
 @click.option("--replug", default="", metavar="COMMAND", help="A command that brings it back.")
 @click.option(
+    "--cdi-dir",
+    "cdi_dirs",
+    multiple=True,
+    metavar="DIR",
+    default=["/etc/cdi", "/var/run/cdi"],
+    show_default=True,
+    help="Where the runtime looks for CDI files. Repeatable; {work} works in it.",
+)
+@click.option(
     "--jobs",
     default=6,
     show_default=True,
@@ -253,6 +267,7 @@ def _verify(
     resource_name: str | None,
     unplug: str,
     replug: str,
+    cdi_dirs: tuple[str, ...],
     jobs: int,
     output: str,
     color: str,
@@ -276,7 +291,12 @@ def _verify(
         raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
     return judge.verify(
         judge.subject_of(
-            command, environment=environment, resource_name=resource_name, unplug=unplug, replug=replug
+            command,
+            environment=environment,
+            resource_name=resource_name,
+            unplug=unplug,
+            replug=replug,
+            cdi_dirs=cdi_dirs,
         ),
         checks,
         quick=quick,
@@ -285,6 +305,27 @@ def _verify(
         output=output,
         color=color,
     )
+
+
+@commands.command("new", epilog=_EPILOG_NEW)
+@click.argument("name")
+@click.option(
+    "--resource", "resource_name", metavar="NAME", help="What pods ask for. Default: example.com/ and NAME."
+)
+@click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(readable=False),
+    help="The folder to make. Default: NAME in the current folder.",
+)
+def _new(name: str, resource_name: str | None, directory: str | None) -> int:
+    """Make a project for a device plugin that works: package, tests, image, DaemonSet and CI.
+
+    The folder must not exist yet, or be empty. Its README says what to change where.
+    """
+    from devplug.cli.new import new
+
+    return new(name, resource_name=resource_name, directory=directory)
 
 
 def _do_without_openssl() -> None:

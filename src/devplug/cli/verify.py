@@ -30,6 +30,7 @@ from devplug.conformance.reports.lines import (
     listing,
     skipped_lines,
 )
+from devplug.conformance.stage import StartError
 from devplug.conformance.verdicts import Outcome, is_failure
 from devplug.errors import KubeletError, PluginError
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.conformance.registry import Check
-    from devplug.conformance.verdicts import Verdict
+from devplug.conformance.verdicts import Verdict
 
 __all__ = ["explain", "list_checks", "selected", "subject_of", "verify"]
 
@@ -78,6 +79,7 @@ def subject_of(
     resource_name: str | None,
     unplug: str,
     replug: str,
+    cdi_dirs: Sequence[str],
 ) -> Subject:
     """Return what is to be judged; raises `click.UsageError`.
 
@@ -99,6 +101,7 @@ def subject_of(
         resource_name,
         tuple(shlex.split(unplug)),
         tuple(shlex.split(replug)),
+        cdi_dirs=tuple(cdi_dirs),
         default_dir=bool(command) and not is_told and can_mount,
     )
 
@@ -129,7 +132,7 @@ def verify(
                     on_verdict=teller.tell,
                 ),
             )
-    except (PluginError, KubeletError) as error:
+    except (PluginError, KubeletError, StartError) as error:
         raise click.UsageError(str(error)) from error
     teller.close(verdicts, time.monotonic() - begun)
     if not any(attempt.outcome is Outcome.PASSED for attempt in verdicts) and not subject.default_dir:

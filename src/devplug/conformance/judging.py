@@ -43,7 +43,8 @@ async def judge(
     it does not get as far as to send a list, what cannot be tried then is skipped. The other lanes run side
     by side, at most `jobs` of them, and those that must be alone at the end. With `attached` the plugin
     behind that socket is judged and nothing is started: then only `harmless` checks are made. Raises
-    `PluginError` if the command cannot be run at all, `RegistrationError` if that socket does not answer.
+    `PluginError` if the command cannot be run at all, `StartError` if the plugin does not come up and no
+    check says why, `RegistrationError` if that socket does not answer.
     """
     checks = [one for one in checks if one.harmless or attached is None]
     verdicts: dict[str, Verdict] = {}
@@ -105,6 +106,8 @@ async def _arrive(
                 failed.append(one.id)
     if not trouble:
         return ""
+    if not failed:
+        raise StartError(f"the plugin cannot be judged: {trouble}")
     return f"the plugin did not start ({', '.join(failed) or trouble})"
 
 

@@ -101,9 +101,15 @@ class JudgeKubelet:
 
     # ── its life ──
 
-    async def start(self) -> None:
-        """Clean the folder as a kubelet that comes up does, then listen."""
-        self.folder.prepare()
+    async def start(self, *, clean: bool = True) -> None:
+        """Clean the folder as a kubelet that comes up does, then listen.
+
+        Without `clean` nothing but its own old socket is removed.
+        """
+        if clean:
+            self.folder.prepare()
+        else:
+            self.folder.kubelet_socket.unlink(missing_ok=True)
         listener = Listener(
             self.folder.kubelet_socket,
             (unary(REGISTER, self._register),),
@@ -238,17 +244,18 @@ class JudgeKubelet:
                 self._clients[client.resource_name] = client
                 taken_on.set_result(None)
                 await self.notify()
-                await self._watch(client)
+                await self.watch(client)
         except RemoteError as error:
-            words = "get device plugin options" if attempt.client is None else "watch"
-            _fail(taken_on, RegistrationError(f"failed to dial the plugin or to {words}: {error}"))
+            words = "dial device plugin" if attempt.dialled_seconds is None else "get device plugin options"
+            _fail(taken_on, RegistrationError(f"failed to {words}: {error}"))
         finally:
             if not taken_on.done():
                 _fail(taken_on, RegistrationError("the kubelet is ending"))
             self._connections.pop(task, None)
             await self.notify()
 
-    async def _watch(self, client: Client) -> None:
+    async def watch(self, client: Client) -> None:
+        """Take the lists of a stream until it ends; on every connection to a plugin, registered or not."""
         client.stream_opened_at = time.monotonic()
         try:
             async with aclosing(client.peer.stream(LIST_AND_WATCH, None)) as lists:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ class Subject:
     """A command that brings it back."""
     default_dir: bool = False
     """Whether to put our folder at `DEFAULT_DIR`, in a mount namespace that only the plugin sees."""
+    cdi_dirs: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
+    """Where the container runtime looks for CDI spec files (its `cdi_spec_dirs`); with `{work}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class Program:
         places = {"{dir}": str(folder), "{work}": str(work)}
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
+            if shutil.which(command[0]) is None:
+                raise PluginError(f"cannot run {shlex.join(command)}: No such file or directory")
             command = with_default_dir(command, folder)
         environment = {
             **os.environ,
@@ -144,6 +149,10 @@ class Program:
     def _kill_all(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, 9)
+
+    def pids(self) -> Sequence[int]:
+        """Return the processes that it consists of."""
+        return [pid for pid, _ in _group_rows(self.pid)]
 
     def figures(self) -> Figures:
         """Return what it takes now. Raises `PluginError` if it has ended."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
@@ -19,7 +20,7 @@ from devplug.conformance.reports.lines import finding
 from devplug.conformance.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from devplug.conformance.registry import Check
 
@@ -83,26 +84,27 @@ class PluginConformance:
 
 def _running(suite: type[PluginConformance], checks: Sequence[Check]) -> Iterator[Verdicts]:
     verdicts: Verdicts = {one.id: Future() for one in checks}
-    loop = asyncio.new_event_loop()
-    run = loop.create_task(
-        judge(
+    stop: Future[Callable[[], object]] = Future()
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        stop.set_result(partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel))
+        await judge(
             _subject(suite),
             checks,
             pace=QUICK if suite.quick else FULL,
             jobs=suite.jobs,
             on_verdict=lambda verdict: verdicts[verdict.check.id].set_result(verdict),
-        ),
-    )
+        )
 
     def live() -> None:
         try:
-            loop.run_until_complete(run)
+            asyncio.run(run())
         except BaseException as error:  # noqa: BLE001 -- every test that waits has to know
             for future in verdicts.values():
                 if not future.done():
                     future.set_exception(error)
-        finally:
-            loop.close()
 
     thread = threading.Thread(target=live, name=f"judge of {suite.__name__}")
     thread.start()
@@ -110,7 +112,7 @@ def _running(suite: type[PluginConformance], checks: Sequence[Check]) -> Iterato
         yield verdicts
     finally:
         if not all(future.done() for future in verdicts.values()):
-            loop.call_soon_threadsafe(run.cancel)
+            stop.result(RUN_SECONDS)()
         thread.join()
 
 

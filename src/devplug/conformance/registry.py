@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -64,17 +65,6 @@ class Group(StrEnum):
     FOO = "footprint"
 
 
-_MODULES: Final = {
-    Group.REG: "registration",
-    Group.STR: "stream",
-    Group.ALL: "allocate",
-    Group.PRE: "preferred",
-    Group.PST: "prestart",
-    Group.RES: "restarts",
-    Group.END: "shutdown",
-    Group.HOS: "hostile",
-    Group.FOO: "footprint",
-}
 _ID = re.compile(r"[A-Z]{3}[0-9]{2}")
 
 Function = TypeVar("Function", bound="Callable[[Any], Awaitable[str | None]]")
@@ -145,7 +135,7 @@ def check(
 ) -> Callable[[Function], Function]:
     """Make the decorated function the check `id_`; its docstring says how it is tried.
 
-    Without `lane` its lane is that of its group. A `fresh` one is a lane of its own.
+    Without `lane` its lane is that of its group, and that of a `fresh` one its own.
     """
 
     def register(function: Function) -> Function:
@@ -159,7 +149,7 @@ def check(
             change,
             source,
             function,
-            id_ if fresh else lane or Group[id_[:3]].value,
+            lane or (id_ if fresh else Group[id_[:3]].value),
             fresh,
             alone,
             quick,
@@ -172,8 +162,9 @@ def check(
 
 def all_checks() -> Sequence[Check]:
     """Return every check, by group and number."""
-    for name in _MODULES.values():
-        import_module(f"devplug.conformance.checks.{name}")
+    package = import_module("devplug.conformance.checks")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
     order = list(Group)
     return sorted(_CHECKS.values(), key=lambda one: (order.index(one.group), one.id))
 

@@ -7,7 +7,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from devplug.conformance.kubeletend import Client, JudgeKubelet
 from devplug.conformance.program import Program, Subject, filled
@@ -17,7 +17,7 @@ from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from devplug.conformance.pace import Pace
     from devplug.devices import ContainerResponse
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from devplug.wire.methods import Method
     from devplug.wire.sockets import Peer
 
-__all__ = ["Lab", "Stage", "StartError"]
+__all__ = ["Lab", "Stage", "StartError", "once"]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Where = TypeVar("Where", "Lab", "Stage")
+Seen = TypeVar("Seen")
 
 
 class StartError(FailedError):
@@ -48,6 +50,8 @@ class Stage:
     tasks: asyncio.TaskGroup
     programs: list[Program] = field(default_factory=list)
     """All that were started, the newest last."""
+    scenes: dict[object, object] = field(default_factory=dict)
+    """What came of the scenes that several checks look at, for `once`."""
 
     @property
     def pace(self) -> Pace:
@@ -210,6 +214,8 @@ class Lab:
     pace: Pace
     attached: Path | None = None
     """The socket of a running plugin that is judged instead of one that is started."""
+    scenes: dict[object, object] = field(default_factory=dict, compare=False)
+    """What came of the scenes that several checks look at, for `once`."""
 
     @asynccontextmanager
     async def stage(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[Stage]:
@@ -241,3 +247,13 @@ class Lab:
                     await stage.kubelet.stop()
         if failure is not None:
             raise failure
+
+
+async def once(where: Where, scene: Callable[[Where], Awaitable[Seen]]) -> Seen:
+    """Return what came of `scene`, which is played only for the first check that asks for it.
+
+    For checks of one lane, which follow each other. One that raises is played again for the next of them.
+    """
+    if scene not in where.scenes:
+        where.scenes[scene] = await scene(where)
+    return cast("Seen", where.scenes[scene])

@@ -1,16 +1,40 @@
-"""Mutants whose lists are wrong, or come at the wrong time."""
+"""Mutants whose lists come at the wrong time, or not on every stream."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from devplug.exchange import AdvertisedDevice
 from tests.conformance.mutants import Mutant
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from devplug.exchange import AdvertisedDevice
+
+class ListsLate(Mutant):
+    """Takes 1.3 s until its first stream gets a list."""
+
+    fails = ("STR01",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        if self.streams_opened == 1:
+            await asyncio.sleep(1.3)
+        async for devices in super().lists():
+            yield devices
+
+
+class ListsNothingAtFirst(Mutant):
+    """Sends an empty list, and its devices when it has found them."""
+
+    fails = ("STR02",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        if self.streams_opened == 1:
+            yield []
+            await asyncio.sleep(0.1)
+        async for devices in super().lists():
+            yield devices
 
 
 class SendsTheSameListAgain(Mutant):
@@ -21,4 +45,105 @@ class SendsTheSameListAgain(Mutant):
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
             yield self.devices()
+            await asyncio.sleep(0.3)
+
+
+class SendsTheSameListInAnotherOrder(Mutant):
+    """Lists its devices forwards and backwards in turn."""
+
+    fails = ("STR07",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        while True:
+            yield self.devices()
+            await asyncio.sleep(0.3)
+            yield self.devices()[::-1]
+            await asyncio.sleep(0.3)
+
+
+class ServesOneStreamAtATime(Mutant):
+    """Lets a second stream wait until the first has ended."""
+
+    fails = ("STR11",)
+    turn = asyncio.Lock()
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        async with self.turn:
+            async for devices in super().lists():
+                yield devices
+
+
+class EndsTheFirstStreamForTheSecond(Mutant):
+    """Ends a stream when another is opened, which gets its list then."""
+
+    fails = ("STR11",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        number = self.streams_opened
+        await asyncio.sleep(2 * self.poll_seconds)
+        sent = None
+        while number == self.streams_opened:
+            if self.devices() != sent:
+                sent = self.devices()
+                yield sent
+            await asyncio.sleep(self.poll_seconds)
+
+
+class EndsAllStreamsWithOne(Mutant):
+    """Takes the cancellation of one stream for the end of all."""
+
+    fails = ("STR13",)
+    streams_ended = 0
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        ended = self.streams_ended
+        sent = None
+        try:
+            while ended == self.streams_ended:
+                if self.devices() != sent:
+                    sent = self.devices()
+                    yield sent
+                await asyncio.sleep(self.poll_seconds)
+        finally:
+            self.streams_ended += 1
+
+
+class EndsItsStream(Mutant):
+    """Ends a stream after a second without news."""
+
+    fails = ("STR14",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        async with asyncio.timeout(1.0) as patience:
+            sent = None
+            while True:
+                if self.devices() != sent:
+                    sent = self.devices()
+                    yield sent
+                    patience.reschedule(asyncio.get_running_loop().time() + 1.0)
+                await asyncio.sleep(self.poll_seconds)
+
+
+class FloodsTheKubelet(Mutant):
+    """Sends a list with every flicker of one device."""
+
+    fails = ("STR17",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        while True:
+            for health in ("Healthy", "Unhealthy"):
+                yield [*self.devices(), AdvertisedDevice("dev-flicker", health)]
+                await asyncio.sleep(self.poll_seconds)
+
+
+class ForgetsADeviceNowAndThen(Mutant):
+    """Leaves out a device when a look for it fails, every second time."""
+
+    fails = ("STR18",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        while True:
+            yield self.devices()
+            await asyncio.sleep(0.3)
+            yield self.devices()[:-1]
             await asyncio.sleep(0.3)

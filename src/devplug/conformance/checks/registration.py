@@ -1,15 +1,31 @@
-"""Registration: how a plugin comes to be known to a kubelet, to one that is right and to one that is not."""
+"""Registration: how a plugin comes to be known to a kubelet that is as it should be."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registry import MUST, check
-from devplug.conformance.verdicts import FailedError
+from devplug.conformance.registration_rules import endpoint_fault, loose_bits
+from devplug.conformance.registry import MUST, NOTE, SHOULD, check
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.devices import resource_name_fault
+from devplug.errors import quoted
+from devplug.wire.methods import GET_OPTIONS
 
 if TYPE_CHECKING:
+    from devplug.conformance.kubeletend import Attempt, Client
     from devplug.conformance.stage import Stage
+    from devplug.exchange import PluginOptions
+
+OPTIONS_LIMIT_SECONDS: Final = 1.0
+"""As long as the kubelet waits for GetInfo, the same question in plugins_registry (plugin_watcher)."""
+
+_ASKED: Final = 3
+_NO_UMASK: Final = 0o777
 
 
 @check(
@@ -18,15 +34,247 @@ if TYPE_CHECKING:
     "A plugin registers with the kubelet that it finds.",
     why="a resource that nobody registers is not on the node",
     change="call Register on kubelet.sock in the plugin folder when the plugin starts",
-    source="v1beta1 api.proto, service Registration; kubelet.md 1.2",
+    source="v1beta1 api.proto, service Registration",
     lane=ARRIVAL,
 )
 async def registers(stage: Stage) -> str:
     """Start the plugin in a folder where a kubelet listens, and wait for its call of Register."""
-    if not stage.kubelet.attempts:
-        words = stage.program.last_words() if stage.programs else ""
-        raise FailedError(
-            f"no call of Register came within {stage.pace.start_seconds:g} s; it printed: {words}"
-        )
-    after = stage.kubelet.attempts[0].started_at - stage.program.started_at
+    attempts = stage.kubelet.attempts_since(0.0)
+    if not attempts:
+        others = ", ".join(stage.kubelet.resource_names)
+        words = f"it registered only {others}" if others else f"it printed: {stage.program.last_words()}"
+        if (code := stage.program.exit_code) is not None:
+            raise FailedError(f"it ended with {code} before it called Register; {words}")
+        raise FailedError(f"no call of Register came within {stage.pace.start_seconds:g} s; {words}")
+    after = attempts[0].started_at - stage.program.started_at
     return f"{1000 * after:.0f} ms after its start"
+
+
+def _first(stage: Stage) -> Attempt:
+    attempts = stage.kubelet.attempts_since(0.0)
+    if not attempts:
+        raise SkippedError("nothing was registered (REG01)")
+    return attempts[0]
+
+
+def _end_of(attempt: Attempt) -> str:
+    """Return how a call of Register ended that the kubelet could not grant."""
+    if attempt.failure:
+        return attempt.failure
+    seconds = (attempt.ended_at or time.monotonic()) - attempt.started_at
+    manner = "it gave up" if attempt.was_given_up else "it was waited for"
+    return f"{manner} after {seconds:.1f} s"
+
+
+@check(
+    "REG02",
+    MUST,
+    "A plugin serves its socket before it registers, and while it does.",
+    why="the kubelet dials it from inside Register, waits 10 s, and refuses the registration",
+    change="listen and serve, in another thread if need be, before you call Register",
+    source="pkg/kubelet/cm/devicemanager/plugin/v1beta1: server.go, client.go (dial)",
+    lane=ARRIVAL,
+)
+async def serves_before_it_registers(stage: Stage) -> str:
+    """Dial the socket that the first Register names, before that call is answered."""
+    attempt = _first(stage)
+    if attempt.dialled_seconds is None:
+        raise FailedError(f"nobody answered at its socket: {_end_of(attempt)}")
+    return f"dialled in {1000 * attempt.dialled_seconds:.0f} ms"
+
+
+@check(
+    "REG03",
+    MUST,
+    "The resource name is that of an extended resource.",
+    why="the kubelet refuses the registration",
+    change="use a domain of your own and a kind, as in vendor.com/device",
+    source="pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName",
+    lane=ARRIVAL,
+)
+async def has_a_valid_name(stage: Stage) -> str:
+    """Compare the name in the first Register with the rule that the kubelet applies to it."""
+    name = _first(stage).request.resource_name
+    if fault := resource_name_fault(name):
+        raise FailedError(f"the resource name {quoted(name)} {fault}")
+    return name
+
+
+@check(
+    "REG04",
+    MUST,
+    "The version in a registration is v1beta1.",
+    why="the kubelet refuses any other, and an empty one",
+    change='set `version` to "v1beta1"',
+    source="v1beta1 constants.go; pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go",
+    lane=ARRIVAL,
+)
+async def has_the_version(stage: Stage) -> None:
+    """Look at the first Register."""
+    version = _first(stage).request.version
+    if version != "v1beta1":
+        raise FailedError(f"the version is {quoted(version)}")
+
+
+@check(
+    "REG05",
+    MUST,
+    "The endpoint is the name of a socket in the plugin folder, and short enough for one.",
+    why="the kubelet joins it to the folder and dials whatever is there",
+    change="send only the socket's file name, without a folder, of at most 75 bytes",
+    source="pkg/kubelet/cm/devicemanager/plugin/v1beta1: server.go, client.go; unix(7)",
+    lane=ARRIVAL,
+)
+async def has_a_plain_endpoint(stage: Stage) -> str:
+    """Look at the first Register; the path is measured in the folder where kubelets have it."""
+    endpoint = _first(stage).request.endpoint
+    if fault := endpoint_fault(endpoint):
+        raise FailedError(f"the endpoint {fault}")
+    return endpoint
+
+
+@check(
+    "REG06",
+    MUST,
+    "GetDevicePluginOptions is answered while Register still waits.",
+    why="the kubelet asks it from inside Register, and refuses the registration without an answer",
+    change="implement it, without a lock that is held during Register",
+    source="pkg/kubelet/cm/devicemanager/manager.go; e2e_node device_plugin_failures_test.go",
+    lane=ARRIVAL,
+)
+async def answers_the_options(stage: Stage) -> None:
+    """Ask for the options after the dial and before the first Register is answered."""
+    attempt = _first(stage)
+    if attempt.dialled_seconds is None:
+        raise SkippedError("its socket was not served (REG02)")
+    if attempt.client is None:
+        raise FailedError(_end_of(attempt))
+
+
+def _accepted(stage: Stage) -> tuple[Attempt, Client]:
+    attempt = _first(stage)
+    if attempt.client is None:
+        raise SkippedError("the registration failed (REG02, REG06)")
+    return attempt, attempt.client
+
+
+def _words(options: PluginOptions) -> str:
+    abilities = {
+        "pre-start": options.pre_start_required,
+        "preferred allocation": options.preferred_allocation_available,
+    }
+    return " and ".join(ability for ability, is_offered in abilities.items() if is_offered) or "nothing"
+
+
+@check(
+    "REG07",
+    NOTE,
+    "The options in a registration are those that GetDevicePluginOptions answers.",
+    why="the kubelet reads only the answer, and people who read the other are misled",
+    change="fill in both from one value",
+    source="pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go (options are not read)",
+    lane=ARRIVAL,
+)
+async def says_the_same_twice(stage: Stage) -> None:
+    """Compare the first Register with what the plugin answers when it is asked."""
+    attempt, client = _accepted(stage)
+    if attempt.request.options != client.options:
+        raise FailedError(
+            f"Register said {_words(attempt.request.options)}, the call {_words(client.options)}"
+        )
+
+
+@check(
+    "REG14",
+    MUST,
+    "A plugin that is registered and has a stream does not register again.",
+    why="the kubelet forgets the connection that it has without closing it",
+    change="register once per kubelet; again only when the stream ends or kubelet.sock is another",
+    source="kubernetes/kubernetes#124716",
+    lane="silence",
+    quick=False,
+)
+async def registers_once(stage: Stage) -> None:
+    """Watch a registered plugin while nothing happens, and count its calls of Register."""
+    opened_at = stage.client.stream_opened_at
+    await asyncio.sleep(max(0.0, opened_at + stage.pace.silence_seconds - time.monotonic()))
+    attempts = stage.kubelet.attempts_since(0.0)
+    again = [
+        later
+        for later in attempts
+        if any(
+            earlier.client and not earlier.client.has_ended and earlier.started_at < later.started_at
+            for earlier in attempts
+        )
+    ]
+    if again:
+        raise FailedError(
+            f"it registered {len(again)} times more within {stage.pace.silence_seconds:g} s, the first time "
+            f"{again[0].started_at - attempts[0].started_at:.1f} s after the first, while its stream was open"
+        )
+
+
+@check(
+    "REG16",
+    SHOULD,
+    "The options are the same each time they are asked.",
+    why="the kubelet asks once per registration, so what it does depends on when that was",
+    change="answer from a constant; to change an ability, restart and register again",
+    source="pkg/kubelet/cm/devicemanager/manager.go (asked once per registration)",
+    harmless=True,
+)
+async def keeps_its_options(stage: Stage) -> None:
+    """Ask for the options three times more and compare the answers with the first."""
+    for _ in range(_ASKED):
+        options = await stage.call(GET_OPTIONS, None)
+        if options != stage.options:
+            raise FailedError(f"first it answered {_words(stage.options)}, then {_words(options)}")
+
+
+@check(
+    "REG17",
+    NOTE,
+    "The socket can be dialled only by its owner.",
+    why="whoever may write to it may call Allocate, and the calls name no caller",
+    change="leave the mode to the umask, or set it to 0700",
+    source="unix(7): to connect is to write; the kubelet is root",
+    harmless=True,
+)
+async def keeps_its_socket_to_itself(stage: Stage) -> str:
+    """Look at the mode of its socket's file; what the umask of this run allows is not held against it."""
+    client = stage.client
+    try:
+        mode = stat.S_IMODE(client.path.stat().st_mode)
+    except OSError as error:
+        raise SkippedError(f"its socket cannot be looked at: {error.strerror}") from error
+    if loose_bits(mode, _umask() if stage.programs else _NO_UMASK):
+        raise FailedError(f"its mode is {mode:04o}: others may write to it")
+    return f"mode {mode:04o}"
+
+
+def _umask() -> int:
+    """Return the umask with which the plugin was started, which is ours."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return _NO_UMASK
+
+
+@check(
+    "REG18",
+    SHOULD,
+    "GetDevicePluginOptions is answered within a second.",
+    why="it holds up the registration, and in plugins_registry the kubelet's patience ends there",
+    change="answer from a constant, without a look at the devices",
+    source="kubernetes/kubernetes#71487; pkg/kubelet/pluginmanager (GetInfo, 1 s)",
+    lane=ARRIVAL,
+)
+async def answers_the_options_at_once(stage: Stage) -> str:
+    """Take the time from the dial's end to the answer, at the first Register."""
+    attempt, _ = _accepted(stage)
+    if attempt.options_seconds is None or attempt.dialled_seconds is None:
+        raise SkippedError("the kubelet did not ask")
+    seconds = attempt.options_seconds - attempt.dialled_seconds
+    if seconds > OPTIONS_LIMIT_SECONDS:
+        raise FailedError(f"the answer took {seconds:.1f} s")
+    return f"{1000 * seconds:.0f} ms"

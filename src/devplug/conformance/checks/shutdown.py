@@ -1,1 +1,293 @@
-"""-"""
+"""Shutdown: how soon a plugin ends when it is told to, and what it leaves and spares in the folder."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from devplug.conformance.registry import MUST, NOTE, SHOULD, check
+from devplug.conformance.stage import once
+from devplug.conformance.starts import seconds_until_up
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.wire.sockets import socket_identity
+
+if TYPE_CHECKING:
+    from devplug.conformance.program import Program
+    from devplug.conformance.stage import Lab
+
+_LANE: Final = "shutdown"
+_TERM: Final = 15
+_INT: Final = 2
+_LOOK_SECONDS: Final = 0.001
+_NO_END: Final = "it did not end (END01)"
+_CRASH = re.compile(
+    r"Traceback \(most recent call last\)|^panic: |^fatal error: |SIGSEGV|[Ss]egmentation fault"
+    r"|thread '.*' .*panicked|^Exception in thread",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What was seen of a plugin that was told to end while it served."""
+
+    seconds: float | None
+    """How long it took; None if it had to be killed."""
+    exit_code: int | None
+    left: str
+    """The name of its own socket, if that is still there."""
+    lost: str
+    """What of others it has removed from the folder, and when; empty if nothing."""
+    output: str
+
+
+async def _told_to_end(lab: Lab) -> _Ending:
+    pace = lab.pace
+    async with lab.stage(launch=False) as stage:
+        with closing(socket.socket(socket.AF_UNIX)) as stranger:
+            stranger.bind(str(stage.folder / "another-plugin.sock"))
+            stranger.listen()
+            (stage.folder / "DEPRECATION").write_text("a plain file, such as older kubelets leave here\n")
+            others = {path: socket_identity(path) for path in sorted(stage.folder.iterdir())}
+            program = await stage.launch()
+            client = await stage.wait_ready(pace.start_seconds)
+            if await program.wait(pace.settle_seconds):
+                raise FailedError(f"it ended by itself with {program.exit_code}: {program.last_words()}")
+            lost = [f"{path.name} while it ran" for path in others if socket_identity(path) != others[path]]
+            seconds = await _end(program, _TERM, pace.end_seconds)
+            lost = lost or [
+                f"{path.name} at its end" for path in others if socket_identity(path) != others[path]
+            ]
+            left = client.path.name if client.path.exists() else ""
+            return _Ending(seconds, program.exit_code, left, ", ".join(lost), program.output())
+
+
+async def _end(program: Program, number: int, patience_seconds: float) -> float | None:
+    """Send a signal, and kill what does not end of it; return how long that took, None if it was killed."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    program.signal(number)
+    if await program.wait(patience_seconds):
+        return loop.time() - begun
+    await program.kill()
+    return None
+
+
+async def _ended(lab: Lab) -> _Ending:
+    """Return how it ended by itself. Raises `SkippedError` if it did not."""
+    ending = await once(lab, _told_to_end)
+    if ending.seconds is None:
+        raise SkippedError(_NO_END)
+    return ending
+
+
+@check(
+    "END01",
+    MUST,
+    "A plugin ends when it gets SIGTERM.",
+    why="a pod that does not is killed after its grace period, and so long its successor has to wait",
+    change="handle SIGTERM: stop serving and return from main; as process 1 nothing does that for you",
+    source="kubernetes.io/docs: termination of pods",
+    lane=_LANE,
+    fresh=True,
+)
+async def ends(lab: Lab) -> str:
+    """Send SIGTERM to the registered plugin's process and wait for its end."""
+    ending = await once(lab, _told_to_end)
+    if ending.seconds is None:
+        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGTERM it still ran")
+    return f"{1000 * ending.seconds:.0f} ms"
+
+
+@check(
+    "END02",
+    SHOULD,
+    "A plugin ends soon after SIGTERM.",
+    why="until its successor has registered, the node has no devices to give",
+    change="wait for no one: close the streams and leave, the kubelet needs no farewell",
+    source="openshift/sriov-network-operator#812 (pods rejected during a plugin's restart)",
+    lane=_LANE,
+    fresh=True,
+)
+async def ends_soon(lab: Lab) -> None:
+    """Take the time from SIGTERM to the end of the process."""
+    ending = await _ended(lab)
+    if ending.seconds is not None and ending.seconds > lab.pace.end_limit_seconds:
+        raise FailedError(f"it took {ending.seconds:.1f} s, not {lab.pace.end_limit_seconds:g} s")
+
+
+@check(
+    "END03",
+    SHOULD,
+    "A plugin that is told to end has exit code 0.",
+    why="any other counts as a crash in alerts; and what has no handler does not even get the signal as the "
+    "first process of a container",
+    change="handle SIGTERM and return 0 from main",
+    source="kubernetes.io/docs: container states; pid_namespaces(7)",
+    lane=_LANE,
+    fresh=True,
+)
+async def ends_well(lab: Lab) -> None:
+    """Look at the exit code after SIGTERM."""
+    ending = await _ended(lab)
+    if ending.exit_code:
+        of_signal = ", by the signal: nothing handled it" if ending.exit_code == -_TERM else ""
+        raise FailedError(f"it ended with {ending.exit_code}{of_signal}")
+
+
+@check(
+    "END04",
+    SHOULD,
+    "A plugin takes its socket's file with it.",
+    why="dead sockets pile up in the folder, and whoever dials them waits",
+    change="remove the socket's file, if it is still yours, when you stop serving",
+    source="kubernetes/kubernetes#128696, kubernetes/kubernetes#132660",
+    lane=_LANE,
+    fresh=True,
+)
+async def leaves_no_socket(lab: Lab) -> None:
+    """Look for the file of its socket after its end."""
+    ending = await _ended(lab)
+    if ending.left:
+        raise FailedError(f"{ending.left} is still in the folder")
+
+
+@check(
+    "END05",
+    MUST,
+    "A plugin leaves in the folder what is not its own.",
+    why="a plugin whose socket is removed serves nobody, and without kubelet.sock no plugin can register",
+    change="remove only files that you have made; never by a pattern that others fit",
+    source="pkg/kubelet/cm/devicemanager/manager.go (the kubelet alone cleans the folder, at its start)",
+    lane=_LANE,
+    fresh=True,
+)
+async def spares_others(lab: Lab) -> None:
+    """Put another plugin's live socket and a plain file beside kubelet.sock, and look for them at its end."""
+    ending = await once(lab, _told_to_end)
+    if ending.lost:
+        raise FailedError(f"it removed or replaced {ending.lost}")
+
+
+@check(
+    "END09",
+    NOTE,
+    "A plugin prints nothing like a crash in a life without trouble.",
+    why="those who search the logs for real ones find these",
+    change="catch what is thrown when streams and servers are stopped",
+    source="the judge's own",
+    lane=_LANE,
+    fresh=True,
+)
+async def prints_no_crash(lab: Lab) -> None:
+    """Search what it printed from its start to its end for tracebacks and panics."""
+    ending = await once(lab, _told_to_end)
+    if found := _CRASH.search(ending.output):
+        line = ending.output[found.start() :].partition("\n")[0]
+        raise FailedError(f"it printed: {line}")
+
+
+# ── in other circumstances ──
+
+
+async def _replace_and_end(lab: Lab) -> Literal["left", "removed", "taken back", "no end"]:
+    """Put another's socket in the place of the plugin's, end that at once; return how the other fared."""
+    async with lab.stage() as stage:
+        client = await stage.wait_ready(lab.pace.start_seconds)
+        await asyncio.sleep(lab.pace.settle_seconds)
+        program = stage.program
+        successor = stage.folder / ".successor"
+        with closing(socket.socket(socket.AF_UNIX)) as server:
+            server.bind(str(successor))
+            server.listen()
+            identity = socket_identity(successor)
+            successor.rename(client.path)
+            ending = asyncio.timeout(lab.pace.end_seconds)
+            program.signal(_TERM)
+            try:
+                async with ending:
+                    while not await program.wait(_LOOK_SECONDS):
+                        if socket_identity(client.path) not in {identity, None}:
+                            return "taken back"
+            except TimeoutError:
+                await program.kill()
+                return "no end"
+            return "left" if socket_identity(client.path) == identity else "removed"
+
+
+@check(
+    "END06",
+    SHOULD,
+    "A plugin that ends leaves the socket of a successor of the same name.",
+    why="the successor is registered under a name that leads nowhere, and does not know",
+    change="compare the inode before you remove the file, or use another name at each start",
+    source="grpc/grpc#17122, grpc/grpc-go#8214",
+    fresh=True,
+    quick=False,
+)
+async def spares_its_successor(lab: Lab) -> None:
+    """Rename another socket over that of the plugin, send SIGTERM at once, and look whether it stays."""
+    outcome = await _replace_and_end(lab)
+    if outcome == "taken back":  # as is its right; it may have looked just then
+        outcome = await _replace_and_end(lab)
+    if outcome == "removed":
+        raise FailedError("the file at its socket's path was another's, and it removed it")
+    if outcome != "left":
+        raise SkippedError("it took its name back before it ended" if outcome == "taken back" else _NO_END)
+
+
+@check(
+    "END07",
+    MUST,
+    "A plugin ends on SIGTERM also where no kubelet is.",
+    why="one that waits for the kubelet in a loop, and for signals only after, has to be killed",
+    change="wait for the kubelet and for signals at the same time",
+    source="kubernetes.io/docs: termination of pods",
+    fresh=True,
+    quick=False,
+)
+async def ends_without_a_kubelet(lab: Lab) -> str:
+    """Start the plugin in an empty folder, and send SIGTERM when it must be up."""
+    patience = max(lab.pace.settle_seconds, await seconds_until_up(lab))
+    async with lab.stage(kubelet=False) as stage:
+        program = stage.program
+        if await program.wait(patience):
+            raise SkippedError(f"it ended by itself with {program.exit_code} (REG10)")
+        seconds = await _end(program, _TERM, lab.pace.end_seconds)
+    if seconds is None:
+        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGTERM it still ran")
+    return f"{1000 * seconds:.0f} ms"
+
+
+@check(
+    "END08",
+    NOTE,
+    "A plugin ends on SIGINT too.",
+    why="that is what those who try it in a terminal send",
+    change="treat SIGINT as SIGTERM",
+    source="signal(7)",
+    fresh=True,
+    quick=False,
+)
+async def ends_on_interrupt(lab: Lab) -> None:
+    """Send SIGINT to the registered plugin's process and wait for its end."""
+    async with lab.stage() as stage:
+        await stage.wait_ready(lab.pace.start_seconds)
+        await asyncio.sleep(lab.pace.settle_seconds)
+        seconds = await _end(stage.program, _INT, lab.pace.end_seconds)
+    if seconds is None and _is_interrupt_ignored():
+        raise SkippedError("SIGINT is ignored in this run, as in background jobs, and programs inherit that")
+    if seconds is None:
+        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGINT it still ran")
+
+
+def _is_interrupt_ignored() -> bool:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("SigIgn:"):
+            return bool(int(line.split()[1], 16) >> (_INT - 1) & 1)
+    return False

@@ -1,0 +1,83 @@
+"""What a plugin gives for its devices, asked for once and looked at by many checks.
+
+Which device is given at all, and in which shape, is for the first checks of Allocate; all others look at the
+answers that came, and are skipped where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from devplug.conformance.response_rules import items
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.devices import HEALTHY
+from devplug.errors import RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from devplug.conformance.stage import Stage
+    from devplug.devices import ContainerResponse
+
+__all__ = ["SAMPLE", "answer", "answers", "demand_none", "sample", "steady"]
+
+SAMPLE: Final = 16
+"""How many devices are asked for one by one, where a plugin has thousands."""
+
+_NAMED_FAULTS: Final = 3
+
+
+def sample(stage: Stage, limit: int = SAMPLE) -> Sequence[str]:
+    """Return the IDs of the first healthy devices, at least one. Raises `SkippedError` if there is none."""
+    healthy = {device.id for device in stage.devices if device.health == HEALTHY}
+    return stage.healthy_ids(max(1, min(limit, len(healthy))))
+
+
+async def answer(stage: Stage, *ids: str) -> ContainerResponse:
+    """Return the response to one container that gets these devices.
+
+    Raises `SkippedError` if there is not exactly one: other checks are about that.
+    """
+    try:
+        responses = await stage.allocate(ids)
+    except RemoteError as error:
+        raise SkippedError(f"{' and '.join(ids)} cannot be had (see ALL01, ALL10): {error}") from error
+    if len(responses) != 1:
+        raise SkippedError(
+            f"{' and '.join(ids)} came in {len(responses)} container responses (see ALL02, ALL04)"
+        )
+    return responses[0]
+
+
+async def steady(stage: Stage, id_: str) -> frozenset[tuple[str, ...]]:
+    """Return the items that a device brings each time; what is made for one call alone is not in it."""
+    return items(await answer(stage, id_)) & items(await answer(stage, id_))
+
+
+async def answers(stage: Stage) -> Mapping[tuple[str, ...], ContainerResponse]:
+    """Return the responses by device IDs: one device each, then the first two together if they can be.
+
+    For `once`. Raises `SkippedError` if no device can be had.
+    """
+    given: dict[tuple[str, ...], ContainerResponse] = {}
+    failure: SkippedError | None = None
+    ids = sample(stage)
+    for group in [*((id_,) for id_ in ids), tuple(ids[:2])]:
+        if group in given:
+            continue
+        try:
+            given[group] = await answer(stage, *group)
+        except SkippedError as error:
+            failure = failure or error
+    if not given:
+        assert failure is not None
+        raise failure
+    return given
+
+
+def demand_none(faults: Iterable[str]) -> None:
+    """Raise `FailedError` with the faults, if there are any; the first few, each once."""
+    found = list(dict.fromkeys(faults))
+    if found:
+        more = f"; and {len(found) - _NAMED_FAULTS} more" if len(found) > _NAMED_FAULTS else ""
+        raise FailedError("; ".join(found[:_NAMED_FAULTS]) + more)

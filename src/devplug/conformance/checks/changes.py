@@ -1,0 +1,330 @@
+"""The stream while a device goes and comes back: what the kubelet learns of it, when, and on which stream.
+
+For these the run needs two commands, which take a device away and bring it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.stage import once
+from devplug.conformance.streams import another_stream, clients_of, healthy_ids
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.errors import RemoteError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from devplug.conformance.kubeletend import Client
+    from devplug.conformance.stage import Stage
+
+NOTICE_LIMIT_SECONDS = 1.0
+"""How soon the kubelet should know: within it, few pods are sent to a device that is not there."""
+
+ONE_CALL_LIMIT = 1000
+"""How many devices are asked for at once; a pod that has so many of one resource is hard to find."""
+
+SINGLE_LIMIT = 64
+"""How many are asked for one by one, where the plugin does not give all of them at once."""
+
+
+# ── one device goes, and comes back ──
+
+
+@dataclass(frozen=True, slots=True)
+class _Trip:
+    """What the kubelet saw while one device was away."""
+
+    waited_seconds: float
+    lost: frozenset[str]
+    """The devices that were Healthy before and then were not; empty if nothing was noticed."""
+    lost_after_seconds: float
+    held: frozenset[str]
+    """Those of them that a pod had got before."""
+    dropped: frozenset[str]
+    """Those of them that were missing in a list."""
+    back_after_seconds: float | None
+    """How long after its return all were Healthy again; None if they were not."""
+    left: str
+    """What the last list said of those that did not come back."""
+
+    def require_notice(self) -> None:
+        """Raise `SkippedError` if nothing was noticed."""
+        if not self.lost:
+            raise SkippedError("the plugin did not notice that the device had gone (STR20)")
+
+    def require_return(self) -> None:
+        """Raise `SkippedError` if nothing was noticed, or if the device did not come back."""
+        self.require_notice()
+        if self.back_after_seconds is None:
+            raise SkippedError("the device was not Healthy again after its return (STR23)")
+
+
+async def _trip(stage: Stage) -> _Trip:
+    """Let a pod have all devices, take one away, bring it back, and watch the kubelet's stream."""
+    kubelet, seconds = stage.kubelet, stage.pace.change_seconds
+    _require_commands(stage)
+    stage.healthy_ids()  # or there is nothing to take away
+    before = healthy_ids(stage.client)
+    held = await _allocated(stage, sorted(before))
+
+    def healthy() -> frozenset[str]:
+        return healthy_ids(kubelet.client)
+
+    try:
+        await stage.run(stage.lab.subject.unplug)
+        gone_at = time.monotonic()
+        await kubelet.until(lambda: not before <= healthy() or not stage.is_alive(), seconds)
+        lost, seen_at = before - healthy(), time.monotonic()
+        if lost:  # some list it as Unhealthy first, and drop it a moment later
+            await asyncio.sleep(stage.pace.settle_seconds)
+        dropped = {id_ for id_ in lost & held if _is_missing(stage, id_, gone_at)}
+        _require_life(stage, "a device was taken away")
+    finally:
+        await stage.run(stage.lab.subject.replug)
+        back_at = time.monotonic()
+    if not lost:
+        return _Trip(seconds, lost, 0.0, lost, lost, None, "")
+    is_back = await kubelet.until(lambda: lost <= healthy() or not stage.is_alive(), seconds)
+    _require_life(stage, "a device was brought back")
+    back_after_seconds = time.monotonic() - back_at if is_back else None
+    return _Trip(
+        seconds,
+        lost,
+        seen_at - gone_at,
+        lost & held,
+        frozenset(dropped),
+        back_after_seconds,
+        _told_of(kubelet.client, lost - healthy(), before),
+    )
+
+
+def _require_commands(stage: Stage) -> None:
+    if not stage.lab.subject.unplug or not stage.lab.subject.replug:
+        raise SkippedError("no commands were given that take a device away and bring it back")
+
+
+def _require_life(stage: Stage, when: str) -> None:
+    if not stage.is_alive():
+        raise FailedError(f"when {when}, its process ended: {stage.program.last_words()}")
+
+
+async def _allocated(stage: Stage, ids: Sequence[str]) -> frozenset[str]:
+    """Ask for all devices at once, or else for each, unless there are too many; return those given."""
+    if len(ids) > ONE_CALL_LIMIT:
+        return frozenset()
+    with suppress(RemoteError):
+        await stage.allocate(ids)
+        return frozenset(ids)
+    given = set()
+    for id_ in ids[:SINGLE_LIMIT]:
+        with suppress(RemoteError):
+            await stage.allocate([id_])
+            given.add(id_)
+    return frozenset(given)
+
+
+def _is_missing(stage: Stage, id_: str, since: float) -> bool:
+    """Whether a list that came after `since` does not have this device."""
+    return any(
+        at >= since and all(device.id != id_ for device in devices)
+        for client in clients_of(stage)
+        for at, devices in client.lists
+    )
+
+
+def _told_of(client: Client | None, ids: Iterable[str], before: frozenset[str]) -> str:
+    """Return what the last list says of `ids`, and which IDs are new in it."""
+    if client is None:
+        return "the plugin is not registered any more"
+    words = {device.id: device.health for device in client.devices}
+    parts = [f"{quoted(id_)} is {words.get(id_, 'not listed')}" for id_ in sorted(ids)[:3]]
+    new = sorted(healthy_ids(client) - before)
+    return ", ".join([*parts, *(f"{quoted(id_)} is listed instead" for id_ in new[:1])])
+
+
+def _named(ids: Iterable[str]) -> str:
+    return ", ".join(map(quoted, sorted(ids)[:3]))
+
+
+@check(
+    "STR20",
+    MUST,
+    "A device that is taken away is Unhealthy, or out of the list, soon.",
+    why="the scheduler sends pods to a device that is not there, and they fail when they start",
+    change="watch the device (udev events, inotify on its node) or look for it every few seconds, "
+    "and send a new list",
+    source="v1beta1 api.proto, ListAndWatch returns a new list whenever a device changes or disappears",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def departure_noticed(stage: Stage) -> str:
+    """Let a pod have all devices, take one away, and wait until the stream tells of it."""
+    trip = await once(stage, _trip)
+    if not trip.lost:
+        raise FailedError(f"all devices were still listed as Healthy {trip.waited_seconds:g} s later")
+    return f"{_named(trip.lost)} after {trip.lost_after_seconds:.2f} s"
+
+
+@check(
+    "STR21",
+    SHOULD,
+    "A device that is taken away is not Healthy any more within a second.",
+    why="pods that come in between get the device and fail",
+    change="react to the kernel's event instead of looking now and then",
+    source="reliability.md 2, incident 49; kubernetes/kubernetes#60388",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def departure_noticed_soon(stage: Stage) -> str:
+    """Take the time from the end of the command that takes a device away to the list that tells of it."""
+    trip = await once(stage, _trip)
+    trip.require_notice()
+    if trip.lost_after_seconds > NOTICE_LIMIT_SECONDS:
+        raise FailedError(
+            f"{_named(trip.lost)} was Healthy for {trip.lost_after_seconds:.1f} s after it had gone; "
+            f"{NOTICE_LIMIT_SECONDS:g} s are allowed"
+        )
+    return f"{1000 * trip.lost_after_seconds:.0f} ms"
+
+
+@check(
+    "STR22",
+    MUST,
+    "A device that a pod has stays in the list, as Unhealthy, when it is gone.",
+    why="the kubelet looks up the devices of running pods in the last list without asking whether "
+    "they are there, and can crash; the pod's status goes on to say Healthy",
+    change="keep every device in the list that Allocate gave out, as Unhealthy, "
+    "until it is back or no pod has it",
+    source="manager.go, allDevices of a device in use; topology_hints.go; kubelet.md 9",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def held_device_stays_listed(stage: Stage) -> str:
+    """Let a pod have all devices, take one away, and look for its ID in all lists that come then."""
+    trip = await once(stage, _trip)
+    trip.require_notice()
+    if not trip.held:
+        raise SkippedError("Allocate did not give out the device that went")
+    if trip.dropped:
+        raise FailedError(f"{_named(trip.dropped)} was allocated, and not in the list any more when it went")
+    return _named(trip.held)
+
+
+@check(
+    "STR23",
+    MUST,
+    "A device that comes back is Healthy again, with the ID that it had.",
+    why="a node loses a device for good with every fault that passes, until someone restarts the plugin; "
+    "under another ID a pod cannot get back what it had",
+    change="ask for the health of every device again and again, also of those that failed once; "
+    "make IDs of serial numbers or bus addresses, not of node names",
+    source="NVIDIA/k8s-device-plugin#189; squat/generic-device-plugin#74; reliability.md 2, incident 29",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def return_noticed(stage: Stage) -> str:
+    """Bring back the device that was taken away, and wait until the same ID is listed as Healthy."""
+    trip = await once(stage, _trip)
+    trip.require_notice()
+    if trip.back_after_seconds is None:
+        raise FailedError(f"{trip.waited_seconds:g} s after its return {trip.left}")
+    return f"{trip.back_after_seconds:.2f} s"
+
+
+# ── who is told ──
+
+
+async def _tell_all(stage: Stage, streams: Mapping[str, Client]) -> None:
+    """Take a device away and bring it back; raise `FailedError` if one of the streams is not told of both.
+
+    A stream that ended has told its kubelet all.
+    """
+    before = {client: healthy_ids(client) for client in streams.values()}
+
+    async def untold(is_told: Callable[[Client], bool]) -> Sequence[str]:
+        def missing() -> list[str]:
+            return [name for name, client in streams.items() if not client.has_ended and not is_told(client)]
+
+        await stage.kubelet.until(lambda: not missing(), stage.pace.change_seconds)
+        return missing()
+
+    try:
+        await stage.run(stage.lab.subject.unplug)
+        unaware = await untold(lambda client: not before[client] <= healthy_ids(client))
+    finally:
+        await stage.run(stage.lab.subject.replug)
+    if unaware:
+        await asyncio.sleep(stage.pace.settle_seconds)  # or its return would be news in the next check
+        raise FailedError(
+            f"{' and '.join(unaware)} had not been told {stage.pace.change_seconds:g} s after a device went"
+        )
+    if unaware := await untold(lambda client: before[client] <= healthy_ids(client)):
+        raise FailedError(
+            f"{' and '.join(unaware)} had been told that a device went, but not "
+            f"{stage.pace.change_seconds:g} s after its return"
+        )
+
+
+def _require_open(*streams: Client) -> None:
+    if any(stream.has_ended for stream in streams):
+        raise SkippedError("a stream ended when others were opened or cancelled (STR11, STR13)")
+
+
+@check(
+    "STR24",
+    MUST,
+    "A change reaches the stream that is open, whatever streams were abandoned before.",
+    why="after a restart of the kubelet what is left of its old stream takes the news, "
+    "and the node goes on with a list that is wrong",
+    change="end the loop of ListAndWatch when the call's context is done, and let every stream compare "
+    "the list with what it sent itself; no channel or flag that one takes from another",
+    source="Mellanox/k8s-rdma-shared-dev-plugin#46; peers.md 1.11; reliability.md 2, incident 6",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def abandoned_streams_take_nothing(stage: Stage) -> None:
+    """Open two more streams and cancel them, then take a device away and bring it back."""
+    (await once(stage, _trip)).require_return()
+    client = stage.client
+    for _ in range(2):
+        async with another_stream(stage, client):
+            pass
+    _require_open(client)
+    await _tell_all(stage, {"the kubelet's stream": client})
+
+
+@check(
+    "STR25",
+    MUST,
+    "A change reaches every open stream.",
+    why="which stream is the kubelet's, and which a leftover that is still open, the plugin cannot know",
+    change="keep one list with a version and wake all streams when it is replaced; "
+    "each sends what is new to itself",
+    source="peers.md 1.11; Mellanox/k8s-rdma-shared-dev-plugin#74",
+    lane="change",
+    alone=True,
+    quick=False,
+)
+async def every_stream_is_told(stage: Stage) -> None:
+    """Open two more streams beside the kubelet's, then take a device away and bring it back."""
+    (await once(stage, _trip)).require_return()
+    client = stage.client
+    streams = {"the kubelet's stream": client}
+    async with AsyncExitStack() as opened:
+        for name in ("the second stream", "the third stream"):
+            streams[name] = await opened.enter_async_context(another_stream(stage, client))
+            if not streams[name].lists:
+                raise SkippedError(f"{name} got no list (STR11)")
+        _require_open(*streams.values())
+        await _tell_all(stage, streams)

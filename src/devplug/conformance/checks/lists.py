@@ -1,0 +1,235 @@
+"""The lists: what stands in them, device by device, whenever they come."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devplug.conformance import stream_rules as rules
+from devplug.conformance.judging import ARRIVAL
+from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.stage import once
+from devplug.conformance.streams import another_stream, clients_of, ids_of, last_client
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.errors import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devplug.conformance.stage import Stage
+    from devplug.exchange import AdvertisedDevice
+
+NUMA_FOLDER = Path("/sys/devices/system/node")
+
+
+# ── those that end the stream, so that no other check is made ──
+
+
+def _came(stage: Stage) -> list[Sequence[AdvertisedDevice]]:
+    """Return the lists that came from the plugin on the kubelet's streams."""
+    return [devices for client in clients_of(stage) for _, devices in client.lists]
+
+
+def _judge(
+    lists: Sequence[Sequence[AdvertisedDevice]], faults_of: Callable[[Sequence[AdvertisedDevice]], list[str]]
+) -> None:
+    """Raise `FailedError` for the first list that has faults, `SkippedError` if no device was in any."""
+    if not any(lists):
+        raise SkippedError("no devices were listed")
+    for devices in lists:
+        if faults := faults_of(devices):
+            raise FailedError(rules.summary(faults))
+
+
+@check(
+    "STR03",
+    MUST,
+    "Every device has an ID, and it is UTF-8.",
+    why="a list with bytes that are not UTF-8 ends the stream, so no device is left; "
+    "a pod that gets an empty ID gets no device",
+    change="make IDs of what identifies the hardware, and replace or encode bytes that are no text",
+    source="v1beta1 api.proto, Device.ID is a string of proto3; kubelet.md 1.1",
+    lane=ARRIVAL,
+    harmless=True,
+)
+async def ids_are_text(stage: Stage) -> None:
+    """Look at the lists that came, and at how a stream ended if one did."""
+    last_client(stage)
+    for client in clients_of(stage):
+        if rules.is_undecodable(client.end_reason):
+            raise FailedError(
+                f"a list could not be read, as IDs of other bytes than UTF-8: {client.end_reason}"
+            )
+    _judge(_came(stage), rules.empty_id_faults)
+
+
+@check(
+    "STR10",
+    MUST,
+    "The list fits into what the kubelet takes, even when all devices are Unhealthy.",
+    why="a message over 4 MiB ends the stream, all devices are Unhealthy, and it is never tried again",
+    change="offer fewer or larger units, make IDs shorter, or divide the devices between two resources",
+    source="kubernetes/kubernetes#109304; Project-HAMi/volcano-vgpu-device-plugin#99; kubelet.md 1.1, 4 MiB",
+    lane=ARRIVAL,
+    harmless=True,
+)
+async def list_fits(stage: Stage) -> str:
+    """Reckon the size of the lists that came, with every device Unhealthy; see why a stream ended."""
+    last_client(stage)
+    for client in clients_of(stage):
+        if rules.is_too_large(client.end_reason):
+            raise FailedError(f"a list was larger than the kubelet takes: {client.end_reason}")
+    lists = _came(stage)
+    _judge(lists, rules.size_faults)
+    return f"{max(map(rules.largest_size_bytes, lists)):,} bytes"
+
+
+# ── what the lists of two streams hold ──
+
+
+async def _seen_twice(stage: Stage) -> Sequence[tuple[frozenset[str], Sequence[Sequence[AdvertisedDevice]]]]:
+    """Open a second stream; return the IDs that the last lists of both hold, and all lists of each."""
+    first = stage.client
+    async with another_stream(stage, first) as second:
+        if second.lists:  # a change may be on its way to one of them
+            await stage.kubelet.until(lambda: ids_of(first) == ids_of(second), stage.pace.settle_seconds)
+        return [(ids_of(stream), [devices for _, devices in stream.lists]) for stream in (first, second)]
+
+
+async def _judge_all(stage: Stage, faults_of: Callable[[Sequence[AdvertisedDevice]], list[str]]) -> None:
+    seen = await once(stage, _seen_twice)
+    _judge([*_came(stage), *seen[-1][1]], faults_of)
+
+
+@check(
+    "STR04",
+    MUST,
+    "No ID stands twice in a list.",
+    why="the kubelet keeps the last of them; one listed both Healthy and Unhealthy is counted twice",
+    change="make the IDs of different devices different, and list each device once",
+    source="manager.go, genericDeviceUpdateCallback; kubelet.md 3.2",
+    harmless=True,
+)
+async def no_duplicates(stage: Stage) -> None:
+    """Look for equal IDs in each list that came, on the kubelet's stream and on a second one."""
+    await _judge_all(stage, rules.duplicate_faults)
+
+
+@check(
+    "STR05",
+    MUST,
+    "The health of a device is Healthy or Unhealthy, in these letters.",
+    why="every other word counts as unhealthy, also in lower case, so no pod ever gets the device",
+    change="send the constants of the API, Healthy and Unhealthy; map what a library says onto them",
+    source="v1beta1 constants.go; manager.go compares byte for byte",
+    harmless=True,
+)
+async def health_words(stage: Stage) -> None:
+    """Look at the health of each device in each list that came, on the kubelet's and on a second stream."""
+    await _judge_all(stage, rules.health_faults)
+
+
+@check(
+    "STR06",
+    SHOULD,
+    "An ID has at most 63 bytes.",
+    why="the API's text promises that to whoever stores or shows IDs, though the kubelet does not look",
+    change="shorten long IDs: a readable part and a hash of the whole",
+    source="v1beta1 api.proto, Device.ID",
+    harmless=True,
+)
+async def short_ids(stage: Stage) -> None:
+    """Measure the IDs in each list that came, on the kubelet's stream and on a second one."""
+    await _judge_all(stage, rules.long_id_faults)
+
+
+@check(
+    "STR08",
+    MUST,
+    "The NUMA nodes of a device are numbers that a node can have.",
+    why="the kubelet takes -1 for a node: the device then never counts as near to anything, "
+    "and a strict policy refuses pods for it",
+    change="leave the topology out when sysfs says -1 or nothing",
+    source="topology_hints.go drops what the machine has not; ROCm/k8s-device-plugin, plugin.go",
+    harmless=True,
+)
+async def numa_numbers(stage: Stage) -> None:
+    """Look at the topology of each device in each list that came; 0 to 1023 are possible in Linux."""
+    await _judge_all(stage, rules.numa_faults)
+
+
+@check(
+    "STR09",
+    SHOULD,
+    "A device without a known NUMA node has no topology message.",
+    why="kubelets crashed on such a message, and PodResources still leaves such devices out",
+    change="set the topology only when there is a node to put into it; else leave it unset",
+    source="kubernetes/kubernetes#96553; container_manager.go, GetAllocatableDevices",
+    harmless=True,
+)
+async def no_empty_topology(stage: Stage) -> None:
+    """Look for topology messages without nodes in each list that came."""
+    await _judge_all(stage, rules.empty_topology_faults)
+
+
+@check(
+    "STR12",
+    MUST,
+    "Every stream lists the same devices by the same IDs.",
+    why="pods hold devices by ID: after a restart of the kubelet theirs would be unknown, "
+    "and the same hardware free under another ID",
+    change="make IDs of what identifies the hardware (serial number, bus address), "
+    "never of a counter, the time or chance",
+    source="manager.go, the checkpoint holds IDs; test/e2e_node/device_plugin_test.go, kubelet restart",
+    harmless=True,
+)
+async def same_devices(stage: Stage) -> None:
+    """Open a second stream and compare the IDs on it with those that the kubelet got."""
+    (first, _), (second, lists) = await once(stage, _seen_twice)
+    if not lists:
+        raise SkippedError("a second stream got no list (STR11)")
+    if first != second:
+        odd = sorted(map(quoted, first ^ second))
+        raise FailedError(f"of two streams only one lists {', '.join(odd[:3])}, {len(odd)} IDs in all")
+
+
+@check(
+    "STR15",
+    SHOULD,
+    "IDs are printable ASCII, without a space, a comma or an equals sign.",
+    why="IDs end up in environment variables as lists, in file names and in logs",
+    change="replace other characters in IDs, and add a hash where two could become the same",
+    source="kubelet.md 5, IDs in the checkpoint; NVIDIA_VISIBLE_DEVICES and its kind are comma lists",
+    harmless=True,
+)
+async def plain_ids(stage: Stage) -> None:
+    """Look at the characters of the IDs in each list that came."""
+    await _judge_all(stage, rules.awkward_id_faults)
+
+
+@check(
+    "STR16",
+    SHOULD,
+    "The NUMA nodes of devices are nodes of this machine.",
+    why="the kubelet drops unknown nodes when it aligns, so the device counts as near to nothing",
+    change="read numa_node of the device in sysfs; leave it out where the machine has no such node",
+    source="topology_hints.go, unknown NUMA nodes; kubernetes/kubernetes#138244",
+    harmless=True,
+)
+async def numa_nodes_exist(stage: Stage) -> None:
+    """Compare the NUMA nodes in each list that came with those in /sys/devices/system/node."""
+    present = _numa_nodes(NUMA_FOLDER)
+    if not present:
+        raise SkippedError(f"this machine has no nodes in {NUMA_FOLDER}")
+    await once(stage, _seen_twice)
+    if not any(device.numa_nodes for devices in _came(stage) for device in devices):
+        raise SkippedError("no device has a NUMA node")
+    await _judge_all(stage, lambda devices: rules.absent_numa_faults(devices, present))
+
+
+def _numa_nodes(folder: Path) -> frozenset[int]:
+    if not folder.is_dir():
+        return frozenset()
+    names = (re.fullmatch(r"node([0-9]+)", entry.name) for entry in folder.iterdir())
+    return frozenset(int(name[1]) for name in names if name)

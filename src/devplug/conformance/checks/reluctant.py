@@ -1,0 +1,263 @@
+"""Registration with a kubelet that is away, slow, refuses, or has died and left its socket."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from devplug.conformance.kubeletend import Manner
+from devplug.conformance.registration_rules import longest_overlap_seconds
+from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.stage import once
+from devplug.conformance.starts import first_call, seconds_until_up
+from devplug.conformance.verdicts import FailedError, SkippedError
+
+if TYPE_CHECKING:
+    from devplug.conformance.stage import Lab, Stage
+
+ATTEMPTS_PER_SECOND_LIMIT: Final = 10
+"""More than any backoff makes, and less than any loop without one."""
+
+_REFUSAL: Final = "failed to dial device plugin: context deadline exceeded"
+
+
+def _check_alive(stage: Stage, when: str) -> None:
+    program = stage.program
+    if program.exit_code is not None:
+        raise FailedError(f"{when} its process ended with {program.exit_code}: {program.last_words()}")
+
+
+async def _watch(stage: Stage, seconds: float, when: str) -> None:
+    """Let time pass. Raises `FailedError` as soon as the plugin's process ends."""
+    await stage.program.wait(seconds)
+    _check_alive(stage, when)
+
+
+# ── slow ──
+
+
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """How a plugin took it that Register was answered late."""
+
+    waited_seconds: float
+    was_given_up: bool
+    overlap_seconds: float
+    attempts: int
+
+
+async def _slow_kubelet(lab: Lab) -> _Slow:
+    pace = lab.pace
+    async with lab.stage(launch=False) as stage:
+        kubelet = stage.kubelet
+        kubelet.manner = Manner(answer_after_seconds=pace.slow_kubelet_seconds)
+        await stage.launch()
+        first = await first_call(stage)
+        patience = pace.slow_kubelet_seconds + pace.answer_seconds
+        await kubelet.until(lambda: first.ended_at is not None or not stage.is_alive(), patience)
+        _check_alive(stage, "while the kubelet took its time")
+        now = time.monotonic()
+        attempts = kubelet.attempts_since(0.0)
+        return _Slow(
+            (first.ended_at or now) - first.started_at,
+            first.was_given_up,
+            longest_overlap_seconds((attempt.started_at, attempt.ended_at or now) for attempt in attempts),
+            len(attempts),
+        )
+
+
+@check(
+    "REG08",
+    MUST,
+    "A plugin waits for the answer to Register for longer than 10 s.",
+    why="the kubelet's own dial may take 10 s; one who gives up before is never registered on a busy node",
+    change="call Register without a deadline, or with one of 15 s or more",
+    source="pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go (dial, 10 s)",
+    lane="slow kubelet",
+    fresh=True,
+    quick=False,
+)
+async def waits_for_a_slow_kubelet(lab: Lab) -> None:
+    """Start the plugin where the kubelet holds back the answer to Register longer than a dial may take."""
+    slow = await once(lab, _slow_kubelet)
+    if slow.was_given_up:
+        raise FailedError(f"it gave up after {slow.waited_seconds:.1f} s")
+
+
+@check(
+    "REG09",
+    MUST,
+    "A plugin has one call of Register at a time for a resource.",
+    why="each overwrites the kubelet's record of the one before, whose connection is never closed",
+    change="wait for the end of a call before you make the next, whatever the folder's watcher tells",
+    source="kubernetes/kubernetes#124716",
+    lane="slow kubelet",
+    fresh=True,
+    quick=False,
+)
+async def registers_one_at_a_time(lab: Lab) -> None:
+    """Look at all calls of Register that came while the kubelet held back the answer to the first."""
+    slow = await once(lab, _slow_kubelet)
+    # One that was given up may be told of only after the next has come.
+    if slow.overlap_seconds > lab.pace.settle_seconds:
+        raise FailedError(
+            f"{slow.attempts} calls came while the first waited for its answer; two were open at once for "
+            f"{slow.overlap_seconds:.1f} s",
+        )
+
+
+# ── away ──
+
+
+async def _return_after(stage: Stage, what: str) -> float:
+    """Have a kubelet come; return how many seconds later the plugin registers. Raises `FailedError`."""
+    kubelet = stage.kubelet
+    before = time.monotonic()
+    await kubelet.start()
+    await stage.wait_back(before, stage.pace.return_seconds, what)
+    accepted = (attempt for attempt in kubelet.attempts_since(before) if attempt.client is kubelet.client)
+    return max(0.0, next(accepted).started_at - kubelet.started_at)
+
+
+async def _absent_kubelet(lab: Lab) -> float:
+    pace = lab.pace
+    patience = max(pace.down_seconds, await once(lab, seconds_until_up))
+    async with lab.stage(kubelet=False) as stage:
+        await _watch(stage, patience, "without a kubelet")
+        return await _return_after(stage, "the kubelet came, and it did not register")
+
+
+@check(
+    "REG10",
+    MUST,
+    "A plugin that starts before the kubelet waits for it.",
+    why="after a boot either may be first; one that ends is started ever more rarely",
+    change="keep running without kubelet.sock, watch the folder for it, and register when it is there",
+    source="kubernetes/kubernetes#125506, NVIDIA/k8s-device-plugin#10",
+    lane="absent kubelet",
+    fresh=True,
+    quick=False,
+)
+async def waits_for_the_kubelet(lab: Lab) -> None:
+    """Start the plugin in an empty folder, look whether it stays, then start the kubelet."""
+    await once(lab, _absent_kubelet)
+
+
+@check(
+    "REG11",
+    SHOULD,
+    "A plugin registers as soon as the kubelet has come.",
+    why="pods that are admitted before are refused for good",
+    change="watch the folder (inotify) rather than look now and then; look once more after the watch is set",
+    source="kubernetes/kubernetes#109595",
+    lane="absent kubelet",
+    fresh=True,
+    quick=False,
+)
+async def registers_at_once(lab: Lab) -> str:
+    """Start the plugin in an empty folder, then the kubelet, and take the time until it registers."""
+    try:
+        seconds = await once(lab, _absent_kubelet)
+    except FailedError as error:
+        raise SkippedError("it did not register (REG10)") from error
+    if seconds > lab.pace.return_limit_seconds:
+        raise FailedError(
+            f"it registered {seconds:.1f} s after kubelet.sock was there, not within "
+            f"{lab.pace.return_limit_seconds:g} s",
+        )
+    return f"{1000 * seconds:.0f} ms after kubelet.sock"
+
+
+@check(
+    "REG15",
+    MUST,
+    "A plugin that finds the socket of a dead kubelet waits for a live one.",
+    why="kubelet.sock stays when a kubelet ends; one that takes it for a kubelet, once, is lost",
+    change="try again when the dial is refused, and when kubelet.sock is another file",
+    source="devicemanager/manager.go (removed at the next start); bottlerocket-os/bottlerocket#4250",
+    lane="absent kubelet",
+    fresh=True,
+    quick=False,
+)
+async def waits_at_a_dead_socket(lab: Lab) -> None:
+    """Start the plugin where an ended kubelet has left its socket, then start a kubelet."""
+    patience = max(lab.pace.down_seconds, await once(lab, seconds_until_up))
+    async with lab.stage(launch=False) as stage:
+        await stage.kubelet.stop()
+        await stage.launch()
+        await _watch(stage, patience, "at the socket of a dead kubelet")
+        await _return_after(stage, "a live kubelet came, and it did not register")
+
+
+# ── refusing ──
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What a plugin did while its registrations were refused, and after."""
+
+    attempts: int
+    fate: str
+    """Why it is not registered although it might be; empty if it is."""
+
+
+async def _refusing_kubelet(lab: Lab) -> _Refused:
+    pace = lab.pace
+    async with lab.stage(launch=False) as stage:
+        kubelet = stage.kubelet
+        kubelet.manner = Manner(refuse=_REFUSAL)
+        await stage.launch()
+        first = await first_call(stage)
+        fate = ""
+        try:
+            await _watch(stage, pace.refusing_seconds, "when its registration was refused")
+        except FailedError as error:
+            fate = str(error)
+        attempts = kubelet.attempts_since(0.0)
+        count = sum(one.started_at <= first.started_at + pace.refusing_seconds for one in attempts)
+        kubelet.manner = Manner()
+        try:
+            if not fate:
+                await stage.wait_ready(pace.return_seconds, "refused no longer, it did not register")
+        except FailedError as error:
+            fate = str(error)
+        return _Refused(count, fate)
+
+
+@check(
+    "REG12",
+    MUST,
+    "A plugin whose registration is refused tries again.",
+    why="the kubelet refuses while it is busy, and never asks by itself",
+    change="repeat Register after a pause that grows to some seconds, for as long as it takes",
+    source="kubernetes/kubernetes#125506, bottlerocket-os/bottlerocket#4250",
+    lane="refusing kubelet",
+    fresh=True,
+    quick=False,
+)
+async def tries_again(lab: Lab) -> str:
+    """Start the plugin where the kubelet refuses each registration for a while, and then no longer does."""
+    refused = await once(lab, _refusing_kubelet)
+    if refused.fate:
+        raise FailedError(refused.fate)
+    return f"{refused.attempts} attempts in {lab.pace.refusing_seconds:g} s"
+
+
+@check(
+    "REG13",
+    SHOULD,
+    "A plugin whose registration is refused pauses before the next.",
+    why="a loop without a pause takes a processor from the node just when that is busy",
+    change="pause 100 ms after the first refusal and longer after each further one",
+    source="smarter-device-manager main.go retries without a pause",
+    lane="refusing kubelet",
+    fresh=True,
+    quick=False,
+)
+async def pauses_between_attempts(lab: Lab) -> None:
+    """Count the calls of Register while the kubelet refuses them all."""
+    refused = await once(lab, _refusing_kubelet)
+    seconds = lab.pace.refusing_seconds
+    if refused.attempts > ATTEMPTS_PER_SECOND_LIMIT * seconds:
+        raise FailedError(f"{refused.attempts} attempts came in {seconds:g} s")

@@ -1,0 +1,331 @@
+"""Allocate: what the answers hold, and whether a container runtime can do something with it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devplug.conformance.answers import answers, demand_none
+from devplug.conformance.program import filled
+from devplug.conformance.registry import MUST, NOTE, SHOULD, check
+from devplug.conformance.response_rules import (
+    FileKind,
+    annotation_faults,
+    cdi_name_faults,
+    cdi_names,
+    container_path_faults,
+    covering_path_faults,
+    defined_cdi_names,
+    env_faults,
+    items,
+    loader_envs,
+    lost_values,
+    mount_host_faults,
+    mounted_nodes,
+    node_host_faults,
+    permission_faults,
+)
+from devplug.conformance.stage import once
+from devplug.conformance.verdicts import SkippedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from devplug.conformance.stage import Stage
+    from devplug.devices import ContainerResponse
+
+# A host path may be any folder; one with so many entries and no node among them is none of devices.
+_ENTRIES_LOOKED_AT = 2000
+
+
+async def _with(
+    stage: Stage, what: str, get: Callable[[ContainerResponse], object]
+) -> Sequence[ContainerResponse]:
+    """Return the answers in which `get` finds something; raises `SkippedError` if there is none."""
+    found = [response for response in (await once(stage, answers)).values() if get(response)]
+    if not found:
+        raise SkippedError(f"no answer holds {what}")
+    return found
+
+
+async def _with_nodes(stage: Stage) -> Sequence[ContainerResponse]:
+    return await _with(stage, "a device node", lambda response: response.device_nodes)
+
+
+async def _with_mounts(stage: Stage) -> Sequence[ContainerResponse]:
+    return await _with(stage, "a mount", lambda response: response.mounts)
+
+
+async def _with_envs(stage: Stage) -> Sequence[ContainerResponse]:
+    return await _with(stage, "an environment variable", lambda response: response.envs)
+
+
+# ── device nodes and mounts ───────────────────────────────────────────────────────────────────────
+
+
+def _kinds(paths: Iterable[str]) -> Mapping[str, FileKind]:
+    return {path: _kind(path) for path in set(paths)}
+
+
+def _kind(path: str) -> FileKind:
+    """Look at a path as a container runtime does, which follows links and takes the nodes of a folder."""
+    if not path.startswith("/"):
+        return FileKind.NOTHING
+    try:
+        mode = Path(path).stat().st_mode
+    except PermissionError:
+        return FileKind.HIDDEN
+    except (OSError, ValueError):  # ValueError: a path with NUL
+        return FileKind.NOTHING
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        return FileKind.NODE
+    if not stat.S_ISDIR(mode):
+        return FileKind.FILE
+    left = _ENTRIES_LOOKED_AT
+    for folder, _, names in os.walk(path):
+        for name in names:
+            left -= 1
+            if _kind(f"{folder}/{name}") is FileKind.NODE:
+                return FileKind.NODES
+        if left <= 0:
+            break
+    return FileKind.FOLDER
+
+
+@check(
+    "ALL14",
+    MUST,
+    "The host path of a device node leads to a character or block device, or to a folder with such.",
+    why="the runtime fails the container with `not a device node`, often without the path (containerd#8682)",
+    change="look at the path before you give it; it has to be the host's, not that of the plugin's container",
+    source="containerd/containerd#8682; internal/cri/opts, WithDevices",
+)
+async def node_paths_are_nodes(stage: Stage) -> None:
+    """Follow the host paths of all device nodes on this machine."""
+    responses = await _with_nodes(stage)
+    kinds = _kinds(node.host_path for response in responses for node in response.device_nodes)
+    demand_none(chain.from_iterable(node_host_faults(response, kinds) for response in responses))
+
+
+@check(
+    "ALL15",
+    MUST,
+    "The permissions of a device node are some of r, w and m, each at most once.",
+    why="no kubelet looks at them: the container has a node that it cannot open, or does not start",
+    change="say `rw`, or `r` for what is only read",
+    source="v1beta1 api.proto, DeviceSpec",
+)
+async def permissions_are_permissions(stage: Stage) -> None:
+    """Read the permissions of all device nodes."""
+    demand_none(chain.from_iterable(map(permission_faults, await _with_nodes(stage))))
+
+
+@check(
+    "ALL30",
+    NOTE,
+    "Device nodes are given without the permission m.",
+    why="m lets the container make nodes with mknod; to use one it is not needed",
+    change="say `rw` in place of `rwm` or `mrw`",
+    source="Documentation/admin-guide/cgroup-v1/devices.rst",
+)
+async def nobody_may_make_nodes(stage: Stage) -> None:
+    """Look for m in the permissions of all device nodes."""
+    nodes = {node for response in await _with_nodes(stage) for node in response.device_nodes}
+    demand_none(
+        f"{node.container_path} has {node.permissions}"
+        for node in sorted(nodes, key=lambda node: node.container_path)
+        if "m" in node.permissions
+    )
+
+
+@check(
+    "ALL16",
+    MUST,
+    "A container path is absolute, has no dots, and stands for one thing.",
+    why="of two things at one path the kubelet drops one, and the container misses a device",
+    change="put the device's own name or number into its container path",
+    source="pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions",
+)
+async def container_paths_are_distinct(stage: Stage) -> None:
+    """Compare the container paths of device nodes and mounts, for one device and for two together."""
+    responses = await _with(stage, "a path", lambda response: (*response.device_nodes, *response.mounts))
+    demand_none(chain.from_iterable(map(container_path_faults, responses)))
+
+
+@check(
+    "ALL17",
+    MUST,
+    "Nothing is put over /, /dev or what is below /proc.",
+    why="runc refuses mounts below /proc, and the others hide what every container needs",
+    change="use a path of your own, below /dev for devices and /run, /usr or /var for files",
+    source="opencontainers/runc libcontainer/rootfs_linux.go, checkProcMount",
+)
+async def nothing_is_covered(stage: Stage) -> None:
+    """Look at the container paths; the files of /proc that runc lets mounts cover are allowed."""
+    responses = await _with(stage, "a path", lambda response: (*response.device_nodes, *response.mounts))
+    demand_none(chain.from_iterable(map(covering_path_faults, responses)))
+
+
+@check(
+    "ALL18",
+    MUST,
+    "The host path of a mount is absolute and exists.",
+    why="the runtime makes an empty folder in its place, and the container finds no library or socket there",
+    change="give only what is there, and list the device as Unhealthy where something is missing",
+    source="containerd internal/cri/opts, WithMounts",
+)
+async def mounts_are_there(stage: Stage) -> None:
+    """Follow the host paths of all mounts on this machine."""
+    responses = await _with_mounts(stage)
+    kinds = _kinds(mount.host_path for response in responses for mount in response.mounts)
+    demand_none(chain.from_iterable(mount_host_faults(response, kinds) for response in responses))
+
+
+@check(
+    "ALL19",
+    SHOULD,
+    "A device node is given as a device, not as a mount.",
+    why="a mount gives no right to open it, and what a hook adds to the container's rights is lost at the "
+    "next change of its cgroup (NVIDIA/nvidia-container-toolkit#48)",
+    change="put the node into devices",
+    source="v1beta1 api.proto, DeviceSpec; NVIDIA/nvidia-container-toolkit#48",
+)
+async def nodes_are_no_mounts(stage: Stage) -> None:
+    """Look whether the host path of a mount is a character or block device."""
+    responses = await _with_mounts(stage)
+    kinds = _kinds(mount.host_path for response in responses for mount in response.mounts)
+    demand_none(chain.from_iterable(mounted_nodes(response, kinds) for response in responses))
+
+
+# ── environment and annotations ───────────────────────────────────────────────────────────────────
+
+
+@check(
+    "ALL20",
+    MUST,
+    "The name of an environment variable is not empty and has no equals sign, and nothing has NUL in it.",
+    why="the runtime refuses the container, or the program sees another variable",
+    change="make names of letters, digits and underscores",
+    source="environ(7); opencontainers/runtime-spec config.md, process.env",
+)
+async def variables_are_variables(stage: Stage) -> None:
+    """Read the names and values of all environment variables."""
+    demand_none(chain.from_iterable(map(env_faults, await _with_envs(stage))))
+
+
+@check(
+    "ALL21",
+    SHOULD,
+    "PATH and the variables of the dynamic loader are left to the image.",
+    why="they replace the image's own, and its programs no longer find what they need",
+    change="mount libraries where ldconfig finds them, or name a folder in a variable of your own",
+    source="ld.so(8); pkg/kubelet/kubelet_pods.go, a plugin's variables come first",
+)
+async def loader_is_left_alone(stage: Stage) -> None:
+    """Look for PATH and LD_… among the environment variables."""
+    demand_none(chain.from_iterable(map(loader_envs, await _with_envs(stage))))
+
+
+@check(
+    "ALL26",
+    NOTE,
+    "A variable that differs between two devices names both where both are given.",
+    why="the container has two devices and is told of one",
+    change="put the values of all its devices into one variable, with a comma between them",
+    source="v1beta1 api.proto, envs is a map",
+)
+async def both_devices_are_named(stage: Stage) -> None:
+    """Compare the variables of two devices with those of both in one container."""
+    given = await once(stage, answers)
+    pair = next((ids for ids in given if len(ids) == 2), None)
+    if pair is None or (pair[0],) not in given or (pair[1],) not in given:
+        raise SkippedError("no two devices can be had, each alone and both together")
+    first, second, both = given[pair[0],], given[pair[1],], given[pair]
+    if first.envs == second.envs:
+        raise SkippedError(f"{pair[0]} and {pair[1]} have the same variables")
+    demand_none(lost_values(first, second, both))
+
+
+@check(
+    "ALL24",
+    SHOULD,
+    "Annotations have keys as Kubernetes wants them, and 256 KiB at most.",
+    why="runtimes look them up by such keys, and the kubelet's checkpoint holds every byte",
+    change="write `your.domain/name`, the name with at most 63 letters, digits, '-', '_' and '.'",
+    source="apimachinery pkg/api/validation/objectmeta.go, ValidateAnnotations",
+)
+async def annotations_are_annotations(stage: Stage) -> None:
+    """Read the keys of all annotations, and add up their sizes."""
+    responses = await _with(stage, "an annotation", lambda response: response.annotations)
+    demand_none(chain.from_iterable(annotation_faults(response.annotations) for response in responses))
+
+
+# ── CDI, and all together ─────────────────────────────────────────────────────────────────────────
+
+
+@check(
+    "ALL22",
+    MUST,
+    "A CDI name reads vendor/class=device.",
+    why="the runtime refuses the container",
+    change="write the kind of your spec file, an equals sign, and the device's name in it",
+    source="tags.cncf.io/container-device-interface SPEC.md, kind and name; pkg/parser",
+)
+async def cdi_names_are_names(stage: Stage) -> None:
+    """Read the CDI names of all answers, also those in annotations."""
+    demand_none(chain.from_iterable(map(cdi_name_faults, await _with(stage, "a CDI name", cdi_names))))
+
+
+@check(
+    "ALL23",
+    SHOULD,
+    "Each CDI name is defined in a spec file.",
+    why="the runtime fails the container with `unresolvable CDI devices`",
+    change="write the spec file before the device is listed, under another name first and then renamed",
+    source="tags.cncf.io/container-device-interface pkg/cdi, InjectDevices",
+)
+async def cdi_names_are_defined(stage: Stage) -> str:
+    """Look for the names in the spec files of /etc/cdi and /var/run/cdi, or of the folders that are told."""
+    responses = await _with(stage, "a CDI name", cdi_names)
+    names = {
+        name for response in responses if not any(cdi_name_faults(response)) for name in cdi_names(response)
+    }
+    folders = [
+        Path(filled(folder, {"{work}": str(stage.root / "work")})) for folder in stage.lab.subject.cdi_dirs
+    ]
+    specs = _spec_texts(folders)
+    if specs is None:
+        raise SkippedError(f"this machine has no folder for CDI ({', '.join(map(str, folders))})")
+    undefined = sorted(names - set(defined_cdi_names(specs)))
+    demand_none(f"{name} is in no spec file of {', '.join(map(str, folders))}" for name in undefined)
+    return f"{len(names)} names in {len(specs)} files"
+
+
+def _spec_texts(folders: Iterable[Path]) -> Sequence[tuple[str, str]] | None:
+    """Return names and texts of all spec files, None if none of the folders is there."""
+    present = [folder for folder in folders if folder.is_dir()]
+    files = [
+        path for folder in present for path in sorted(folder.iterdir()) if path.suffix in {".json", ".yaml"}
+    ]
+    return [(path.name, path.read_text(errors="replace")) for path in files] if present else None
+
+
+@check(
+    "ALL25",
+    NOTE,
+    "An answer gives the container something.",
+    why="a device that brings nothing is a number to count with, and the container has no more than others",
+    change="give the device's node, a CDI name, or at least a variable that tells which device it is",
+    source="v1beta1 api.proto, ContainerAllocateResponse",
+)
+async def answers_give_something(stage: Stage) -> None:
+    """Look for answers without a device node, mount, variable, annotation and CDI name."""
+    given = await once(stage, answers)
+    demand_none(
+        f"the answer for {' and '.join(ids)} is empty"
+        for ids, response in given.items()
+        if not items(response)
+    )

@@ -1,0 +1,135 @@
+"""Successors: a plugin that was ended or killed, and is started again in the same folder, or too early."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.restart_rules import changed_ids
+from devplug.conformance.restart_scenes import dead_sockets, ids_of, once_in_a_run, to_same_ids
+from devplug.conformance.verdicts import FailedError, SkippedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from devplug.conformance.stage import Stage
+
+_LANE = "successors"
+
+
+@check(
+    "RES17",
+    MUST,
+    "The device IDs are the same after a restart of the plugin.",
+    why="the kubelet's checkpoint names the IDs that pods hold; under another ID a device is given to a "
+    "second pod",
+    change="make IDs from what the device is (serial number, bus address), never from a counter, a time or "
+    "a random number",
+    source="Kubernetes e2e_node/device_plugin_test.go, the cases over a restart of the plugin",
+    lane=_LANE,
+    quick=False,
+)
+async def same_ids_after_a_restart(stage: Stage) -> None:
+    """End the plugin with SIGTERM, start it again beside the same kubelet, and compare the IDs."""
+    ids = ids_of(stage)
+    program = stage.program
+    await program.stop(stage.pace.end_seconds)
+    moment = time.monotonic()
+    await stage.launch()
+    await stage.wait_back(
+        moment, stage.pace.start_seconds, "it was ended and started again, and no list came"
+    )
+    if change := changed_ids(ids, await to_same_ids(stage, ids)):
+        raise FailedError(f"started again, {change}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Revival:
+    trouble: str
+    dead: Collection[str] = ()
+    """The sockets on which nobody listens when the successor has settled."""
+
+
+async def _revival(stage: Stage) -> _Revival:
+    await stage.program.kill()
+    moment = time.monotonic()
+    await stage.launch()
+    words = "it was killed and started again, and no list came"
+    try:
+        await stage.wait_back(moment, stage.pace.start_seconds, words)
+    except FailedError as error:
+        return _Revival(str(error))
+    await asyncio.sleep(stage.pace.settle_seconds)
+    return _Revival("", dead_sockets(stage.folder))
+
+
+@check(
+    "RES18",
+    MUST,
+    "A plugin starts beside the socket that a killed one has left.",
+    why="a plugin that runs out of memory is killed, and its successors would fail one after the other",
+    change="remove your socket's path before you bind if nobody answers there, or use a new name each time",
+    source="unix(7), EADDRINUSE: a socket file outlives its process; kubernetes/kubernetes#128696",
+    lane=_LANE,
+    quick=False,
+)
+async def starts_after_a_kill(stage: Stage) -> None:
+    """Kill the plugin, which leaves its socket file, start it again, and wait for its list."""
+    if trouble := (await once_in_a_run(stage, _revival)).trouble:
+        raise FailedError(trouble)
+
+
+@check(
+    "RES19",
+    SHOULD,
+    "The socket that a killed plugin has left is gone, or in use again, when its successor serves.",
+    why="dead sockets pile up until the kubelet restarts, and who looks for plugins dials each of them",
+    change="use the same name at each start, or remove at the start those sockets of your own naming at "
+    "which nobody listens",
+    source="kubernetes/kubernetes#128696, #132660",
+    lane=_LANE,
+    quick=False,
+)
+async def no_dead_socket(stage: Stage) -> None:
+    """Kill the plugin, start it again, and look for sockets in the folder that refuse a connection."""
+    seen = await once_in_a_run(stage, _revival)
+    if seen.trouble:
+        raise SkippedError("it does not start again after a kill, see RES18")
+    if seen.dead:
+        raise FailedError(f"nobody listens any more at {', '.join(sorted(seen.dead))}")
+
+
+@check(
+    "RES20",
+    SHOULD,
+    "A plugin that is started before its predecessor has ended serves when that is gone.",
+    why="with a rolling update that starts the new pod first, and with a slow end, two of them overlap",
+    change="where a second one may not run, have it wait until the first is gone, and not end; and remove a "
+    "socket at your end only if the file is still the one that you made",
+    source="kubernetes/kubernetes#121994, #127803",
+    lane=_LANE,
+    quick=False,
+)
+async def serves_after_an_overlap(stage: Stage) -> None:
+    """Start a second one beside the first, end the first with SIGTERM, and see whether the second serves."""
+    first = stage.program
+    took_seconds = stage.kubelet.attempts_since(first.started_at)[0].started_at - first.started_at
+    moment = time.monotonic()
+    second = await stage.launch()
+    # One that waits for the first never registers now; it has the time that it needs to come so far.
+    await stage.kubelet.until(
+        lambda: bool(stage.kubelet.attempts_since(moment)) or not stage.is_alive(),
+        2 * took_seconds + stage.pace.settle_seconds,
+    )
+    if stage.is_alive():
+        await first.stop(stage.pace.end_seconds)
+        await asyncio.sleep(stage.pace.settle_seconds)
+    if second.exit_code is not None:
+        raise FailedError(
+            f"the second one ended with {second.exit_code} because of the first: {second.last_words()}"
+        )
+    await stage.wait_ready(stage.pace.return_seconds, "the first one ended, and no list of the second came")
+    await stage.check_serves()

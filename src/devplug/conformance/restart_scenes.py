@@ -1,0 +1,274 @@
+"""The faults that several checks look at: each is done to a plugin once in a run, with what came of it.
+
+A scene fails no check: where a plugin does not come back it ends, and says so in its `trouble`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from devplug.conformance.restart_rules import is_calm
+from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.kubelet.folder import KUBELET_SOCKET_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from pathlib import Path
+
+    from devplug.conformance.program import Figures
+    from devplug.conformance.stage import Stage
+
+__all__ = [
+    "Absence",
+    "Losses",
+    "Restart",
+    "Row",
+    "absence",
+    "dead_sockets",
+    "expect_loss_survived",
+    "expect_restart_survived",
+    "ids_of",
+    "is_listening",
+    "losses",
+    "once_in_a_run",
+    "plain_restart",
+    "restarts_in_a_row",
+    "sockets",
+    "to_same_ids",
+]
+
+LOSSES: Final = 5
+"""How many streams are lost one after the other."""
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """One restart of the kubelet, as it is: sockets removed, a new kubelet.sock."""
+
+    trouble: str
+    """Why the plugin was not back; empty if it was."""
+    seconds: float
+    """How long after the new kubelet.sock it called Register."""
+    ids_before: Collection[str]
+    ids_after: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Streams that ended one after the other, each as soon as it had brought a list."""
+
+    trouble: str
+    """Why the plugin was not back after the last of them; empty if it was."""
+    seconds: Sequence[float]
+    """How long after each loss it called Register, of those after which it did."""
+    sockets_before: Collection[str]
+    sockets_after: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A kubelet that stays away for a while, and leaves no socket in the folder."""
+
+    trouble: str
+    """Why the plugin was not registered when the kubelet was there again; empty if it was."""
+    processor_share: float | None
+    """How much of a processor the plugin took in the later half of the wait; None if it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Restarts that follow each other as soon as the plugin is back."""
+
+    trouble: str
+    """Why the plugin was not back after the last of them; empty if it was."""
+    seconds: float
+    """How long they took in all."""
+    figures: Sequence[Figures]
+    """What the plugin took before, after each of them, and at last when it had settled."""
+
+    @property
+    def restarts(self) -> int:
+        """After how many it was back."""
+        return len(self.figures) - 1
+
+
+# ── the scenes ──
+
+
+async def plain_restart(stage: Stage) -> Restart:
+    """Restart the kubelet once."""
+    return await once_in_a_run(stage, _plain_restart)
+
+
+async def losses(stage: Stage) -> Losses:
+    """End the stream again and again, while the kubelet and both sockets stay."""
+    return await once_in_a_run(stage, _losses)
+
+
+async def absence(stage: Stage) -> Absence:
+    """Stop the kubelet, remove all sockets, and start it again later."""
+    return await once_in_a_run(stage, _absence)
+
+
+async def restarts_in_a_row(stage: Stage) -> Row:
+    """Restart the kubelet many times."""
+    return await once_in_a_run(stage, _restarts_in_a_row)
+
+
+async def expect_restart_survived(stage: Stage) -> None:
+    """Raise `SkippedError` for a plugin that is not even back after a single restart."""
+    if (await plain_restart(stage)).trouble:
+        raise SkippedError("it does not register again after any restart of the kubelet, see RES01")
+
+
+async def expect_loss_survived(stage: Stage) -> Losses:
+    """Return what came of the lost streams. Raises `SkippedError` if it did not survive the first."""
+    seen = await losses(stage)
+    if not seen.seconds:
+        raise SkippedError("it does not register again after a lost stream, see RES04")
+    return seen
+
+
+async def once_in_a_run(stage: Stage, scene: Callable[[Stage], Awaitable[Seen]]) -> Seen:
+    """Return what came of `scene`, which is played on the first stage of a run that asks for it.
+
+    Unlike with `once`, a stage that was lost by it does not have it played again on the next.
+    """
+    kept = stage.lab.scenes
+    if scene not in kept:
+        seen = await scene(stage)
+        kept.setdefault(scene, seen)
+    return cast("Seen", kept[scene])
+
+
+async def _plain_restart(stage: Stage) -> Restart:
+    ids = ids_of(stage)
+    moment = await stage.kubelet.restart()
+    try:
+        await stage.wait_back(
+            moment, stage.pace.return_seconds, "after a restart of the kubelet no list came"
+        )
+    except FailedError as error:
+        return Restart(str(error), 0.0, ids, ())
+    seconds = stage.kubelet.attempts_since(moment)[0].started_at - moment
+    return Restart("", seconds, ids, await to_same_ids(stage, ids))
+
+
+async def _losses(stage: Stage) -> Losses:
+    before = sockets(stage.folder)
+    begun = time.monotonic()
+    seconds: list[float] = []
+    trouble = ""
+    # One whose pauses grow from loss to loss may take its time, and two losses are all that it has to bear.
+    while len(seconds) < LOSSES and (
+        len(seconds) < 2 or time.monotonic() - begun < stage.pace.return_seconds
+    ):
+        moment = time.monotonic()
+        await stage.kubelet.drop(stage.client)
+        words = f"after lost stream {len(seconds) + 1} no new registration came"
+        try:
+            await stage.wait_back(moment, stage.pace.return_seconds, words)
+        except FailedError as error:
+            trouble = str(error)
+            break
+        seconds.append(stage.kubelet.attempts_since(moment)[0].started_at - moment)
+    return Losses(trouble, seconds, before, sockets(stage.folder))
+
+
+async def _absence(stage: Stage) -> Absence:
+    await stage.kubelet.stop()
+    stage.kubelet.folder.prepare()
+    # What it does at the loss is its affair; measured is how it waits.
+    await stage.kubelet.until(lambda: not stage.is_alive(), stage.pace.down_seconds / 2)
+    share = None
+    if stage.is_alive():
+        begun, before = time.monotonic(), stage.program.figures()
+        await stage.kubelet.until(lambda: not stage.is_alive(), stage.pace.down_seconds / 2)
+        if stage.is_alive():
+            used_seconds = stage.program.figures().processor_seconds - before.processor_seconds
+            share = used_seconds / (time.monotonic() - begun)
+    await stage.kubelet.start()
+    words = f"the kubelet was away for {stage.pace.down_seconds:g} s, and after that no list came"
+    try:
+        await stage.wait_back(stage.kubelet.started_at, stage.pace.return_seconds, words)
+    except FailedError as error:
+        return Absence(str(error), share)
+    return Absence("", share)
+
+
+async def _restarts_in_a_row(stage: Stage) -> Row:
+    pace = stage.pace
+    figures = [stage.program.figures()]
+    begun = time.monotonic()
+    # A plugin that takes seconds each time is not held up for minutes: fewer restarts show the same.
+    while len(figures) <= pace.restarts and time.monotonic() - begun < pace.check_seconds / 2:
+        moment = await stage.kubelet.restart()
+        try:
+            await stage.wait_back(moment, pace.return_seconds, f"after restart {len(figures)} no list came")
+        except FailedError as error:
+            return Row(str(error), time.monotonic() - begun, figures)
+        figures.append(stage.program.figures())
+    took_seconds = time.monotonic() - begun
+    deadline = time.monotonic() + 5 * pace.settle_seconds
+    await asyncio.sleep(pace.settle_seconds)
+    while True:
+        figures[-1] = stage.program.figures()
+        if is_calm(figures) or time.monotonic() > deadline:
+            return Row("", took_seconds, figures)
+        await asyncio.sleep(pace.settle_seconds / 5)
+
+
+# ── what is looked at ──
+
+
+def ids_of(stage: Stage) -> Collection[str]:
+    """Return the IDs of the list of now."""
+    return {device.id for device in stage.devices}
+
+
+async def to_same_ids(stage: Stage, ids: Collection[str]) -> Collection[str]:
+    """Return the IDs of the list of now, or of the one that follows soon if it has the right ones."""
+
+    def are_same() -> bool:
+        client = stage.kubelet.client
+        return client is not None and {device.id for device in client.devices} == ids
+
+    await stage.kubelet.until(are_same, stage.pace.settle_seconds)
+    return ids_of(stage)
+
+
+def sockets(folder: Path) -> Collection[str]:
+    """Return the names of all sockets in the folder but the kubelet's."""
+    return {path.name for path in folder.iterdir() if path.name != KUBELET_SOCKET_NAME and _is_socket(path)}
+
+
+def dead_sockets(folder: Path) -> Collection[str]:
+    """Return the names of those of them on which nobody listens."""
+    return {name for name in sockets(folder) if not is_listening(folder / name)}
+
+
+def is_listening(path: Path) -> bool:
+    """Whether somebody accepts connections at `path`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
+        end.settimeout(0)
+        try:
+            end.connect(str(path))
+        except BlockingIOError:
+            return True  # its queue is full, so there is one
+        except OSError:
+            return False
+    return True
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False  # removed since the folder was read

@@ -1,0 +1,94 @@
+"""`devplug verify` as people meet it: tables, formats, choices, and what it says where it cannot judge."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from devplug.conformance.registry import all_checks
+from tests.cli.programs import devplug
+from tests.conformance.trials import ROOT
+
+if TYPE_CHECKING:
+    import subprocess
+
+PLAY = (sys.executable, "-m", "tests.conformance.play")
+
+
+def verify(*words: str, plugin: str = "right") -> subprocess.CompletedProcess[str]:
+    return devplug("verify", *words, "--env", f"PYTHONPATH={ROOT}", "--", *PLAY, plugin, "{dir}", "{work}")
+
+
+def test_a_right_plugin_ends_with_0_and_a_table() -> None:
+    done = verify("--only", "REG0[1-5]", "--only", "STR04")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *_, groups, last = done.stdout.splitlines()
+    assert first == "judging example.com/mutant"
+    assert groups.split() == ["registration", "5/5", "stream", "1/1"]
+    assert last.startswith("6 of 6 passed, 0 failed in ")
+
+
+def test_a_wrong_plugin_ends_with_1_and_what_to_change() -> None:
+    done = verify("--only", "STR05", plugin="WritesHealthItsOwnWay")
+    assert done.returncode == 1
+    fail, because, change = done.stdout.splitlines()[1:4]
+    assert fail.startswith("FAIL STR05 (must)  ")
+    assert (because.split()[0], change.split()[0]) == ("because", "change")
+    assert done.stdout.splitlines()[-1].endswith("devplug verify --explain STR05")
+
+
+def test_json_junit_and_tap_are_read_by_their_readers() -> None:
+    only = ("--only", "REG01", "--only", "STR04")
+    value = json.loads(verify(*only, "-o", "json").stdout)
+    assert [one["outcome"] for one in value["checks"]] == ["passed", "passed"]
+    suite = ET.fromstring(verify(*only, "-o", "junit").stdout)[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "0")
+    tap = verify(*only, "-o", "tap").stdout.splitlines()
+    assert tap[:2] == ["TAP version 14", "1..2"]
+    assert sorted(line.split(" - ")[0] for line in tap[2:]) == ["ok 1", "ok 2"]
+
+
+def test_the_list_and_the_explanation_start_nothing() -> None:
+    listed = devplug("verify", "--list")
+    assert listed.returncode == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [one.id for one in all_checks()]
+    explained = devplug("verify", "--explain", "str07")
+    assert explained.stdout.startswith(
+        "STR07 (must, stream)  A list is sent only when something in it changed."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--only", "STR99", "--", "x"], "no check is called STR99"),
+        ([], "name either a COMMAND after --, or a socket with --attach"),
+        (["--attach", "/nowhere/x.sock", "--", "x"], "name either a COMMAND"),
+        (["--attach", "/nowhere/x.sock"], "failed to dial"),
+        (["--", "./no-such-plugin", "{dir}"], "cannot run ./no-such-plugin"),
+        (["--unplug", "x", "--", "y"], "--unplug and --replug belong together"),
+        (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),
+        (["--quick", "--only", "RES11", "--", "y"], "leave no check"),
+    ],
+)
+def test_what_cannot_be_judged_ends_with_2_and_says_why(words: list[str], text: str) -> None:
+    done = devplug("verify", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting over the kubelet's own path takes root")
+def test_a_plugin_that_is_told_nothing_finds_our_folder_at_the_kubelets_path() -> None:
+    script = (
+        "from pathlib import Path; from tests.conformance.right import RightPlugin, play; import sys;"
+        "sys.exit(play(RightPlugin, Path('/var/lib/kubelet/device-plugins'), Path('/tmp')))"
+    )
+    done = devplug(
+        "verify", "--only", "REG01", "--env", f"PYTHONPATH={ROOT}", "--", sys.executable, "-c", script
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,277 @@
+"""Mutants whose Allocate gives the wrong devices, refuses what it must not, or cannot bear many calls."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from devplug.errors import NotReadyError, RemoteError, UnhealthyDeviceError, UnknownDeviceError
+from devplug.wire.sockets import Listener
+from tests.conformance.mutants import Mutant
+from tests.conformance.spoilt import changed, mount, node
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devplug.devices import ContainerResponse
+    from tests.conformance.right import Ids
+
+
+class RefusesEveryAllocate(Mutant):
+    """Lists healthy devices and gives none of them."""
+
+    fails = ("ALL01",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        raise NotReadyError("the plugin is starting")
+
+
+class AnswersWithoutAContainerResponse(Mutant):
+    """Answers an empty message to a container that is alone in its call."""
+
+    fails = ("ALL02",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        responses = await super().allocate(containers)
+        return responses if len(containers) > 1 else []
+
+
+class AnswersInAnotherOrder(Mutant):
+    """Gives the first container what the last one asked for."""
+
+    fails = ("ALL03",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        return list(reversed(await super().allocate(containers)))
+
+
+class AnswersTheFirstContainerOnly(Mutant):
+    """Reads the first container request, as the kubelet reads the first response."""
+
+    fails = ("ALL03",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        return (await super().allocate(containers))[:1]
+
+
+class AnswersOncePerDevice(Mutant):
+    """Sends a container response for each device, as Akri does."""
+
+    fails = ("ALL04",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        self.check_request(containers)
+        return [self.response((id_,)) for ids in containers for id_ in ids]
+
+
+class ForgetsTheSecondDevice(Mutant):
+    """Gives a container the mount of its first device alone."""
+
+    fails = ("ALL04",)
+
+    def response(self, ids: Ids) -> ContainerResponse:
+        (self.work / ids[0]).touch()
+        return changed(super().response(ids), mounts=[mount(self.work / ids[0], "/run/mutant")])
+
+
+class TakesUnknownIds(Mutant):
+    """Does not look the requested IDs up, as the SR-IOV plugin."""
+
+    fails = ("ALL05",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        super().check_request(
+            [tuple(id_ if self.health_of(id_) else "dev-0" for id_ in ids) for ids in containers]
+        )
+
+
+class GivesUnhealthyDevices(Mutant):
+    """Looks up only whether it knows a device, not how it is."""
+
+    fails = ("ALL06",)
+
+    def check_id(self, id_: str) -> None:
+        if not self.health_of(id_):
+            raise UnknownDeviceError(id_[:64], self.resource_name)
+
+
+class GivesADeviceTwiceInOneRequest(Mutant):
+    """Does not notice that an ID comes twice."""
+
+    fails = ("ALL07",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        super().check_request([tuple(dict.fromkeys(ids)) for ids in containers])
+
+
+class AnswersACallForNoContainer(Mutant):
+    """Answers an empty message with an empty message."""
+
+    fails = ("ALL08",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        if containers:
+            super().check_request(containers)
+
+
+class AnswersAContainerWithoutIds(Mutant):
+    """Gives a container that asks for no device an answer without one."""
+
+    fails = ("ALL09",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        super().check_request([ids or ("dev-0",) for ids in containers])
+
+
+class GivesADeviceOnce(Mutant):
+    """Takes each device for used once it was given, as Akri's agent did (project-akri/akri#843)."""
+
+    fails = ("ALL10",)
+
+    def check_request(self, containers: Sequence[Ids]) -> None:
+        super().check_request(containers)
+        for id_ in {id_ for ids in containers for id_ in ids} & self.handed_out:
+            raise UnhealthyDeviceError(f"{id_} is in use")
+
+
+class GivesAnotherNodeEachTime(Mutant):
+    """Counts its answers and gives a node by that number."""
+
+    fails = ("ALL10",)
+
+    def response(self, ids: Ids) -> ContainerResponse:
+        self.answers += 1
+        path = ("/dev/null", "/dev/zero")[self.answers % 2]
+        return changed(super().response(ids), device_nodes=[node(path, f"/dev/mutant-{id_}") for id_ in ids])
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        super().__init__(folder, work)
+        self.answers = 0
+
+
+class MixesUpCallsAtOnce(Mutant):
+    """Remembers who asked in the plugin, not in the call."""
+
+    fails = ("ALL11",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        self.asked = containers
+        await asyncio.sleep(0.005)
+        return await super().allocate(self.asked)
+
+
+class FailsTheSecondCallAtOnce(Mutant):
+    """Is busy while it answers somebody."""
+
+    fails = ("ALL11",)
+
+    is_busy = False
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        if self.is_busy:
+            raise NotReadyError("the plugin answers somebody else")
+        self.is_busy = True
+        try:
+            await asyncio.sleep(0.005)
+            return await super().allocate(containers)
+        finally:
+            self.is_busy = False
+
+
+class TakesLongOverItsFirstAllocate(Mutant):
+    """Loads a driver when the first device is asked for."""
+
+    fails = ("ALL12",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        if not self.handed_out:
+            await asyncio.sleep(2)
+        return await super().allocate(containers)
+
+
+class IsSlowNowAndThen(Mutant):
+    """Scans the machine in each tenth call."""
+
+    fails = ("ALL13",)
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        super().__init__(folder, work)
+        self.calls = 0
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        self.calls += 1
+        if self.calls % 10 == 0:
+            await asyncio.sleep(0.15)
+        return await super().allocate(containers)
+
+
+class StarvesBehindStreams(Mutant):
+    """Has a pool of four threads for streams and calls."""
+
+    fails = ("ALL27",)
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        if self.streams >= 4:
+            await asyncio.Event().wait()
+        return await super().allocate(containers)
+
+
+class RefusesWithATraceback(Mutant):
+    """Lets an exception's text out."""
+
+    fails = ("ALL28",)
+
+    def check_id(self, id_: str) -> None:
+        if self.health_of(id_) != "Healthy":
+            text = f'Traceback (most recent call last):\n  File "plugin.py", line 7\nKeyError: {id_[:64]!r}'
+            raise RemoteError("NotFound", text)
+
+
+class RefusesWithALongStory(Mutant):
+    """Lists all that could have been asked for."""
+
+    fails = ("ALL28",)
+
+    def check_id(self, id_: str) -> None:
+        if self.health_of(id_) != "Healthy":
+            raise RemoteError("NotFound", f"not one of {', '.join(f'dev-{n}' for n in range(100))}")
+
+
+class RefusesWithStatusUnknown(Mutant):
+    """Returns a plain error, as Go programs do."""
+
+    fails = ("ALL29",)
+
+    def check_id(self, id_: str) -> None:
+        if self.health_of(id_) != "Healthy":
+            raise RemoteError("Unknown", f"no device {id_[:64]}")
+
+
+class LosesItsLockWithTheCaller(Mutant):
+    """Does not release its lock when the call is cancelled."""
+
+    fails = ("ALL31",)
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        super().__init__(folder, work)
+        self.lock = asyncio.Lock()
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        await self.lock.acquire()
+        await asyncio.sleep(0.05)
+        self.lock.release()
+        return await super().allocate(containers)
+
+
+class AnswersWithTooMuch(Mutant):
+    """Tells a long story for every device that comes after the second."""
+
+    fails = ("ALL32",)
+
+    def make_listener(self) -> Listener:
+        return Listener(self.folder / self.endpoint, self.bindings(), send_limit_bytes=1 << 30)
+
+    def response(self, ids: Ids) -> ContainerResponse:
+        envs = {f"STORY_{id_}": "x" * 3_000_000 for id_ in ids[2:]}
+        return changed(super().response(ids), envs={"MUTANT_IDS": ",".join(ids), **envs})

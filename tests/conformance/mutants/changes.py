@@ -1,0 +1,91 @@
+"""Mutants that do not notice that a device went or came back, or do not tell all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from tests.conformance.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from devplug.exchange import AdvertisedDevice
+
+
+class LooksForDevicesOnce(Mutant):
+    """Lists for ever what was there at its start."""
+
+    fails = ("STR20",)
+
+    def is_gone(self, id_: str) -> bool:
+        return False
+
+
+class NoticesLate(Mutant):
+    """Takes a device for gone when it has been away for more than a second."""
+
+    fails = ("STR21",)
+
+    def is_gone(self, id_: str) -> bool:
+        try:
+            gone_at = (self.work / f"gone-{id_}").stat().st_mtime
+        except FileNotFoundError:
+            return False
+        return time.time() - gone_at > 1.3
+
+
+class DropsWhatPodsHave(Mutant):
+    """Lists no device that is gone, whoever has it."""
+
+    fails = ("STR22",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [device for device in super().devices() if not self.is_gone(device.id)]
+
+
+class NeverForgivesADevice(Mutant):
+    """Takes a device that was gone once for gone for ever."""
+
+    fails = ("STR23",)
+    lost: frozenset[str] = frozenset()
+
+    def is_gone(self, id_: str) -> bool:
+        self.lost |= {id_} if super().is_gone(id_) else set()
+        return id_ in self.lost
+
+
+class LetsAbandonedStreamsTakeTheNews(Mutant):
+    """Leaves the loop of a cancelled stream running until it has taken a change, and finds nobody there."""
+
+    fails = ("STR24",)
+    orphans = 0
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        told = None
+        try:
+            while True:
+                devices = self.devices()
+                if devices != told and told is not None and self.orphans:
+                    self.orphans -= 1
+                    told = devices
+                if devices != told:
+                    yield devices
+                    told = devices
+                await asyncio.sleep(self.poll_seconds)
+        finally:
+            self.orphans += 1
+
+
+class TellsOnlyTheFirstStream(Mutant):
+    """Gives later streams the list as it was when they were opened."""
+
+    fails = ("STR25",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        if self.streams > 1:
+            yield self.devices()
+            await self.stopping.wait()
+        async for devices in super().lists():
+            yield devices

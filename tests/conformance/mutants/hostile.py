@@ -1,0 +1,312 @@
+"""Mutants that break, fill up or fall silent when something odd comes over the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import traceback
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from devplug.conformance.rawbytes import UNKNOWN_METHODS
+from devplug.errors import RemoteError
+from devplug.wire import methods
+from devplug.wire.codecs import Codec, MalformedMessageError
+from devplug.wire.sockets import Binding, Listener, socket_identity, unary
+from tests.conformance.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from devplug.devices import ContainerResponse
+    from devplug.exchange import AdvertisedDevice
+    from devplug.wire.methods import Method
+    from tests.conformance.right import Ids
+
+GREETING = b"PRI * HTTP/2.0"
+DIED = 7
+
+
+def decoding(method: Method[Any, Any], decode: Callable[[bytes, Codec[Any]], Any]) -> Method[Any, Any]:
+    """Return the method with another way to decode requests."""
+    right = method.request
+    return replace(method, request=Codec(right.message, right.encode, lambda content: decode(content, right)))
+
+
+def redone(
+    bindings: Sequence[Binding], method: Method[Any, Any], other: Method[Any, Any]
+) -> tuple[Binding, ...]:
+    """Return the bindings with `other` in the place of `method`."""
+    return tuple(Binding(other, one.handler) if one.method is method else one for one in bindings)
+
+
+# ── requests ──
+
+
+class TakesAnythingForARequest(Mutant):
+    """Gives out its first device to a request that it cannot decode."""
+
+    fails = ("HOS01",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        def decode(content: bytes, right: Codec[Any]) -> Any:
+            try:
+                return right.decode(content)
+            except MalformedMessageError:
+                return (("dev-0",),)
+
+        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+
+
+class EndsAtAMalformedQuestion(Mutant):
+    """Panics where a question for a preference cannot be decoded."""
+
+    fails = ("HOS02",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        def decode(content: bytes, right: Codec[Any]) -> Any:
+            try:
+                return right.decode(content)
+            except MalformedMessageError:
+                os._exit(DIED)
+
+        asked = methods.GET_PREFERRED_ALLOCATION
+        return redone(super().bindings(), asked, decoding(asked, decode))
+
+
+class AnswersEverything(Mutant):
+    """Has a handler for whatever call there may be."""
+
+    fails = ("HOS03",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        async def answer(_: bytes) -> bytes:
+            return b""
+
+        return (*super().bindings(), *(unary(method, answer) for method in UNKNOWN_METHODS))
+
+
+class EndsAtALargeRequest(Mutant):
+    """Has no room for a request of more than 4 MiB."""
+
+    fails = ("HOS04",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        def decode(content: bytes, right: Codec[Any]) -> Any:
+            if len(content) > 4 * 2**20:
+                os._exit(DIED)
+            return right.decode(content)
+
+        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+
+
+class AnswersWithItsTraceback(Mutant):
+    """Sends the text of an exception with the lines that it came through."""
+
+    fails = ("HOS10",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        def decode(content: bytes, right: Codec[Any]) -> Any:
+            try:
+                return right.decode(content)
+            except MalformedMessageError as error:
+                raise RemoteError("Unknown", traceback.format_exc()) from error
+
+        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+
+
+class RepeatsTheWholeRequest(Mutant):
+    """Names the device that it does not know, however long the name."""
+
+    fails = ("HOS11",)
+
+    def check_id(self, id_: str) -> None:
+        if not self.health_of(id_):
+            raise RemoteError("NotFound", f"device {id_} is not known")
+        super().check_id(id_)
+
+
+class LosesCallsThatComeTogether(Mutant):
+    """Never answers a call of Allocate that comes while another one runs."""
+
+    fails = ("HOS13",)
+    busy = False
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        if self.busy:
+            await asyncio.Event().wait()
+        self.busy = True
+        await asyncio.sleep(0.02)
+        self.busy = False
+        return await super().allocate(containers)
+
+
+# ── streams and descriptors ──
+
+
+class KeepsAThreadPerStream(Mutant):
+    """Starts a watcher for each stream, and never ends it."""
+
+    fails = ("HOS09",)
+
+    def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return super().lists()
+
+
+class EndsWithoutDescriptors(Mutant):
+    """Opens its device again and again, and panics when that fails once."""
+
+    fails = ("HOS14",)
+
+    async def live(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.look())
+            await super().live()
+
+    async def look(self) -> None:
+        while True:
+            try:
+                os.close(os.open("/dev/null", os.O_RDONLY))
+            except OSError:
+                os._exit(DIED)
+            await asyncio.sleep(self.poll_seconds)
+
+
+# ── connections ──
+
+
+class Front(Listener):
+    """A socket of asyncio's before the right one, so that a mutant has its connections in hand."""
+
+    def __init__(self, plugin: HasAFront) -> None:
+        super().__init__(plugin.folder / plugin.endpoint, plugin.bindings())
+        self.accept = plugin.accept
+        self.inner = Listener(plugin.inner, self.bindings)
+        self.server: asyncio.Server | None = None
+
+    async def bind(self) -> None:
+        if not self.inner.is_bound():
+            await self.inner.bind()
+        self.path.unlink(missing_ok=True)
+        self.server = await asyncio.start_unix_server(self.accept, self.path)
+        self._identity = socket_identity(self.path)
+
+    async def close(self, grace_seconds: float = 0, *, keep_file: bool = False) -> None:
+        await super().close(grace_seconds, keep_file=keep_file)
+        if self.server is not None:
+            self.server.close()
+        await self.inner.close(grace_seconds)
+
+
+class HasAFront(Mutant):
+    """Sees the bytes of every connection before gRPC does; nothing is wrong with it yet."""
+
+    def make_listener(self) -> Listener:
+        self.inner = self.work / "inner.sock"
+        return Front(self)
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection to its end."""
+        heard = bytearray()
+        try:
+            heard += await self.first_words(reader)
+            behind, before = await asyncio.open_unix_connection(self.inner)
+            before.write(heard)
+            async with asyncio.TaskGroup() as group:
+                back = group.create_task(carry(behind, writer, bytearray()))
+                await carry(reader, before, heard)
+                back.cancel()
+            before.close()
+        finally:
+            writer.close()
+            self.ended(bytes(heard))
+
+    async def first_words(self, reader: asyncio.StreamReader) -> bytes:
+        """Wait for what a caller says first."""
+        return await reader.read(2**16)
+
+    def ended(self, heard: bytes) -> None:
+        """Take notice of all that a caller has said when it has closed the connection."""
+
+
+async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, heard: bytearray) -> None:
+    """Pass on what comes until it ends."""
+    with suppress(OSError):
+        while part := await reader.read(2**16):
+            heard += part
+            writer.write(part)
+            await writer.drain()
+
+
+def frames(heard: bytes) -> tuple[list[int], bool]:
+    """Return the kinds of the HTTP/2 frames that came whole, and whether the last one is cut off."""
+    kinds = []
+    rest = heard[24:]
+    while len(rest) >= 9:
+        size = 9 + int.from_bytes(rest[:3], "big")
+        if len(rest) < size:
+            break
+        kinds.append(rest[3])
+        rest = rest[size:]
+    return kinds, bool(rest)
+
+
+class EndsAtAStranger(HasAFront):
+    """Panics at a connection that does not begin as HTTP/2 does."""
+
+    fails = ("HOS05",)
+
+    def ended(self, heard: bytes) -> None:
+        if heard and not heard.startswith(GREETING):
+            os._exit(DIED)
+
+
+class WaitsForTheFirstWord(HasAFront):
+    """Hears one newcomer at a time."""
+
+    fails = ("HOS06",)
+
+    async def first_words(self, reader: asyncio.StreamReader) -> bytes:
+        async with self.hearing:
+            return await super().first_words(reader)
+
+    def make_listener(self) -> Listener:
+        self.hearing = asyncio.Lock()
+        return super().make_listener()
+
+
+class KeepsEveryConnection(HasAFront):
+    """Leaves its end of a connection open."""
+
+    fails = ("HOS07",)
+
+    def make_listener(self) -> Listener:
+        self.kept: list[int] = []
+        return super().make_listener()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.kept.append(os.dup(writer.get_extra_info("socket").fileno()))
+        await super().accept(reader, writer)
+
+
+class EndsWithACutRequest(HasAFront):
+    """Panics where the last frame of a connection is not whole."""
+
+    fails = ("HOS08",)
+
+    def ended(self, heard: bytes) -> None:
+        if heard.startswith(GREETING) and frames(heard)[1]:
+            os._exit(DIED)
+
+
+class EndsAtHugeHeaders(HasAFront):
+    """Panics at headers that go on in a second frame."""
+
+    fails = ("HOS12",)
+
+    def ended(self, heard: bytes) -> None:
+        if 9 in frames(heard)[0]:
+            os._exit(DIED)

@@ -1,0 +1,143 @@
+"""Mutants whose lists hold something wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from devplug.exchange import AdvertisedDevice
+from devplug.wire.codecs import Codec
+from devplug.wire.methods import LIST_AND_WATCH, Method
+from devplug.wire.sockets import Binding, Listener
+from tests.conformance.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+
+class ListsADeviceWithoutAnId(Mutant):
+    """Has a device whose serial number is empty, and takes that for its ID."""
+
+    fails = ("STR03",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("", "Unhealthy")]
+
+
+class ListsBytesThatAreNoText(Mutant):
+    """Takes the raw bytes of a descriptor for an ID."""
+
+    fails = ("STR03",)
+
+    def bindings(self) -> tuple[Binding, ...]:
+        right = LIST_AND_WATCH.response
+
+        def encode(devices: object) -> bytes:
+            return right.encode(devices).replace(b"dev-3", b"dev\xff3")  # type: ignore[arg-type]
+
+        codec = Codec(right.message, encode, right.decode)
+        method = Method(LIST_AND_WATCH.service, LIST_AND_WATCH.name, LIST_AND_WATCH.request, codec, True)
+        return tuple(
+            replace(binding, method=method) if binding.method is LIST_AND_WATCH else binding
+            for binding in super().bindings()
+        )
+
+
+class ListsADeviceTwice(Mutant):
+    """Finds a device in two ways and lists both."""
+
+    fails = ("STR04",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("dev-broken", "Unhealthy")]
+
+
+class WritesHealthItsOwnWay(Mutant):
+    """Calls a broken device "unhealthy"."""
+
+    fails = ("STR05",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("dev-lower", "unhealthy")]
+
+
+class ListsALongId(Mutant):
+    """Takes a path in sysfs, with its slashes, for an ID."""
+
+    fails = ("STR06",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("/sys/devices/" + "pci0000:00/" * 6, "Unhealthy")]
+
+
+class ForwardsMinusOne(Mutant):
+    """Sends what sysfs says of a device without a NUMA node."""
+
+    fails = ("STR08",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("dev-nowhere", "Unhealthy", (-1,))]
+
+
+class SendsAnEmptyTopology(Mutant):
+    """Sends a topology without nodes where none is known."""
+
+    fails = ("STR09",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("dev-nowhere", "Unhealthy", ())]
+
+
+class ListsTooMuch(Mutant):
+    """Takes all that it knows of a device for its ID, so that the list is at the limit."""
+
+    fails: ClassVar[tuple[str, ...]] = ("STR06", "STR10")
+    count = 1_035
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return _wordy(self.count)
+
+
+class ListsMoreThanTheKubeletTakes(ListsTooMuch):
+    """Takes all that it knows of a device for its ID, and the list is over the limit."""
+
+    fails = ("STR10",)
+    count = 1_100
+
+    def make_listener(self) -> Listener:
+        return Listener(self.folder / self.endpoint, self.bindings(), send_limit_bytes=1 << 30)
+
+
+@cache
+def _wordy(count: int) -> list[AdvertisedDevice]:
+    return [AdvertisedDevice(f"{number:04000}", "Unhealthy") for number in range(count)]
+
+
+class NamesDevicesByStream(Mutant):
+    """Numbers its devices anew for each stream."""
+
+    fails = ("STR12",)
+
+    async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        number = self.streams_opened
+        async for devices in super().lists():
+            yield [*devices, AdvertisedDevice(f"dev-{number}-of-stream", "Unhealthy")]
+
+
+class ListsAnAwkwardId(Mutant):
+    """Takes a device's name, with a space and a comma, for its ID."""
+
+    fails = ("STR15",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("Camera, left", "Unhealthy")]
+
+
+class ListsANodeThatIsNotThere(Mutant):
+    """Sends a NUMA node that the machine does not have."""
+
+    fails = ("STR16",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [*super().devices(), AdvertisedDevice("dev-far", "Unhealthy", (1000,))]

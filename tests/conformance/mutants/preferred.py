@@ -1,0 +1,106 @@
+"""Mutants that prefer devices which the kubelet cannot use, or say nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from devplug.errors import InvalidRequestError
+from devplug.exchange import PluginOptions
+from tests.conformance.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.exchange import PreferenceRequest
+    from tests.conformance.right import Ids
+
+
+class PrefersOneTooMany(Mutant):
+    """Returns one device more than asked for, where there is one."""
+
+    fails = ("PRE01",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        wanted = dict.fromkeys((*request.must_include, *sorted(request.available)))
+        return tuple(wanted)[: request.size + 1]
+
+
+class ForgetsWhatMustBeIncluded(Mutant):
+    """Chooses the first of the available devices."""
+
+    fails = ("PRE02",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        return tuple(sorted(request.available))[: request.size]
+
+
+class PrefersWhatIsTaken(Mutant):
+    """Chooses among all devices that it has."""
+
+    fails = ("PRE03",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        own = [device.id for device in self.devices() if device.health == "Healthy"]
+        return tuple(dict.fromkeys((*request.must_include, *own)))[: request.size]
+
+
+class PrefersOneTwice(Mutant):
+    """Fills up with its favourite."""
+
+    fails = ("PRE04",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        favourite = min(request.available)
+        return (*request.must_include, *([favourite] * request.size))[: request.size]
+
+
+class RefusesToComplete(Mutant):
+    """Cannot choose beside devices that are chosen already."""
+
+    fails = ("PRE05",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        if request.must_include:
+            raise InvalidRequestError("no choice can be made")
+        return super().preferred(request)
+
+
+class PrefersSlowly(Mutant):
+    """Thinks long where it has the choice of everything."""
+
+    fails = ("PRE06",)
+
+    async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
+        if len(requests[0].available) == 4 and requests[0].size == 1:
+            await asyncio.sleep(1.2)
+        return await super().prefer(requests)
+
+
+class PrefersForOneContainer(Mutant):
+    """Answers the first container request of a call."""
+
+    fails = ("PRE07",)
+
+    async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
+        return await super().prefer(requests[:1])
+
+
+class PrefersInTheOrderOfTheRequest(Mutant):
+    """Takes the devices as they are named, which is at random."""
+
+    fails = ("PRE08",)
+
+    def preferred(self, request: PreferenceRequest) -> Ids:
+        return tuple(dict.fromkeys((*request.must_include, *request.available)))[: request.size]
+
+
+class LeavesPreferenceHanging(Mutant):
+    """Does not announce preferred allocation, and never answers it."""
+
+    fails = ("PRE09",)
+    options = PluginOptions(pre_start_required=True)
+
+    async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
+        await asyncio.Event().wait()
+        return await super().prefer(requests)

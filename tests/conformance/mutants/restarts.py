@@ -1,0 +1,271 @@
+"""Mutants that do not bear a restart of the kubelet, or a lost stream."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from devplug.wire.sockets import socket_identity
+from tests.conformance.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from devplug.exchange import AdvertisedDevice
+
+
+class TakesANewKubeletForTheOld(Mutant):
+    """Registers with the first kubelet, and with no other."""
+
+    fails = ("RES01",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        is_first = self.streams_opened == 0
+        return is_first or (is_same_kubelet and super().is_wanting(is_same_kubelet, opened))
+
+
+class WaitsBeforeItRegistersAgain(Mutant):
+    """Takes 1.3 s for every registration but the first."""
+
+    fails = ("RES02",)
+
+    async def register(self) -> None:
+        await asyncio.sleep(1.3 if self.streams_opened else 0)
+        await super().register()
+
+
+class NamesDevicesAfterTheKubelet(Mutant):
+    """Makes its IDs from the socket at which it has registered."""
+
+    fails = ("RES03",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        kubelet = socket_identity(self.folder / "kubelet.sock")
+        return [replace(device, id=f"{device.id}-{hash(kubelet)}") for device in super().devices()]
+
+
+class NeverNoticesALostStream(Mutant):
+    """Waits for the next kubelet when its stream ends."""
+
+    fails = ("RES04",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        return not is_same_kubelet or not self.listener.is_bound()
+
+
+class WaitsAfterALostStream(Mutant):
+    """Registers 2 s after the loss of its first stream."""
+
+    fails = ("RES05",)
+    lost_at = float("inf")
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        if not super().is_wanting(is_same_kubelet, opened):
+            return False
+        if not is_same_kubelet or self.streams_opened != 1:
+            return True
+        self.lost_at = min(self.lost_at, time.monotonic())
+        return time.monotonic() - self.lost_at > 2.0
+
+
+class NeverNoticesALostSocket(Mutant):
+    """Binds anew only for a new kubelet."""
+
+    fails = ("RES06",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        return not is_same_kubelet or (
+            self.listener.is_bound() and super().is_wanting(is_same_kubelet, opened)
+        )
+
+
+class KnowsAKubeletByTheWipe(Mutant):
+    """Takes a kubelet for new only if that has removed the plugin's socket."""
+
+    fails = ("RES07",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        is_first = self.streams_opened == 0
+        is_wiped = not self.listener.is_bound()
+        return is_first or is_wiped or (is_same_kubelet and super().is_wanting(is_same_kubelet, opened))
+
+
+class EndsWithoutAKubelet(Mutant):
+    """Ends when kubelet.sock has been missing for 0.4 s."""
+
+    fails = ("RES08",)
+
+    async def live(self) -> None:
+        async def watch() -> None:
+            missing_since = None
+            while True:
+                await asyncio.sleep(self.poll_seconds)
+                if (self.folder / "kubelet.sock").exists() or not self.streams_opened:
+                    missing_since = None
+                elif missing_since is None:
+                    missing_since = time.monotonic()
+                elif time.monotonic() - missing_since > 0.4:
+                    self.say("the kubelet is gone")
+                    os._exit(1)
+
+        await beside(super().live, watch)
+
+
+class LooksForTheKubeletWithoutAPause(Mutant):
+    """Is busy, in three threads, as long as there is no kubelet.sock."""
+
+    fails = ("RES09",)
+
+    async def live(self) -> None:
+        def work() -> None:
+            for _ in range(20):
+                hashlib.sha256(bytes(1 << 20))
+
+        async def watch() -> None:
+            while True:
+                if (self.folder / "kubelet.sock").exists():
+                    await asyncio.sleep(self.poll_seconds)
+                else:
+                    await asyncio.to_thread(work)
+
+        await beside(super().live, watch, watch, watch)
+
+
+class ForgetsAKubeletThatComesQuickly(Mutant):
+    """Has a pause of 0.4 s after a new kubelet, and takes another that comes meanwhile for the same."""
+
+    fails = ("RES10", "RES11")
+    changed_at = float("-inf")
+    current: object = None
+    forgotten: object = None
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        kubelet = socket_identity(self.folder / "kubelet.sock")
+        if kubelet == self.forgotten:
+            return False
+        if self.streams_opened and not is_same_kubelet and kubelet != self.current:
+            if time.monotonic() - self.changed_at < 0.4:
+                self.forgotten = kubelet
+                return False
+            self.current = kubelet
+            self.changed_at = time.monotonic()
+        return super().is_wanting(is_same_kubelet, opened)
+
+
+class GivesUpAfterSomeRestarts(Mutant):
+    """Has seen enough after eight registrations."""
+
+    fails = ("RES11",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        return self.streams_opened < 8 and super().is_wanting(is_same_kubelet, opened)
+
+
+class LeavesDescriptorsOpen(Mutant):
+    """Opens two files for each registration, and closes none."""
+
+    fails = ("RES12",)
+
+    async def register(self) -> None:
+        for _ in range(2):
+            os.open("/dev/null", os.O_RDONLY)
+        await super().register()
+
+
+class KeepsWhatEachRegistrationNeeded(Mutant):
+    """Holds 4 MiB more after each registration."""
+
+    fails = ("RES13",)
+    kept: list[bytes] = []  # noqa: RUF012 -- there is one plugin in a process
+
+    async def register(self) -> None:
+        self.kept.append(os.urandom(4 * 1024 * 1024))
+        await super().register()
+
+
+class StartsThreadsForEachRegistration(Mutant):
+    """Starts two threads for each registration, and ends none."""
+
+    fails = ("RES14",)
+
+    async def register(self) -> None:
+        for _ in range(2):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        await super().register()
+
+
+class LeavesItsOldSockets(Mutant):
+    """Leaves a socket behind for each registration but the first."""
+
+    fails = ("RES15",)
+
+    async def register(self) -> None:
+        if self.streams_opened:
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as end:
+                end.bind(str(self.folder / f"mutant-{self.streams_opened}.sock"))
+        await super().register()
+
+
+class BearsOneLostStream(Mutant):
+    """Registers after the first lost stream, and not after the second."""
+
+    fails = ("RES16",)
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        is_lost_again = is_same_kubelet and self.listener.is_bound() and self.streams_opened > 1
+        return not is_lost_again and super().is_wanting(is_same_kubelet, opened)
+
+
+class SleepsThroughARestart(Mutant):
+    """Takes what is there after a standstill for what was there before."""
+
+    fails = ("RES21",)
+    looked_at = float("inf")
+    missed: object = None
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        kubelet = socket_identity(self.folder / "kubelet.sock")
+        if self.streams_opened and not is_same_kubelet and time.monotonic() - self.looked_at > 0.8:
+            self.missed = kubelet
+        self.looked_at = time.monotonic()
+        return kubelet != self.missed and super().is_wanting(is_same_kubelet, opened)
+
+
+class RegistersEightTimes(Mutant):
+    """Calls Register eight times with each new kubelet but the first."""
+
+    fails = ("RES22",)
+
+    async def register(self) -> None:
+        for _ in range(8 if self.streams_opened else 1):
+            await super().register()
+
+
+class LooksAtTheFolderThatItKnows(Mutant):
+    """Does nothing any more when the plugin folder is another one."""
+
+    fails = ("RES23",)
+    known_folder: int | None = None
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        inode = self.folder.stat().st_ino
+        self.known_folder = self.known_folder or inode
+        return inode == self.known_folder and super().is_wanting(is_same_kubelet, opened)
+
+
+async def beside(*lives: Callable[[], Awaitable[None]]) -> None:
+    """Run all of them side by side."""
+
+    async def run(one: Callable[[], Awaitable[None]]) -> None:
+        await one()
+
+    async with asyncio.TaskGroup() as group:
+        for one in lives:
+            group.create_task(run(one))

@@ -1,0 +1,118 @@
+"""Which checks a run makes, on how many starts, and what it does with plugins that do not come up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.conformance.judging import judge
+from devplug.conformance.program import Subject
+from devplug.conformance.registry import UnknownCheckError, all_checks, chosen
+from devplug.conformance.stage import Lab
+from devplug.conformance.verdicts import Outcome
+from devplug.errors import PluginError, RegistrationError
+from tests.conformance.trials import BRISK, subject_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE_OF_EACH = chosen(all_checks(), only=["REG01", "STR04", "ALL01", "PRE01"])
+LOCKED = """
+import fcntl, os, runpy, sys
+with open(sys.argv[1], "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    sys.argv = ["play", "right", *sys.argv[2:]]
+    runpy.run_module("tests.conformance.play", run_name="__main__")
+"""
+
+
+def test_checks_are_chosen_by_id_glob_and_group() -> None:
+    checks = all_checks()
+    assert [one.id for one in chosen(checks, only=["str07"])] == ["STR07"]
+    assert {one.group.name for one in chosen(checks, only=["RES*", "stream"])} == {"RES", "STR"}
+    without = chosen(checks, skip=["hostile", "ALL*"])
+    assert {"HOS", "ALL"}.isdisjoint(one.group.name for one in without)
+    assert chosen(checks, quick=True, only=["RES01", "REG*"])
+
+
+def test_a_word_that_fits_no_check_is_an_error_that_lists_the_groups() -> None:
+    with pytest.raises(UnknownCheckError, match=r"no check is called STR99.*registration, stream"):
+        chosen(all_checks(), only=["STR99"])
+
+
+def test_what_is_harmless_neither_allocates_nor_starts_anything() -> None:
+    harmless = chosen(all_checks(), harmless=True)
+    assert harmless
+    assert {"ALL", "PST", "RES", "END", "FOO"}.isdisjoint(one.group.name for one in harmless)
+    assert not any(one.fresh for one in harmless)
+
+
+def test_at_least_seventy_checks_are_made() -> None:
+    assert len(all_checks()) >= 70
+
+
+def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> None:
+    told: list[str] = []
+    names: list[str] = []
+    verdicts = asyncio.run(
+        judge(
+            subject_of("right"),
+            ONE_OF_EACH,
+            pace=BRISK,
+            on_arrival=names.extend,
+            on_verdict=lambda verdict: told.append(verdict.check.id),
+        ),
+    )
+    assert [one.check.id for one in verdicts] == [one.id for one in ONE_OF_EACH]
+    assert sorted(told) == sorted(one.id for one in ONE_OF_EACH)
+    assert {one.outcome for one in verdicts} == {Outcome.PASSED}
+    assert names == ["example.com/mutant"]
+
+
+def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
+    verdicts = asyncio.run(
+        judge(Subject(("sleep", "60")), ONE_OF_EACH, pace=replace(BRISK, start_seconds=0.5))
+    )
+    assert [one.outcome for one in verdicts] == [Outcome.FAILED, *[Outcome.SKIPPED] * 3]
+    assert verdicts[-1].seen == "the plugin did not start (REG01)"
+
+
+def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
+    subject = Subject((sys.executable, "-c", "import sys; sys.exit('no such device')"))
+    first = asyncio.run(judge(subject, ONE_OF_EACH, pace=BRISK))[0]
+    assert "no such device" in first.seen
+
+
+def test_a_command_that_cannot_be_run_is_an_error_and_no_verdict() -> None:
+    with pytest.raises(PluginError, match=r"cannot run \./no-such-plugin: No such file"):
+        asyncio.run(judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, pace=BRISK))
+
+
+@pytest.mark.timeout(60)
+def test_a_plugin_that_bears_no_other_of_its_kind_is_tried_by_itself(tmp_path: Path) -> None:
+    right = subject_of("right")
+    command = (sys.executable, "-c", LOCKED, str(tmp_path / "lock"), "{dir}", "{work}")
+    subject = replace(right, command=command)
+    verdicts = asyncio.run(judge(subject, ONE_OF_EACH, pace=BRISK, jobs=4))
+    assert {one.outcome for one in verdicts} == {Outcome.PASSED}, verdicts
+
+
+def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
+    async def attach() -> tuple[set[str], bool]:
+        async with Lab(subject_of("right"), BRISK).stage() as stage:
+            client = await stage.wait_ready(5)
+            checks = chosen(all_checks(), harmless=True)
+            verdicts = await judge(Subject(), checks, pace=BRISK, attached=client.path)
+            wrong = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
+            return wrong, stage.is_ready()
+
+    assert asyncio.run(attach()) == (set(), True)
+
+
+def test_a_socket_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RegistrationError, match="failed to dial"):
+        asyncio.run(judge(Subject(), ONE_OF_EACH, pace=BRISK, attached=tmp_path / "none.sock"))

@@ -1,0 +1,135 @@
+"""What a run tells people, programs, CI systems and harnesses, from its verdicts."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.conformance.registry import NOTE, SHOULD, Check, all_checks, chosen
+from devplug.conformance.reports.formats import json_value, junit_text, tap_line, tap_start
+from devplug.conformance.reports.lines import (
+    closing_line,
+    explanation,
+    finding,
+    group_words,
+    listing,
+    skipped_lines,
+)
+from devplug.conformance.verdicts import Outcome, Verdict, is_failure
+
+SILENCE, NOTED = (
+    next(one for one in all_checks() if one.id == "STR07"),
+    next(one for one in all_checks() if one.severity is NOTE),
+)
+PREFERRED = [one for one in all_checks() if one.id in {"PRE01", "PRE02", "PRE03", "PRE05"}]
+COMMAND = ("./plugin", "--dir", "{dir}")
+
+
+def verdicts() -> list[Verdict]:
+    return [
+        Verdict(SILENCE, Outcome.FAILED, "the same list was sent 6 times", 10.2),
+        Verdict(NOTED, Outcome.FAILED, "somebody could do better"),
+        *(Verdict(one, Outcome.SKIPPED, "preferred allocation is not announced") for one in PREFERRED),
+        Verdict(all_checks()[0], Outcome.PASSED, "41 ms after its start"),
+    ]
+
+
+def test_a_failure_is_told_with_what_was_seen_why_it_matters_and_what_to_change() -> None:
+    seen, because, change = finding(verdicts()[0])
+    assert seen == "FAIL STR07 (must)  the same list was sent 6 times"
+    assert because.split() == ["because", *SILENCE.why.split()]
+    assert change.split() == ["change", *SILENCE.change.split()]
+
+
+def test_a_note_is_told_as_a_note() -> None:
+    assert finding(verdicts()[1])[0] == f"NOTE {NOTED.id}  somebody could do better"
+
+
+def test_what_is_skipped_for_one_reason_is_told_in_one_line() -> None:
+    assert skipped_lines(verdicts()) == ["SKIP PRE01-PRE03, PRE05  preferred allocation is not announced"]
+
+
+def test_groups_count_what_was_made_and_leave_notes_out() -> None:
+    words = group_words(verdicts())
+    assert {"registration 1/1", "stream 0/1", "preferred skipped"} <= set(words)
+
+
+def test_the_last_line_counts_everything_and_names_the_next_command() -> None:
+    assert closing_line(verdicts(), 41.4) == (
+        "1 of 2 passed, 1 failed, 1 noted, 4 skipped in 41 s; devplug verify --explain STR07"
+    )
+    assert closing_line(verdicts()[-1:], 2) == "1 of 1 passed, 0 failed in 2 s"
+
+
+def test_notes_alone_make_no_plugin_wrong_and_a_should_does() -> None:
+    should = next(one for one in all_checks() if one.severity is SHOULD)
+    assert not is_failure([Verdict(NOTED, Outcome.FAILED)])
+    assert is_failure([Verdict(should, Outcome.FAILED)])
+
+
+def test_json_has_every_verdict_with_all_that_belongs_to_it() -> None:
+    value = json.loads(json.dumps(json_value(COMMAND, ["example.com/a"], verdicts(), 41.44)))
+    assert (value["passed"], value["seconds"], value["resource_names"]) == (False, 41.4, ["example.com/a"])
+    assert value["counts"] == {"passed": 1, "failed": 2, "skipped": 4}
+    assert value["checks"][0] == {
+        "id": "STR07",
+        "group": "stream",
+        "severity": "must",
+        "outcome": "failed",
+        "rule": SILENCE.rule,
+        "seen": "the same list was sent 6 times",
+        "why": SILENCE.why,
+        "change": SILENCE.change,
+        "source": SILENCE.source,
+        "seconds": 10.2,
+    }
+
+
+def test_junit_has_a_case_for_each_check_and_a_failure_for_each_that_counts() -> None:
+    suite = ET.fromstring(junit_text(COMMAND, verdicts(), 41.4))[0]
+    cases = list(suite)
+    assert [case.get("name", "").split()[0] for case in cases] == [one.check.id for one in verdicts()]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("7", "1", "4")
+    assert [child.tag for case in cases for child in case] == ["failure", "system-out", *["skipped"] * 4]
+
+
+@given(st.text())
+def test_whatever_a_plugin_printed_junit_stays_xml_and_tap_stays_on_its_lines(text: str) -> None:
+    verdict = Verdict(SILENCE, Outcome.FAILED, text)
+    ET.fromstring(junit_text(["x", text], [verdict], 0))
+    skipped = tap_line(1, Verdict(SILENCE, Outcome.SKIPPED, text))
+    assert all(len(line.splitlines()) == 1 for line in (*tap_line(1, verdict), *skipped))
+
+
+def test_tap_tells_failures_notes_and_skips_as_harnesses_read_them() -> None:
+    assert tap_start(7) == ("TAP version 14", "1..7")
+    first = [tap_line(number, one)[0] for number, one in enumerate(verdicts(), 1)]
+    assert first[0].startswith("not ok 1 - STR07 ")
+    assert first[1].endswith("# TODO a note")
+    assert first[2].startswith("ok 3 - PRE01")
+    assert first[2].endswith("# SKIP preferred allocation is not announced")
+    assert first[-1].startswith("ok 7 - ")
+
+
+def test_the_list_has_a_row_for_each_check_and_says_in_which_sets_it_is() -> None:
+    rows = {row[0]: row for row in listing(all_checks())}
+    assert rows.keys() == {one.id for one in all_checks()}
+    quick = {one.id for one in chosen(all_checks(), quick=True)}
+    assert {id_ for id_, row in rows.items() if "quick" in row[2].split()} == quick
+
+
+@pytest.mark.parametrize("one", all_checks(), ids=lambda one: one.id)
+def test_every_check_explains_itself(one: Check) -> None:
+    lines = explanation(one)
+    assert lines[0].startswith(f"{one.id} (")
+    assert one.how, "its function has no docstring"
+    assert one.rule.endswith(".")
+    assert not one.why.endswith(".")
+    assert not one.change.endswith(".")
+    assert len(one.source) > 5
+    # People cannot read what lies beside our repository.
+    assert not any(name in one.source for name in ("kubelet.md", "reliability.md", "peers.md", "devices.md"))

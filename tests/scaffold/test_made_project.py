@@ -1,0 +1,74 @@
+"""A new project works as it is: its own tests pass, and the page that leads through it says what is true."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.scaffold.project import Project, project_files
+from devplug.scaffold.writing import write_project
+from tests.cli.programs import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PAGE = (Path(__file__).parents[2] / "docs" / "five-minutes.md").read_text(encoding="utf-8")
+FILES = project_files(Project("my-fpga", "example.com/my-fpga"))
+FENCE = re.compile(r"^```(\S+)( no-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(command: Sequence[str], folder: Path, package: Path) -> str:
+    """Run a command as if the project in `package` were installed; return what it printed."""
+    places = [os.path.dirname(sys.executable), os.environ["PATH"]]  # noqa: PTH120
+    variables = environment(
+        PATH=os.pathsep.join(places), PYTHONPATH=str(package / "src"), PYTHONDONTWRITEBYTECODE="1"
+    )
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def commands_of_the_page() -> Iterator[tuple[str, str]]:
+    """Yield each command of the page that can be run here, and what it shows of the output."""
+    for language, no_run, text in FENCE.findall(PAGE):
+        if language == "console" and not no_run:
+            for one in text.removeprefix("$ ").split("\n$ "):
+                command, _, output = one.partition("\n")
+                yield command, output
+
+
+def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
+    write_project(tmp_path / "made", FILES)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_plugin.py"]
+    said = run(command, tmp_path / "made", tmp_path / "made")
+    assert f"{FILES['tests/test_plugin.py'].count('def test_')} passed" in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_every_command_of_the_page_works_and_prints_what_it_shows(tmp_path: Path) -> None:
+    tried = []
+    for command, shown in commands_of_the_page():
+        said = run(["bash", "-c", command], tmp_path, tmp_path / "my-fpga")
+        assert said.startswith(shown), command
+        tried.append(command)
+    assert [words for words in ("devplug new", "pytest", "devplug verify") if words in " ".join(tried)] == [
+        "devplug new",
+        "pytest",
+        "devplug verify",
+    ]
+
+
+def test_the_code_of_the_page_is_the_projects() -> None:
+    blocks = [text for language, _, text in FENCE.findall(PAGE) if language == "python"]
+    assert blocks
+    for block in blocks:
+        assert any(block in text for text in FILES.values()), block
