@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devplug.conformance.verdicts import Verdict
 
 BRISK: Final = Pace(
-    start_seconds=4.0,
+    start_seconds=12.0,
     answer_seconds=3.0,
     first_list_limit_seconds=1.0,
     silence_seconds=1.5,

@@ -16,14 +16,14 @@ __all__ = ["page"]
 _INTRODUCTION = """\
 # What the checks mean
 
-`devplug verify -- COMMAND` starts a device plugin, in any language, where we are the kubelet, and judges it by
-the {count} rules below: {must} *must* (pods or the node suffer where one is broken), {should} *should* (it works,
-and somebody will be surprised one day) and {note} *notes* (advice, which never fails a run). How to run it, in a
-terminal, in CI and as pytest items, stands in [Judge any plugin](verify.md).
+`devplug verify -- COMMAND` starts a device plugin, in any language, where we are the kubelet, and judges
+it by the {count} rules below: {must} *must* (pods or the node suffer where one is broken), {should}
+*should* (it works, and somebody will be surprised one day) and {note} *notes* (advice, which never fails
+a run). How to run it, in a terminal, in CI and as pytest items, stands in [Judge any plugin](verify.md).
 
-An ID is a promise: it is never used for another rule. `devplug verify --explain ID` prints a rule's part of this
-page. *Quick* checks are those of `--quick`; *attach* marks those that are harmless enough for `--attach SOCKET`,
-a plugin that serves a real node.
+An ID is a promise: it is never used for another rule. `devplug verify --explain ID` prints a rule's part
+of this page. *Quick* checks are those of `--quick`; *attach* marks those that are harmless enough for
+`--attach SOCKET`, a plugin that serves a real node.
 """
 _ON_FAULTS = """\
 ## Which faults are tried
