@@ -68,4 +68,3 @@ def test_each_check_is_a_test_that_passes_fails_or_is_skipped_with_its_reason(tm
     assert "FAIL STR05 (must)  " in printed
     assert "--unplug" in printed
     assert "cannot run ./no-such-plugin" in printed
-

@@ -17,7 +17,9 @@ class Mutant(RightPlugin):
     """A plugin with one fault; its docstring names it."""
 
     fails: ClassVar[tuple[str, ...]] = ()
-    """The IDs of all checks that have to notice."""
+    """The IDs of the checks that have to notice."""
+    also: ClassVar[tuple[str, ...]] = ()
+    """Those of other lanes that notice too, as the fault shows there as well."""
 
 
 def mutants() -> Mapping[str, type[Mutant]]:

@@ -28,6 +28,7 @@ class NeverRests(Mutant):
     """Looks at its devices without a pause."""
 
     fails = ("FOO02",)
+    also = ("RES09",)
 
     poll_seconds = 0.0
 

@@ -132,6 +132,7 @@ class LosesCallsThatComeTogether(Mutant):
     """Never answers a call of Allocate that comes while another one runs."""
 
     fails = ("HOS13",)
+    also = ("ALL11", "ALL31")
     busy = False
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
@@ -150,6 +151,7 @@ class KeepsAThreadPerStream(Mutant):
     """Starts a watcher for each stream, and never ends it."""
 
     fails = ("HOS09",)
+    also = ("RES14",)
 
     def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -282,6 +284,7 @@ class KeepsEveryConnection(HasAFront):
     """Leaves its end of a connection open."""
 
     fails = ("HOS07",)
+    also = ("RES12",)
 
     def make_listener(self) -> Listener:
         self.kept: list[int] = []

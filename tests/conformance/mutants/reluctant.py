@@ -47,6 +47,7 @@ class TakesItsTimeToRegister(Mutant):
     """Begins to serve, and so registers, well after it has seen the kubelet."""
 
     fails = ("REG11",)
+    also = ("RES02",)
 
     async def serve(self) -> None:
         await asyncio.sleep(1.3)
@@ -82,6 +83,7 @@ class EndsAtADeadSocket(Mutant):
     """Takes a kubelet.sock where nobody listens for a reason to end."""
 
     fails = ("REG15",)
+    also = ("RES10",)
 
     async def register(self) -> None:
         try:

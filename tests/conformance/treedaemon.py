@@ -1,0 +1,38 @@
+"""Serves a configuration on a machine made of files: `python -m tests.conformance.treedaemon FILE ROOT CDI`.
+
+It is `devplug run` but for the host's root and the CDI folder, which nobody chooses in production.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from devplug.daemon.cdi.files import CdiFolder
+from devplug.daemon.daemon import Daemon
+from devplug.daemon.grammar.loading import load, read_config_file
+from devplug.daemon.machine import Machine
+from devplug.daemon.sources.host import Host
+from devplug.logs import show_logs
+from devplug.plugin.ownership import LOCK_FOLDER
+from devplug.plugin.serving import serve, stop_signals
+
+
+async def main(file: Path, root: Path, cdi: Path) -> None:
+    cdi.mkdir(exist_ok=True)
+    config = load(read_config_file(file), str(file))
+    async with stop_signals() as stopped, serve() as serving, asyncio.TaskGroup() as group:
+        machine = Machine(Host(root), cdi=CdiFolder(cdi), memory=serving.folder / LOCK_FOLDER)
+        daemon = Daemon(serving, machine, group)
+        try:
+            await daemon.apply(config)
+            await stopped.wait()
+        finally:
+            await serving.close()
+            daemon.close()
+
+
+if __name__ == "__main__":
+    show_logs()
+    asyncio.run(main(*map(Path, sys.argv[1:4])))
