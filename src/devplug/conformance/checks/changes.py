@@ -178,7 +178,7 @@ async def departure_noticed(stage: Stage) -> str:
     "A device that is taken away is not Healthy any more within a second.",
     why="pods that come in between get the device and fail",
     change="react to the kernel's event instead of looking now and then",
-    source="reliability.md 2, incident 49; kubernetes/kubernetes#60388",
+    source="kubernetes/kubernetes#60388",
     lane="change",
     alone=True,
     quick=False,
@@ -203,7 +203,7 @@ async def departure_noticed_soon(stage: Stage) -> str:
     "they are there, and can crash; the pod's status goes on to say Healthy",
     change="keep every device in the list that Allocate gave out, as Unhealthy, "
     "until it is back or no pod has it",
-    source="manager.go, allDevices of a device in use; topology_hints.go; kubelet.md 9",
+    source="manager.go, allDevices of a device in use; topology_hints.go",
     lane="change",
     alone=True,
     quick=False,
@@ -227,7 +227,7 @@ async def held_device_stays_listed(stage: Stage) -> str:
     "under another ID a pod cannot get back what it had",
     change="ask for the health of every device again and again, also of those that failed once; "
     "make IDs of serial numbers or bus addresses, not of node names",
-    source="NVIDIA/k8s-device-plugin#189; squat/generic-device-plugin#74; reliability.md 2, incident 29",
+    source="NVIDIA/k8s-device-plugin#189; squat/generic-device-plugin#74",
     lane="change",
     alone=True,
     quick=False,
@@ -288,7 +288,7 @@ def _require_open(*streams: Client) -> None:
     "and the node goes on with a list that is wrong",
     change="end the loop of ListAndWatch when the call's context is done, and let every stream compare "
     "the list with what it sent itself; no channel or flag that one takes from another",
-    source="Mellanox/k8s-rdma-shared-dev-plugin#46; peers.md 1.11; reliability.md 2, incident 6",
+    source="Mellanox/k8s-rdma-shared-dev-plugin#46",
     lane="change",
     alone=True,
     quick=False,
@@ -311,7 +311,7 @@ async def abandoned_streams_take_nothing(stage: Stage) -> None:
     why="which stream is the kubelet's, and which a leftover that is still open, the plugin cannot know",
     change="keep one list with a version and wake all streams when it is replaced; "
     "each sends what is new to itself",
-    source="peers.md 1.11; Mellanox/k8s-rdma-shared-dev-plugin#74",
+    source="Mellanox/k8s-rdma-shared-dev-plugin#74",
     lane="change",
     alone=True,
     quick=False,

@@ -49,7 +49,7 @@ def _judge(
     why="a list with bytes that are not UTF-8 ends the stream, so no device is left; "
     "a pod that gets an empty ID gets no device",
     change="make IDs of what identifies the hardware, and replace or encode bytes that are no text",
-    source="v1beta1 api.proto, Device.ID is a string of proto3; kubelet.md 1.1",
+    source="v1beta1 api.proto, Device.ID: a string of proto3 is UTF-8",
     lane=ARRIVAL,
     harmless=True,
 )
@@ -70,7 +70,7 @@ async def ids_are_text(stage: Stage) -> None:
     "The list fits into what the kubelet takes, even when all devices are Unhealthy.",
     why="a message over 4 MiB ends the stream, all devices are Unhealthy, and it is never tried again",
     change="offer fewer or larger units, make IDs shorter, or divide the devices between two resources",
-    source="kubernetes/kubernetes#109304; Project-HAMi/volcano-vgpu-device-plugin#99; kubelet.md 1.1, 4 MiB",
+    source="kubernetes/kubernetes#109304 (4 MiB); Project-HAMi/volcano-vgpu-device-plugin#99",
     lane=ARRIVAL,
     harmless=True,
 )
@@ -108,7 +108,7 @@ async def _judge_all(stage: Stage, faults_of: Callable[[Sequence[AdvertisedDevic
     "No ID stands twice in a list.",
     why="the kubelet keeps the last of them; one listed both Healthy and Unhealthy is counted twice",
     change="make the IDs of different devices different, and list each device once",
-    source="manager.go, genericDeviceUpdateCallback; kubelet.md 3.2",
+    source="manager.go, genericDeviceUpdateCallback",
     harmless=True,
 )
 async def no_duplicates(stage: Stage) -> None:
@@ -200,7 +200,7 @@ async def same_devices(stage: Stage) -> None:
     "IDs are printable ASCII, without a space, a comma or an equals sign.",
     why="IDs end up in environment variables as lists, in file names and in logs",
     change="replace other characters in IDs, and add a hash where two could become the same",
-    source="kubelet.md 5, IDs in the checkpoint; NVIDIA_VISIBLE_DEVICES and its kind are comma lists",
+    source="NVIDIA_VISIBLE_DEVICES and its kind are comma lists",
     harmless=True,
 )
 async def plain_ids(stage: Stage) -> None:

@@ -66,7 +66,7 @@ async def first_list_in_time(stage: Stage) -> str:
     "The first list holds the devices that are there.",
     why="after a reboot a pod that was on the node is refused for good in the moment without devices",
     change="look for devices before Register; register without any only if there are none after a search",
-    source="kubernetes/kubernetes#109595, #125579; kubelet.md 4, reason UnexpectedAdmissionError",
+    source="kubernetes/kubernetes#109595, #125579: UnexpectedAdmissionError after a boot",
     lane=ARRIVAL,
 )
 async def first_list_not_empty(stage: Stage) -> None:
@@ -221,7 +221,7 @@ async def _watch_quietly(stage: Stage) -> _Quiet:
     "A list is sent only when something in it changed.",
     why="for every list the kubelet rewrites and syncs a file to disk",
     change="remember the last list; send only when it differs",
-    source="manager.go, genericDeviceUpdateCallback writes the checkpoint; kubelet.md 3",
+    source="manager.go, genericDeviceUpdateCallback writes the checkpoint",
     lane="silence",
     quick=False,
 )
@@ -260,7 +260,7 @@ async def stays_open(stage: Stage) -> None:
     "Lists come no faster than ten a second.",
     why="each one costs the kubelet a synced file, written under the lock that admission needs too",
     change="gather changes for half a second, and let a flickering device settle, before a list is sent",
-    source="manager.go, genericDeviceUpdateCallback and writeCheckpoint; reliability.md 0",
+    source="manager.go, genericDeviceUpdateCallback and writeCheckpoint",
     lane="silence",
     quick=False,
 )
@@ -283,7 +283,7 @@ async def no_flood(stage: Stage) -> str:
     why="in between the kubelet has forgotten the device, and a pod that needs it is refused",
     change="build the whole list first and publish it in one step; "
     "take a failed look for devices as no news, not as their absence",
-    source="manager.go, every list replaces all; kubelet.md 3.2",
+    source="manager.go, genericDeviceUpdateCallback: every list replaces all",
     lane="silence",
     quick=False,
 )
