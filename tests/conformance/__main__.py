@@ -2,7 +2,8 @@
 
 A row is a mutant, a column a check: X is a failure that is due, ! one that is not, ? one that is due and
 did not come, a dot a check that passed. Each mutant is tried in the lanes where its fault shows, with --full
-in all, which takes an hour on two cores. Ends with 1 if there is a hole: a check that fails on no mutant, or a ! or a ?.
+in all, which takes an hour on two cores. Ends with 1 if there is a hole: a check that fails on no mutant, or
+a ! or a ?.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A machine on which each of the examples finds something: two devices of every kind, as far as that makes sense."""
+"""A machine on which each of the examples finds something: two of a kind at least, where there can be two."""
 
 from __future__ import annotations
 
@@ -32,12 +32,19 @@ class Gadget:
     paths: tuple[str, ...]
     """Folders, links and nodes in the order in which they come, and go: the kernel's, then udev's."""
 
+    def commands(self, root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what unplugs it from the machine below `root`, and what plugs it in again."""
+        places = [(f"{root}{path}", f"{root}/unplugged/{at}") for at, path in enumerate(self.paths)]
+        unplug = " && ".join([f"mkdir {root}/unplugged", *(f"mv {path} {away}" for path, away in places)])
+        replug = " && ".join([*(f"mv {away} {path}" for path, away in places), f"rmdir {root}/unplugged"])
+        return ("sh", "-c", unplug), ("sh", "-c", replug)
 
-def machine_of_the_examples(root: Path) -> tuple[Machine, dict[str, Gadget]]:
-    """Make it below `root`; return it with those gadgets that can be unplugged, by name."""
+
+def machine_of_the_examples(root: Path) -> dict[str, Gadget]:
+    """Make it below `root`; return those gadgets that can be unplugged, by name."""
     machine = Machine(root)
     machine.numa(node0="0-1", node1="2-3")
-    (root / "dev").mkdir()
+    (root / "dev").mkdir(parents=True)
     os.mknod(root / "dev" / "null", 0o20666, os.makedev(1, 3))
     for path in ("kvm", "fuse", "net/tun", "dsp0", "dsp0-ctl"):
         machine.dev(f"/dev/{path}")
@@ -54,7 +61,7 @@ def machine_of_the_examples(root: Path) -> tuple[Machine, dict[str, Gadget]]:
     chip = machine.device("/sys/devices/LNXSYSTM:00/MSFT0101:00", "acpi")
     listed(machine, f"{chip}/tpmrm/tpmrm0", "tpmrm", node="tpmrm0")
     _functions(machine)
-    return machine, gadgets
+    return gadgets
 
 
 # ── USB ───────────────────────────────────────────────────────────────────────────────────────────
@@ -97,9 +104,7 @@ def _camera(machine: Machine, bus: str, number: int) -> Gadget:
 
 
 def _microscope(machine: Machine, bus: str, number: int) -> None:
-    gadget = machine.gadget(
-        bus, f"{number}", f"M{number}", number=number, idVendor="1209", idProduct="0001"
-    )
+    gadget = machine.gadget(bus, f"{number}", f"M{number}", number=number, idVendor="1209", idProduct="0001")
     eye, lamp = f"video{2 * number}", f"ttyACM{number}"
     listed(machine, f"{interface(machine, gadget, 0)}/video4linux/{eye}", "video4linux", node=eye)
     listed(machine, f"{interface(machine, gadget, 1)}/tty/{lamp}", "tty", node=lamp)

@@ -73,16 +73,16 @@ class ServesOneStreamAtATime(Mutant):
                 yield devices
 
 
-class EndsTheFirstStreamForTheSecond(Mutant):
-    """Ends a stream when another is opened, which gets its list then."""
+class KeepsTwoStreams(Mutant):
+    """Ends the oldest of three streams."""
 
-    fails = ("STR11",)
+    fails = ("STR11", "ALL27", "HOS09")
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         number = self.streams_opened
-        await asyncio.sleep(2 * self.poll_seconds)
+        await asyncio.sleep(self.poll_seconds)  # the oldest ends before the newest gets its list
         sent = None
-        while number == self.streams_opened:
+        while self.streams <= 2 or number > self.streams_opened - 2:
             if self.devices() != sent:
                 sent = self.devices()
                 yield sent
@@ -109,14 +109,14 @@ class EndsAllStreamsWithOne(Mutant):
 
 
 class EndsItsStream(Mutant):
-    """Ends a stream after a second without news."""
+    """Ends a stream after a second without news, if it is the only one."""
 
     fails = ("STR14",)
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         sent = None
         idle_seconds = 0.0
-        while idle_seconds < 1.0:
+        while idle_seconds < 1.0 or self.streams > 1:
             if self.devices() != sent:
                 sent = self.devices()
                 yield sent
@@ -126,15 +126,15 @@ class EndsItsStream(Mutant):
 
 
 class FloodsTheKubelet(Mutant):
-    """Sends a list with every flicker of one device."""
+    """Sends a list with every flicker of a broken device's link."""
 
     fails = ("STR17",)
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
-            for health in ("Healthy", "Unhealthy"):
-                yield [*self.devices(), AdvertisedDevice("dev-flicker", health)]
-                await asyncio.sleep(self.poll_seconds)
+            for numa_nodes in ((0,), None):
+                yield [*self.devices(), AdvertisedDevice("dev-flicker", "Unhealthy", numa_nodes)]
+                await asyncio.sleep(0.07)
 
 
 class ForgetsADeviceNowAndThen(Mutant):
