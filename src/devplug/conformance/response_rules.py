@@ -236,17 +236,16 @@ def loader_envs(response: ContainerResponse) -> Iterator[str]:
 def lost_values(
     first: ContainerResponse, second: ContainerResponse, both: ContainerResponse
 ) -> Iterator[str]:
-    """Yield the variables that differ between two devices and do not name both where both are given."""
+    """Yield the variables that differ between two devices and do not name both, here or in another variable."""
+    told = set().union(*map(_words, both.envs.values()))
     for name, value in first.envs.items():
         other = second.envs.get(name, value)
         if other == value:
             continue
-        together = both.envs.get(name, "")
-        missing = (_words(value) | _words(other)) - _words(together)
-        if missing:
+        if not (_words(value) | _words(other)) <= told:
             yield (
                 f"{quoted(name)} is {quoted(value)} for the one, {quoted(other)} for the other "
-                f"and {quoted(together)} for both"
+                f"and {quoted(both.envs.get(name, ''))} for both"
             )
 
 

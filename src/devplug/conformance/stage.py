@@ -129,14 +129,16 @@ class Stage:
         return self.is_alive() and client is not None and bool(client.lists)
 
     async def wait_ready(self, seconds: float, what: str = "") -> Client:
-        """Wait until the plugin is registered and has sent a list.
+        """Wait until the plugin is registered and has sent a list; a little longer for one with devices.
 
         Raises `StartError`, with `what` it should have done; at once if its process ends.
         """
         await self.kubelet.until(lambda: self.is_ready() or not self.is_alive(), seconds)
         if not self.is_ready():
             raise StartError(f"{what or 'no list came'} within {seconds:g} s{self._fate()}")
-        return self.client
+        client = self.client
+        await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.pace.settle_seconds)
+        return client
 
     async def wait_back(self, moment: float, seconds: float, what: str) -> Client:
         """Wait for a new registration that was begun after `moment`, and its list. Raises `FailedError`."""
