@@ -18,11 +18,11 @@ import pytest
 
 from devplug.conformance.answers import answers, demand_none
 from devplug.conformance.judging import ARRIVAL, judge
-from devplug.conformance.pace import Pace
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
 from devplug.conformance.stage import once
 from devplug.conformance.stream_rules import absent_numa_faults
+from devplug.conformance.times import Times
 from devplug.conformance.verdicts import Outcome, SkippedError
 from devplug.daemon.grammar.loading import load
 from devplug.daemon.grammar.selectors import Discover
@@ -49,7 +49,7 @@ CHANGES: Final = "STR2?"
 AT_ONCE: Final = 3
 """How many daemons are judged side by side."""
 
-BRISK: Final = Pace(
+BRISK: Final = Times(
     start_seconds=15.0,
     answer_seconds=5.0,
     silence_seconds=1.5,
@@ -233,7 +233,7 @@ async def verdicts_on(case: Case, folder: Path) -> Sequence[Verdict]:
         for one in all_checks()
         if (one.quick or (case.gadget and fnmatchcase(one.id, CHANGES))) and one.id not in case.untried
     ]
-    return await judge(subject, tried, pace=BRISK, jobs=2)
+    return await judge(subject, tried, times=BRISK, jobs=2)
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def judged(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(TRIAL_SECONDS)
 def test_the_daemon_passes_every_check_with_a_path() -> None:
-    verdicts = asyncio.run(judge(ours('{path: "{work}/dev/*"}'), all_checks(), pace=BRISK))
+    verdicts = asyncio.run(judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=BRISK))
     judged(verdicts, frozenset({NO_PRE_START, NO_NUMA}))
 
 
@@ -302,7 +302,7 @@ def test_devices_without_hardware_fail_no_check() -> None:
     subject = ours("{static: {ids: [a, b, c, d, broken], numaNodes: {a: 0}}}")
     tried = [on_one_start(one) for one in all_checks() if one.quick]
     judged(
-        asyncio.run(judge(subject, tried, pace=BRISK, jobs=2)),
+        asyncio.run(judge(subject, tried, times=BRISK, jobs=2)),
         frozenset({NO_PRE_START, "no answer holds a device node"}),
     )
 

@@ -62,7 +62,7 @@ def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> No
         judge(
             subject_of("right"),
             ONE_OF_EACH,
-            pace=BRISK,
+            times=BRISK,
             on_arrival=names.extend,
             on_verdict=lambda verdict: told.append(verdict.check.id),
         ),
@@ -75,7 +75,7 @@ def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> No
 
 def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
     verdicts = asyncio.run(
-        judge(Subject(("sleep", "60")), ONE_OF_EACH, pace=replace(BRISK, start_seconds=0.5))
+        judge(Subject(("sleep", "60")), ONE_OF_EACH, times=replace(BRISK, start_seconds=0.5))
     )
     assert [one.outcome for one in verdicts] == [Outcome.FAILED, *[Outcome.SKIPPED] * 3]
     assert verdicts[-1].seen == "the plugin did not start (REG01)"
@@ -83,13 +83,13 @@ def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
 
 def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
     subject = Subject((sys.executable, "-c", "import sys; sys.exit('no such device')"))
-    first = asyncio.run(judge(subject, ONE_OF_EACH, pace=BRISK))[0]
+    first = asyncio.run(judge(subject, ONE_OF_EACH, times=BRISK))[0]
     assert "no such device" in first.seen
 
 
 def test_a_command_that_cannot_be_run_is_an_error_and_no_verdict() -> None:
     with pytest.raises(PluginError, match=r"cannot run \./no-such-plugin: No such file"):
-        asyncio.run(judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, pace=BRISK))
+        asyncio.run(judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, times=BRISK))
 
 
 @pytest.mark.timeout(60)
@@ -97,7 +97,7 @@ def test_a_plugin_that_bears_no_other_of_its_kind_is_tried_by_itself(tmp_path: P
     right = subject_of("right")
     command = (sys.executable, "-c", LOCKED, str(tmp_path / "lock"), "{dir}", "{work}")
     subject = replace(right, command=command)
-    verdicts = asyncio.run(judge(subject, ONE_OF_EACH, pace=BRISK, jobs=4))
+    verdicts = asyncio.run(judge(subject, ONE_OF_EACH, times=BRISK, jobs=4))
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, verdicts
 
 
@@ -106,7 +106,7 @@ def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
         async with Lab(subject_of("right"), BRISK).stage() as stage:
             client = await stage.wait_ready(5)
             checks = chosen(all_checks(), harmless=True)
-            verdicts = await judge(Subject(), checks, pace=BRISK, attached=client.path)
+            verdicts = await judge(Subject(), checks, times=BRISK, attached=client.path)
             wrong = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
             return wrong, stage.is_ready()
 
@@ -115,4 +115,4 @@ def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
 
 def test_a_socket_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match="failed to dial"):
-        asyncio.run(judge(Subject(), ONE_OF_EACH, pace=BRISK, attached=tmp_path / "none.sock"))
+        asyncio.run(judge(Subject(), ONE_OF_EACH, times=BRISK, attached=tmp_path / "none.sock"))

@@ -66,5 +66,5 @@ def test_each_check_is_a_test_that_passes_fails_or_is_skipped_with_its_reason(tm
         "TestNone::test_conforms[REG01]": "FAILED",
     }, printed
     assert "FAIL STR05 (must)  " in printed
-    assert "--unplug" in printed
+    assert "take a device away and bring it back" in printed
     assert "cannot run ./no-such-plugin" in printed

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.judging import ARRIVAL, judge
-from devplug.conformance.pace import Pace
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
+from devplug.conformance.times import Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
 
-BRISK: Final = Pace(
+BRISK: Final = Times(
     start_seconds=12.0,
     answer_seconds=3.0,
     first_list_limit_seconds=1.0,
@@ -64,10 +64,10 @@ def lanes_of(ids: Iterable[str]) -> Sequence[Check]:
 
 
 async def trial(
-    name: str, checks: Sequence[Check], *, pace: Pace = BRISK, jobs: int = 3
+    name: str, checks: Sequence[Check], *, times: Times = BRISK, jobs: int = 3
 ) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
-    return await judge(subject_of(name), checks, pace=pace, jobs=jobs)
+    return await judge(subject_of(name), checks, times=times, jobs=jobs)
 
 
 @contextmanager

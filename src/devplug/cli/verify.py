@@ -18,7 +18,6 @@ import click
 from devplug.cli.exits import FAILED, OK
 from devplug.cli.printing import Printer
 from devplug.conformance.judging import judge
-from devplug.conformance.pace import FULL, QUICK
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import UnknownCheckError, all_checks, chosen
 from devplug.conformance.reports.formats import json_value, junit_text, tap_line, tap_start
@@ -31,6 +30,7 @@ from devplug.conformance.reports.lines import (
     skipped_lines,
 )
 from devplug.conformance.stage import StartError
+from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import Outcome, is_failure
 from devplug.errors import KubeletError, PluginError
 
@@ -125,7 +125,7 @@ def verify(
                 judge(
                     subject,
                     checks,
-                    pace=QUICK if quick else FULL,
+                    times=QUICK if quick else FULL,
                     jobs=jobs,
                     attached=attached,
                     on_arrival=teller.arrived,

@@ -1,15 +1,15 @@
 """The judge: numbered checks of any device plugin, in any language, by playing the kubelet against it.
 
 `devplug verify` is its command, `PluginConformance` in `pytestitems` its form for test suites; here it is for
-programs: `await judge(Subject(command), all_checks(), pace=FULL)`.
+programs: `await judge(Subject(command), all_checks(), times=FULL)`.
 """
 
 from __future__ import annotations
 
 from devplug.conformance.judging import judge
-from devplug.conformance.pace import FULL, QUICK, Pace
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import Check, Group, Severity, all_checks, chosen
+from devplug.conformance.times import FULL, QUICK, Times
 from devplug.conformance.verdicts import Outcome, Verdict, is_failure
 
 __all__ = [
@@ -18,9 +18,9 @@ __all__ = [
     "Check",
     "Group",
     "Outcome",
-    "Pace",
     "Severity",
     "Subject",
+    "Times",
     "Verdict",
     "all_checks",
     "chosen",

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from devplug.conformance.pace import Pace
     from devplug.conformance.program import Subject
     from devplug.conformance.registry import Check
+    from devplug.conformance.times import Times
 
 __all__ = ["ARRIVAL", "JOBS", "judge"]
 
@@ -31,7 +31,7 @@ async def judge(
     subject: Subject,
     checks: Iterable[Check],
     *,
-    pace: Pace,
+    times: Times,
     jobs: int = JOBS,
     attached: Path | None = None,
     on_arrival: Callable[[Sequence[str]], None] = lambda _: None,
@@ -53,7 +53,7 @@ async def judge(
         verdicts[verdict.check.id] = verdict
         on_verdict(verdict)
 
-    lab = Lab(subject, pace, attached)
+    lab = Lab(subject, times, attached)
     lanes = _lanes(checks)
     if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell, on_arrival):
         for lane in lanes.values():
@@ -95,12 +95,12 @@ async def _arrive(
     trouble = ""
     async with lab.stage() as stage:
         try:
-            await stage.wait_ready(lab.pace.start_seconds)
+            await stage.wait_ready(lab.times.start_seconds)
         except StartError as error:
             trouble = str(error)
         on_arrival(stage.kubelet.resource_names)
         for one in lane:
-            verdict = await _try(one, stage, lab.pace)
+            verdict = await _try(one, stage, lab.times)
             tell(verdict)
             if verdict.outcome is Outcome.FAILED:
                 failed.append(one.id)
@@ -122,13 +122,13 @@ async def _run_lane(
     left = list(lane)
     while left:
         if left[0].fresh:
-            tell(await _try(left.pop(0), lab, lab.pace))
+            tell(await _try(left.pop(0), lab, lab.times))
             continue
         try:
             async with lab.stage() as stage:
-                await stage.wait_ready(lab.pace.start_seconds)
+                await stage.wait_ready(lab.times.start_seconds)
                 while left and stage.is_ready():
-                    tell(await _try(left.pop(0), stage, lab.pace))
+                    tell(await _try(left.pop(0), stage, lab.times))
         except StartError as error:
             if not is_last_try:
                 return left
@@ -137,11 +137,11 @@ async def _run_lane(
     return ()
 
 
-async def _try(one: Check, where: Stage | Lab, pace: Pace) -> Verdict:
+async def _try(one: Check, where: Stage | Lab, times: Times) -> Verdict:
     begun = time.monotonic()
     outcome, seen = Outcome.PASSED, ""
     try:
-        async with asyncio.timeout(pace.check_seconds):
+        async with asyncio.timeout(times.check_seconds):
             seen = await one.function(where) or ""
     except SkippedError as error:
         outcome, seen = Outcome.SKIPPED, str(error)
@@ -150,7 +150,7 @@ async def _try(one: Check, where: Stage | Lab, pace: Pace) -> Verdict:
     except RemoteError as error:
         outcome, seen = Outcome.FAILED, f"a call failed: {error}"
     except TimeoutError:
-        outcome, seen = Outcome.FAILED, f"it came to no end within {pace.check_seconds:g} s"
+        outcome, seen = Outcome.FAILED, f"it came to no end within {times.check_seconds:g} s"
     except PluginError as error:
         outcome, seen = Outcome.FAILED, str(error)
     return Verdict(one, outcome, seen, time.monotonic() - begun)

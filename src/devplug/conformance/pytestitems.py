@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from devplug.conformance.judging import JOBS, judge
-from devplug.conformance.pace import FULL, QUICK
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks, chosen
 from devplug.conformance.reports.lines import finding
+from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _running(suite: type[PluginConformance], checks: Sequence[Check]) -> Iterato
         await judge(
             _subject(suite),
             checks,
-            pace=QUICK if suite.quick else FULL,
+            times=QUICK if suite.quick else FULL,
             jobs=suite.jobs,
             on_verdict=lambda verdict: verdicts[verdict.check.id].set_result(verdict),
         )

@@ -236,7 +236,7 @@ def loader_envs(response: ContainerResponse) -> Iterator[str]:
 def lost_values(
     first: ContainerResponse, second: ContainerResponse, both: ContainerResponse
 ) -> Iterator[str]:
-    """Yield the variables that differ between two devices and do not name both, here or in another variable."""
+    """Yield the variables that differ between two devices, where no variable of both names both values."""
     told = set().union(*map(_words, both.envs.values()))
     for name, value in first.envs.items():
         other = second.envs.get(name, value)

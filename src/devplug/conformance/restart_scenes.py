@@ -153,7 +153,7 @@ async def _plain_restart(stage: Stage) -> Restart:
     moment = await stage.kubelet.restart()
     try:
         await stage.wait_back(
-            moment, stage.pace.return_seconds, "after a restart of the kubelet no list came"
+            moment, stage.times.return_seconds, "after a restart of the kubelet no list came"
         )
     except FailedError as error:
         return Restart(str(error), 0.0, ids, ())
@@ -168,13 +168,13 @@ async def _losses(stage: Stage) -> Losses:
     trouble = ""
     # One whose pauses grow from loss to loss may take its time, and two losses are all that it has to bear.
     while len(seconds) < LOSSES and (
-        len(seconds) < 2 or time.monotonic() - begun < stage.pace.return_seconds
+        len(seconds) < 2 or time.monotonic() - begun < stage.times.return_seconds
     ):
         moment = time.monotonic()
         await stage.kubelet.drop(stage.client)
         words = f"after lost stream {len(seconds) + 1} no new registration came"
         try:
-            await stage.wait_back(moment, stage.pace.return_seconds, words)
+            await stage.wait_back(moment, stage.times.return_seconds, words)
         except FailedError as error:
             trouble = str(error)
             break
@@ -186,43 +186,43 @@ async def _absence(stage: Stage) -> Absence:
     await stage.kubelet.stop()
     stage.kubelet.folder.prepare()
     # What it does at the loss is its affair; measured is how it waits.
-    await stage.kubelet.until(lambda: not stage.is_alive(), stage.pace.down_seconds / 2)
+    await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
     share = None
     if stage.is_alive():
         begun, before = time.monotonic(), stage.program.figures()
-        await stage.kubelet.until(lambda: not stage.is_alive(), stage.pace.down_seconds / 2)
+        await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
         if stage.is_alive():
             used_seconds = stage.program.figures().processor_seconds - before.processor_seconds
             share = used_seconds / (time.monotonic() - begun)
     await stage.kubelet.start()
-    words = f"the kubelet was away for {stage.pace.down_seconds:g} s, and after that no list came"
+    words = f"the kubelet was away for {stage.times.down_seconds:g} s, and after that no list came"
     try:
-        await stage.wait_back(stage.kubelet.started_at, stage.pace.return_seconds, words)
+        await stage.wait_back(stage.kubelet.started_at, stage.times.return_seconds, words)
     except FailedError as error:
         return Absence(str(error), share)
     return Absence("", share)
 
 
 async def _restarts_in_a_row(stage: Stage) -> Row:
-    pace = stage.pace
+    times = stage.times
     figures = [stage.program.figures()]
     begun = time.monotonic()
     # A plugin that takes seconds each time is not held up for minutes: fewer restarts show the same.
-    while len(figures) <= pace.restarts and time.monotonic() - begun < pace.check_seconds / 2:
+    while len(figures) <= times.restarts and time.monotonic() - begun < times.check_seconds / 2:
         moment = await stage.kubelet.restart()
         try:
-            await stage.wait_back(moment, pace.return_seconds, f"after restart {len(figures)} no list came")
+            await stage.wait_back(moment, times.return_seconds, f"after restart {len(figures)} no list came")
         except FailedError as error:
             return Row(str(error), time.monotonic() - begun, figures)
         figures.append(stage.program.figures())
     took_seconds = time.monotonic() - begun
-    deadline = time.monotonic() + 5 * pace.settle_seconds
-    await asyncio.sleep(pace.settle_seconds)
+    deadline = time.monotonic() + 5 * times.settle_seconds
+    await asyncio.sleep(times.settle_seconds)
     while True:
         figures[-1] = stage.program.figures()
         if is_calm(figures) or time.monotonic() > deadline:
             return Row("", took_seconds, figures)
-        await asyncio.sleep(pace.settle_seconds / 5)
+        await asyncio.sleep(times.settle_seconds / 5)
 
 
 # ── what is looked at ──
@@ -240,7 +240,7 @@ async def to_same_ids(stage: Stage, ids: Collection[str]) -> Collection[str]:
         client = stage.kubelet.client
         return client is not None and {device.id for device in client.devices} == ids
 
-    await stage.kubelet.until(are_same, stage.pace.settle_seconds)
+    await stage.kubelet.until(are_same, stage.times.settle_seconds)
     return ids_of(stage)
 
 

@@ -19,7 +19,7 @@ from devplug.wire.methods import ALLOCATE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from devplug.conformance.pace import Pace
+    from devplug.conformance.times import Times
     from devplug.devices import ContainerResponse
     from devplug.exchange import AdvertisedDevice, PluginOptions
     from devplug.wire.methods import Method
@@ -54,9 +54,9 @@ class Stage:
     """What came of the scenes that several checks look at, for `once`."""
 
     @property
-    def pace(self) -> Pace:
+    def times(self) -> Times:
         """The times of this run."""
-        return self.lab.pace
+        return self.lab.times
 
     @property
     def folder(self) -> Path:
@@ -137,7 +137,7 @@ class Stage:
         if not self.is_ready():
             raise StartError(f"{what or 'no list came'} within {seconds:g} s{self._fate()}")
         client = self.client
-        await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.pace.settle_seconds)
+        await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.times.settle_seconds)
         return client
 
     async def wait_back(self, moment: float, seconds: float, what: str) -> Client:
@@ -174,7 +174,7 @@ class Stage:
     ) -> Response:
         """Call the plugin as the kubelet would. Raises `RemoteError`, also for what takes too long."""
         peer = peer or self.client.peer
-        return await peer.call(method, request, timeout_seconds=seconds or self.pace.answer_seconds)
+        return await peer.call(method, request, timeout_seconds=seconds or self.times.answer_seconds)
 
     async def allocate(self, *containers: Sequence[str]) -> Sequence[ContainerResponse]:
         """Ask for devices, by ID, one sequence per container. Raises `RemoteError`."""
@@ -213,7 +213,7 @@ class Lab:
     """Where plugins are started for checks, each time in a new folder."""
 
     subject: Subject
-    pace: Pace
+    times: Times
     attached: Path | None = None
     """The socket of a running plugin that is judged instead of one that is started."""
     scenes: dict[object, object] = field(default_factory=dict, compare=False)
@@ -245,7 +245,7 @@ class Lab:
                     failure = error
                 finally:
                     for program in reversed(stage.programs):
-                        await program.stop(self.pace.end_seconds)
+                        await program.stop(self.times.end_seconds)
                     await stage.kubelet.stop()
         if failure is not None:
             raise failure

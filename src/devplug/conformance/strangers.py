@@ -53,22 +53,22 @@ async def expect_served(stage: Stage, what: str) -> None:
     """Raise `FailedError` unless it serves after `what`, over the connection that is there and a new one."""
     try:
         await stage.check_serves()
-        async with connected(stage.client.path, ready_within_seconds=stage.pace.answer_seconds) as peer:
+        async with connected(stage.client.path, ready_within_seconds=stage.times.answer_seconds) as peer:
             await stage.call(GET_OPTIONS, None, peer=peer)
     except (FailedError, RemoteError) as error:
         # What is still ending must not be taken for a plugin that the next check can use.
-        await stage.kubelet.until(lambda: not stage.is_ready(), stage.pace.settle_seconds)
+        await stage.kubelet.until(lambda: not stage.is_ready(), stage.times.settle_seconds)
         raise FailedError(f"{what}: {error}") from error
 
 
 async def settled(stage: Stage, is_right: Callable[[Figures], bool]) -> Figures:
     """Return the figures of its process, as soon as they are right or when nothing more is to come."""
-    end = time.monotonic() + stage.pace.change_seconds
+    end = time.monotonic() + stage.times.change_seconds
     while True:
         figures = stage.program.figures()
         if is_right(figures) or time.monotonic() > end:
             return figures
-        await asyncio.sleep(stage.pace.settle_seconds / 10)
+        await asyncio.sleep(stage.times.settle_seconds / 10)
 
 
 # ── what strangers do ──
@@ -80,7 +80,7 @@ async def talk(stage: Stage, content: bytes) -> None:
         async with connection(stage) as (reader, writer):
             writer.write(content)
             await writer.drain()
-            async with asyncio.timeout(stage.pace.settle_seconds / 4):
+            async with asyncio.timeout(stage.times.settle_seconds / 4):
                 while await reader.read(2**16):
                     pass
 
@@ -126,7 +126,7 @@ async def streams(stage: Stage, peer: Peer, count: int, request: bytes) -> Async
         with suppress(RemoteError, TimeoutError, StopAsyncIteration):
             for _ in range(count):
                 lists = await stack.enter_async_context(aclosing(peer.stream(method, request)))
-                async with asyncio.timeout(stage.pace.first_list_limit_seconds):
+                async with asyncio.timeout(stage.times.first_list_limit_seconds):
                     await anext(lists)
                 opened += 1
         yield opened

@@ -64,7 +64,7 @@ async def another_stream(stage: Stage, first: Client) -> AsyncIterator[Client]:
         task = tasks.create_task(follow())
         try:
             await kubelet.until(
-                lambda: bool(other.lists) or other.has_ended, stage.pace.first_list_limit_seconds
+                lambda: bool(other.lists) or other.has_ended, stage.times.first_list_limit_seconds
             )
             yield other
         finally:

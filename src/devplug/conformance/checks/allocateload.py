@@ -155,7 +155,7 @@ async def streams_do_not_starve_it(stage: Stage) -> None:
             lists = await opened.enter_async_context(aclosing(peer.stream(LIST_AND_WATCH, None)))
             # A stream that is refused, or has no list, is for the checks of the stream.
             with suppress(RemoteError, TimeoutError, StopAsyncIteration):
-                async with asyncio.timeout(stage.pace.settle_seconds):
+                async with asyncio.timeout(stage.times.settle_seconds):
                     await anext(lists)
         try:
             await stage.allocate([id_])
@@ -174,7 +174,7 @@ async def streams_do_not_starve_it(stage: Stage) -> None:
 )
 async def one_call_is_no_long_wait(stage: Stage) -> str:
     """Time the first calls after a start, for up to four devices."""
-    limit_seconds = stage.pace.answer_seconds / 2
+    limit_seconds = stage.times.answer_seconds / 2
     slowest = 0.0
     for id_ in sample(stage, 4):
         begun = time.monotonic()
@@ -204,7 +204,7 @@ async def calls_are_quick(stage: Stage) -> str:
     ids = sample(stage)
     for id_ in ids:
         await answer(stage, id_)
-    calls = stage.pace.calls
+    calls = stage.times.calls
     bearable = max(1, calls - math.ceil(0.99 * calls))
     seconds: list[float] = []
     slow: list[float] = []

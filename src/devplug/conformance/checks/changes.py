@@ -67,7 +67,7 @@ class _Trip:
 
 async def _trip(stage: Stage) -> _Trip:
     """Let a pod have all devices, take one away, bring it back, and watch the kubelet's stream."""
-    kubelet, seconds = stage.kubelet, stage.pace.change_seconds
+    kubelet, seconds = stage.kubelet, stage.times.change_seconds
     _require_commands(stage)
     stage.healthy_ids()  # or there is nothing to take away
     before = healthy_ids(stage.client)
@@ -82,7 +82,7 @@ async def _trip(stage: Stage) -> _Trip:
         await kubelet.until(lambda: not before <= healthy() or not stage.is_alive(), seconds)
         lost, seen_at = before - healthy(), time.monotonic()
         if lost:  # some list it as Unhealthy first, and drop it a moment later
-            await asyncio.sleep(stage.pace.settle_seconds)
+            await asyncio.sleep(stage.times.settle_seconds)
         dropped = {id_ for id_ in lost & held if _is_missing(stage, id_, gone_at)}
         _require_life(stage, "a device was taken away")
     finally:
@@ -255,7 +255,7 @@ async def _tell_all(stage: Stage, streams: Mapping[str, Client]) -> None:
         def missing() -> list[str]:
             return [name for name, client in streams.items() if not client.has_ended and not is_told(client)]
 
-        await stage.kubelet.until(lambda: not missing(), stage.pace.change_seconds)
+        await stage.kubelet.until(lambda: not missing(), stage.times.change_seconds)
         return missing()
 
     try:
@@ -264,14 +264,14 @@ async def _tell_all(stage: Stage, streams: Mapping[str, Client]) -> None:
     finally:
         await stage.run(stage.lab.subject.replug)
     if unaware:
-        await asyncio.sleep(stage.pace.settle_seconds)  # or its return would be news in the next check
+        await asyncio.sleep(stage.times.settle_seconds)  # or its return would be news in the next check
         raise FailedError(
-            f"{' and '.join(unaware)} had not been told {stage.pace.change_seconds:g} s after a device went"
+            f"{' and '.join(unaware)} had not been told {stage.times.change_seconds:g} s after a device went"
         )
     if unaware := await untold(lambda client: before[client] <= healthy_ids(client)):
         raise FailedError(
             f"{' and '.join(unaware)} had been told that a device went, but not "
-            f"{stage.pace.change_seconds:g} s after its return"
+            f"{stage.times.change_seconds:g} s after its return"
         )
 
 

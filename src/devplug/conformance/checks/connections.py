@@ -61,7 +61,7 @@ async def bears_strangers(stage: Stage) -> None:
 )
 async def answers_besidesilent_connections(stage: Stage) -> str:
     """Hold a hundred connections that say nothing, and call over the kubelet's and over a new one."""
-    limit = stage.pace.return_limit_seconds
+    limit = stage.times.return_limit_seconds
     async with silent_connections(stage, CONNECTIONS) as count:
         begun = time.monotonic()
         try:
@@ -181,18 +181,18 @@ async def bears_a_full_table(stage: Stage) -> str:
     """Take all free descriptors from its process for a moment, connect many times, and give them back."""
     with no_free_descriptors(stage):
         async with silent_connections(stage, CONNECTIONS):
-            await asyncio.sleep(stage.pace.settle_seconds)
+            await asyncio.sleep(stage.times.settle_seconds)
     begun = time.monotonic()
-    limit = stage.pace.answer_seconds
+    limit = stage.times.answer_seconds
     last = ""
     while time.monotonic() - begun < limit and stage.is_alive():
         try:
             async with connected(stage.client.path) as peer:
-                await probe(stage, peer, stage.pace.return_limit_seconds)
+                await probe(stage, peer, stage.times.return_limit_seconds)
             await stage.check_serves()
         except (RemoteError, FailedError) as error:
             last = str(error)
-            await asyncio.sleep(stage.pace.settle_seconds / 10)
+            await asyncio.sleep(stage.times.settle_seconds / 10)
         else:
             return f"{1000 * (time.monotonic() - begun):.0f} ms after"
     await stage.check_serves()

@@ -29,7 +29,7 @@ _MIB: Final = 1024 * 1024
 
 async def _settled(stage: Stage) -> Figures:
     """Return what it takes when the bustle of its start is over."""
-    over_at = stage.client.stream_opened_at + stage.pace.settle_seconds
+    over_at = stage.client.stream_opened_at + stage.times.settle_seconds
     await asyncio.sleep(max(0.0, over_at - time.monotonic()))
     return stage.program.figures()
 
@@ -47,7 +47,7 @@ async def _idle(stage: Stage) -> _Idle:
     before = await _settled(stage)
     begun = time.monotonic()
     lines = stage.program.output().count("\n")
-    await asyncio.sleep(stage.pace.idle_seconds)
+    await asyncio.sleep(stage.times.idle_seconds)
     after = stage.program.figures()
     return _Idle(
         time.monotonic() - begun,

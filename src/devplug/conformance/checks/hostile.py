@@ -42,7 +42,7 @@ async def refuses_malformed_allocate(stage: Stage) -> None:
     for malformed in MALFORMED:
         error = await stage.refusal(raw(ALLOCATE), malformed.content)
         if error is not None and error.status == _LATE:
-            raise FailedError(f"{malformed.name}: nothing came within {stage.pace.answer_seconds:g} s")
+            raise FailedError(f"{malformed.name}: nothing came within {stage.times.answer_seconds:g} s")
         if error is None and malformed.must_be_refused:
             raise FailedError(f"{malformed.name} was answered like a request")
         await expect_served(stage, malformed.name)
@@ -155,7 +155,7 @@ async def answers_together(stage: Stage) -> str:
     await stage.refusal(ALLOCATE, [(ids[0],)])
     # One after the other is fine, however long each takes.
     limit = min(
-        max(stage.pace.answer_seconds, 2 * CALLS * (time.monotonic() - begun)), stage.pace.check_seconds / 2
+        max(stage.times.answer_seconds, 2 * CALLS * (time.monotonic() - begun)), stage.times.check_seconds / 2
     )
     lost: list[str] = []
 

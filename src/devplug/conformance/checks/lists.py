@@ -93,7 +93,7 @@ async def _seen_twice(stage: Stage) -> Sequence[tuple[frozenset[str], Sequence[S
     first = stage.client
     async with another_stream(stage, first) as second:
         if second.lists:  # a change may be on its way to one of them
-            await stage.kubelet.until(lambda: ids_of(first) == ids_of(second), stage.pace.settle_seconds)
+            await stage.kubelet.until(lambda: ids_of(first) == ids_of(second), stage.times.settle_seconds)
         return [(ids_of(stream), [devices for _, devices in stream.lists]) for stream in (first, second)]
 
 

@@ -45,7 +45,7 @@ async def back_after_a_lost_stream(stage: Stage) -> None:
 async def back_soon(stage: Stage) -> str:
     """Take the time from the first lost stream to the call of Register."""
     seconds = (await expect_loss_survived(stage)).seconds[0]
-    limit_seconds = stage.pace.return_seconds / 3
+    limit_seconds = stage.times.return_seconds / 3
     if seconds > limit_seconds:
         raise FailedError(
             f"it registered {seconds:.1f} s after the lost stream; {limit_seconds:.1f} s are allowed"

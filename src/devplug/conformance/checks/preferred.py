@@ -191,7 +191,7 @@ async def comes_back_unannounced(stage: Stage) -> str:
     """Ask for one device, announced or not, and wait for any answer or error."""
     error = await stage.refusal(GET_PREFERRED_ALLOCATION, [total_question(stage.healthy_ids())])
     if error is not None and error.status == "DeadlineExceeded":
-        raise FailedError(f"nothing came within {stage.pace.answer_seconds:g} s")
+        raise FailedError(f"nothing came within {stage.times.answer_seconds:g} s")
     return "answered" if error is None else error.status
 
 

@@ -110,7 +110,7 @@ async def comes_back_unannounced(stage: Stage) -> str:
     await stage.allocate([id_])
     error = await _pre_start(stage, id_) if is_announced else await stage.refusal(PRE_START_CONTAINER, (id_,))
     if error is not None and error.status == _LATE and not is_announced:
-        raise FailedError(f"nothing came within {stage.pace.answer_seconds:g} s")
+        raise FailedError(f"nothing came within {stage.times.answer_seconds:g} s")
     return "answered" if error is None else error.status
 
 
@@ -134,7 +134,7 @@ async def _allocated(stage: Stage, which: int = 0) -> str:
 async def _pre_start(stage: Stage, id_: str) -> RemoteError | None:
     """Return the error that PreStartContainer meets within the kubelet's own time, None for success."""
     try:
-        seconds = min(stage.pace.return_seconds, KUBELET_LIMIT_SECONDS)
+        seconds = min(stage.times.return_seconds, KUBELET_LIMIT_SECONDS)
         await stage.call(PRE_START_CONTAINER, (id_,), seconds=seconds)
     except RemoteError as error:
         return error

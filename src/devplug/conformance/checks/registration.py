@@ -45,7 +45,7 @@ async def registers(stage: Stage) -> str:
         words = f"it registered only {others}" if others else f"it printed: {stage.program.last_words()}"
         if (code := stage.program.exit_code) is not None:
             raise FailedError(f"it ended with {code} before it called Register; {words}")
-        raise FailedError(f"no call of Register came within {stage.pace.start_seconds:g} s; {words}")
+        raise FailedError(f"no call of Register came within {stage.times.start_seconds:g} s; {words}")
     after = attempts[0].started_at - stage.program.started_at
     return f"{1000 * after:.0f} ms after its start"
 
@@ -197,7 +197,7 @@ async def says_the_same_twice(stage: Stage) -> None:
 async def registers_once(stage: Stage) -> None:
     """Watch a registered plugin while nothing happens, and count its calls of Register."""
     opened_at = stage.client.stream_opened_at
-    await asyncio.sleep(max(0.0, opened_at + stage.pace.silence_seconds - time.monotonic()))
+    await asyncio.sleep(max(0.0, opened_at + stage.times.silence_seconds - time.monotonic()))
     attempts = stage.kubelet.attempts_since(0.0)
     again = [
         later
@@ -209,7 +209,7 @@ async def registers_once(stage: Stage) -> None:
     ]
     if again:
         raise FailedError(
-            f"it registered {len(again)} times more within {stage.pace.silence_seconds:g} s, the first time "
+            f"it registered {len(again)} times more within {stage.times.silence_seconds:g} s, the first time "
             f"{again[0].started_at - attempts[0].started_at:.1f} s after the first, while its stream was open"
         )
 

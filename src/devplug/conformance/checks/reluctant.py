@@ -48,13 +48,13 @@ class _Slow:
 
 
 async def _slow_kubelet(lab: Lab) -> _Slow:
-    pace = lab.pace
+    times = lab.times
     async with lab.stage(launch=False) as stage:
         kubelet = stage.kubelet
-        kubelet.manner = Manner(answer_after_seconds=pace.slow_kubelet_seconds)
+        kubelet.manner = Manner(answer_after_seconds=times.slow_kubelet_seconds)
         await stage.launch()
         first = await first_call(stage)
-        patience = pace.slow_kubelet_seconds + pace.answer_seconds
+        patience = times.slow_kubelet_seconds + times.answer_seconds
         await kubelet.until(lambda: first.ended_at is not None or not stage.is_alive(), patience)
         _check_alive(stage, "while the kubelet took its time")
         now = time.monotonic()
@@ -100,7 +100,7 @@ async def registers_one_at_a_time(lab: Lab) -> None:
     """Look at all calls of Register that came while the kubelet held back the answer to the first."""
     slow = await once(lab, _slow_kubelet)
     # One that was given up may be told of only after the next has come.
-    if slow.overlap_seconds > lab.pace.settle_seconds:
+    if slow.overlap_seconds > lab.times.settle_seconds:
         raise FailedError(
             f"{slow.attempts} calls came while the first waited for its answer; two were open at once for "
             f"{slow.overlap_seconds:.1f} s",
@@ -115,14 +115,14 @@ async def _return_after(stage: Stage, what: str) -> float:
     kubelet = stage.kubelet
     before = time.monotonic()
     await kubelet.start()
-    await stage.wait_back(before, stage.pace.return_seconds, what)
+    await stage.wait_back(before, stage.times.return_seconds, what)
     accepted = (attempt for attempt in kubelet.attempts_since(before) if attempt.client is kubelet.client)
     return max(0.0, next(accepted).started_at - kubelet.started_at)
 
 
 async def _absent_kubelet(lab: Lab) -> float:
-    pace = lab.pace
-    patience = max(pace.down_seconds, await once(lab, seconds_until_up))
+    times = lab.times
+    patience = max(times.down_seconds, await once(lab, seconds_until_up))
     async with lab.stage(kubelet=False) as stage:
         await _watch(stage, patience, "without a kubelet")
         return await _return_after(stage, "the kubelet came, and it did not register")
@@ -161,10 +161,10 @@ async def registers_at_once(lab: Lab) -> str:
         seconds = await once(lab, _absent_kubelet)
     except FailedError as error:
         raise SkippedError("it did not register (REG10)") from error
-    if seconds > lab.pace.return_limit_seconds:
+    if seconds > lab.times.return_limit_seconds:
         raise FailedError(
             f"it registered {seconds:.1f} s after kubelet.sock was there, not within "
-            f"{lab.pace.return_limit_seconds:g} s",
+            f"{lab.times.return_limit_seconds:g} s",
         )
     return f"{1000 * seconds:.0f} ms after kubelet.sock"
 
@@ -182,7 +182,7 @@ async def registers_at_once(lab: Lab) -> str:
 )
 async def waits_at_a_dead_socket(lab: Lab) -> None:
     """Start the plugin where an ended kubelet has left its socket, then start a kubelet."""
-    patience = max(lab.pace.down_seconds, await once(lab, seconds_until_up))
+    patience = max(lab.times.down_seconds, await once(lab, seconds_until_up))
     async with lab.stage(launch=False) as stage:
         await stage.kubelet.stop()
         await stage.launch()
@@ -203,7 +203,7 @@ class _Refused:
 
 
 async def _refusing_kubelet(lab: Lab) -> _Refused:
-    pace = lab.pace
+    times = lab.times
     async with lab.stage(launch=False) as stage:
         kubelet = stage.kubelet
         kubelet.manner = Manner(refuse=_REFUSAL)
@@ -211,15 +211,15 @@ async def _refusing_kubelet(lab: Lab) -> _Refused:
         first = await first_call(stage)
         fate = ""
         try:
-            await _watch(stage, pace.refusing_seconds, "when its registration was refused")
+            await _watch(stage, times.refusing_seconds, "when its registration was refused")
         except FailedError as error:
             fate = str(error)
         attempts = kubelet.attempts_since(0.0)
-        count = sum(one.started_at <= first.started_at + pace.refusing_seconds for one in attempts)
+        count = sum(one.started_at <= first.started_at + times.refusing_seconds for one in attempts)
         kubelet.manner = Manner()
         try:
             if not fate:
-                await stage.wait_ready(pace.return_seconds, "refused no longer, it did not register")
+                await stage.wait_ready(times.return_seconds, "refused no longer, it did not register")
         except FailedError as error:
             fate = str(error)
         return _Refused(count, fate)
@@ -241,7 +241,7 @@ async def tries_again(lab: Lab) -> str:
     refused = await once(lab, _refusing_kubelet)
     if refused.fate:
         raise FailedError(refused.fate)
-    return f"{refused.attempts} attempts in {lab.pace.refusing_seconds:g} s"
+    return f"{refused.attempts} attempts in {lab.times.refusing_seconds:g} s"
 
 
 @check(
@@ -258,6 +258,6 @@ async def tries_again(lab: Lab) -> str:
 async def pauses_between_attempts(lab: Lab) -> None:
     """Count the calls of Register while the kubelet refuses them all."""
     refused = await once(lab, _refusing_kubelet)
-    seconds = lab.pace.refusing_seconds
+    seconds = lab.times.refusing_seconds
     if refused.attempts > ATTEMPTS_PER_SECOND_LIMIT * seconds:
         raise FailedError(f"{refused.attempts} attempts came in {seconds:g} s")

@@ -57,7 +57,7 @@ async def back_soon(stage: Stage) -> str:
     """Take the time from the new kubelet.sock to the call of Register."""
     await expect_restart_survived(stage)
     seconds = (await plain_restart(stage)).seconds
-    limit_seconds = stage.pace.return_limit_seconds
+    limit_seconds = stage.times.return_limit_seconds
     if seconds > limit_seconds:
         raise FailedError(f"it registered {seconds:.1f} s after the restart; {limit_seconds:g} s are allowed")
     return f"after {1000 * seconds:.0f} ms"
@@ -102,7 +102,7 @@ async def own_socket_returns(stage: Stage) -> str:
     except FileNotFoundError as error:
         raise SkippedError(f"there is no file at {path.name} that could be removed") from error
     begun = time.monotonic()
-    while time.monotonic() - begun < stage.pace.return_seconds and stage.is_alive():
+    while time.monotonic() - begun < stage.times.return_seconds and stage.is_alive():
         client = stage.kubelet.client
         if client is not None and is_listening(client.path):
             return f"after {1000 * (time.monotonic() - begun):.0f} ms"
@@ -113,7 +113,7 @@ async def own_socket_returns(stage: Stage) -> str:
             f"{stage.program.last_words()}"
         )
     raise FailedError(
-        f"{path.name} was removed, and {stage.pace.return_seconds:g} s later nobody listens where the "
+        f"{path.name} was removed, and {stage.times.return_seconds:g} s later nobody listens where the "
         "kubelet would dial"
     )
 
@@ -135,7 +135,7 @@ async def back_without_a_wipe(stage: Stage) -> None:
     await stage.kubelet.start(clean=False)
     await stage.wait_back(
         stage.kubelet.started_at,
-        stage.pace.return_seconds,
+        stage.times.return_seconds,
         "kubelet.sock was made anew, its own socket left alone, and no list came",
     )
 
@@ -199,7 +199,7 @@ async def back_after_two_at_once(stage: Stage) -> None:
         await asyncio.sleep(gap_seconds)
         moment = await stage.kubelet.restart()
         words = f"after two restarts {1000 * gap_seconds:.0f} ms apart no list came"
-        await stage.wait_back(moment, stage.pace.return_seconds, words)
+        await stage.wait_back(moment, stage.times.return_seconds, words)
 
 
 @check(
@@ -219,11 +219,11 @@ async def back_after_a_standstill(stage: Stage) -> None:
     program.signal(_STOP)
     try:
         moment = await stage.kubelet.restart()
-        await asyncio.sleep(stage.pace.return_limit_seconds)
+        await asyncio.sleep(stage.times.return_limit_seconds)
     finally:
         program.signal(_CONTINUE)
     words = "it was stopped over a restart of the kubelet, continued, and no list came"
-    await stage.wait_back(moment, stage.pace.return_seconds, words)
+    await stage.wait_back(moment, stage.times.return_seconds, words)
 
 
 @check(
@@ -240,8 +240,8 @@ async def no_storm(stage: Stage) -> str:
     """Restart the kubelet, and count the calls of Register until all is quiet."""
     await expect_restart_survived(stage)
     moment = await stage.kubelet.restart()
-    await stage.wait_back(moment, stage.pace.return_seconds, "after a restart of the kubelet no list came")
-    await asyncio.sleep(stage.pace.settle_seconds)
+    await stage.wait_back(moment, stage.times.return_seconds, "after a restart of the kubelet no list came")
+    await asyncio.sleep(stage.times.settle_seconds)
     calls = len(stage.kubelet.attempts_since(moment))
     if calls > _STORM:
         raise FailedError(f"Register was called {calls} times after one restart; {_STORM} are plenty")
@@ -273,7 +273,7 @@ async def folder_made_anew(stage: Stage) -> str | None:
     await stage.kubelet.start()
     try:
         await stage.wait_back(
-            stage.kubelet.started_at, stage.pace.return_seconds, "the folder was made anew, and no list came"
+            stage.kubelet.started_at, stage.times.return_seconds, "the folder was made anew, and no list came"
         )
     except FailedError:
         if not program.exit_code:

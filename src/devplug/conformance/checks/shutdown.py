@@ -47,7 +47,7 @@ class _Ending:
 
 
 async def _told_to_end(lab: Lab) -> _Ending:
-    pace = lab.pace
+    times = lab.times
     async with lab.stage(launch=False) as stage:
         with closing(socket.socket(socket.AF_UNIX)) as stranger:
             stranger.bind(str(stage.folder / "another-plugin.sock"))
@@ -55,11 +55,11 @@ async def _told_to_end(lab: Lab) -> _Ending:
             (stage.folder / "DEPRECATION").write_text("a plain file, such as older kubelets leave here\n")
             others = {path: socket_identity(path) for path in sorted(stage.folder.iterdir())}
             program = await stage.launch()
-            client = await stage.wait_ready(pace.start_seconds)
-            if await program.wait(pace.settle_seconds):
+            client = await stage.wait_ready(times.start_seconds)
+            if await program.wait(times.settle_seconds):
                 raise FailedError(f"it ended by itself with {program.exit_code}: {program.last_words()}")
             lost = [f"{path.name} while it ran" for path in others if socket_identity(path) != others[path]]
-            seconds = await _end(program, _TERM, pace.end_seconds)
+            seconds = await _end(program, _TERM, times.end_seconds)
             lost = lost or [
                 f"{path.name} at its end" for path in others if socket_identity(path) != others[path]
             ]
@@ -100,7 +100,7 @@ async def ends(lab: Lab) -> str:
     """Send SIGTERM to the registered plugin's process and wait for its end."""
     ending = await once(lab, _told_to_end)
     if ending.seconds is None:
-        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGTERM it still ran")
+        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran")
     return f"{1000 * ending.seconds:.0f} ms"
 
 
@@ -117,8 +117,8 @@ async def ends(lab: Lab) -> str:
 async def ends_soon(lab: Lab) -> None:
     """Take the time from SIGTERM to the end of the process."""
     ending = await _ended(lab)
-    if ending.seconds is not None and ending.seconds > lab.pace.end_limit_seconds:
-        raise FailedError(f"it took {ending.seconds:.1f} s, not {lab.pace.end_limit_seconds:g} s")
+    if ending.seconds is not None and ending.seconds > lab.times.end_limit_seconds:
+        raise FailedError(f"it took {ending.seconds:.1f} s, not {lab.times.end_limit_seconds:g} s")
 
 
 @check(
@@ -198,8 +198,8 @@ async def prints_no_crash(lab: Lab) -> None:
 async def _replace_and_end(lab: Lab) -> Literal["left", "removed", "taken back", "no end"]:
     """Put another's socket in the place of the plugin's, end that at once; return how the other fared."""
     async with lab.stage() as stage:
-        client = await stage.wait_ready(lab.pace.start_seconds)
-        await asyncio.sleep(lab.pace.settle_seconds)
+        client = await stage.wait_ready(lab.times.start_seconds)
+        await asyncio.sleep(lab.times.settle_seconds)
         program = stage.program
         successor = stage.folder / ".successor"
         with closing(socket.socket(socket.AF_UNIX)) as server:
@@ -207,7 +207,7 @@ async def _replace_and_end(lab: Lab) -> Literal["left", "removed", "taken back",
             server.listen()
             identity = socket_identity(successor)
             successor.rename(client.path)
-            ending = asyncio.timeout(lab.pace.end_seconds)
+            ending = asyncio.timeout(lab.times.end_seconds)
             program.signal(_TERM)
             try:
                 async with ending:
@@ -253,14 +253,14 @@ async def spares_its_successor(lab: Lab) -> None:
 )
 async def ends_without_a_kubelet(lab: Lab) -> str:
     """Start the plugin in an empty folder, and send SIGTERM when it must be up."""
-    patience = max(lab.pace.settle_seconds, await seconds_until_up(lab))
+    patience = max(lab.times.settle_seconds, await seconds_until_up(lab))
     async with lab.stage(kubelet=False) as stage:
         program = stage.program
         if await program.wait(patience):
             raise SkippedError(f"it ended by itself with {program.exit_code} (REG10)")
-        seconds = await _end(program, _TERM, lab.pace.end_seconds)
+        seconds = await _end(program, _TERM, lab.times.end_seconds)
     if seconds is None:
-        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGTERM it still ran")
+        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran")
     return f"{1000 * seconds:.0f} ms"
 
 
@@ -277,13 +277,13 @@ async def ends_without_a_kubelet(lab: Lab) -> str:
 async def ends_on_interrupt(lab: Lab) -> None:
     """Send SIGINT to the registered plugin's process and wait for its end."""
     async with lab.stage() as stage:
-        await stage.wait_ready(lab.pace.start_seconds)
-        await asyncio.sleep(lab.pace.settle_seconds)
-        seconds = await _end(stage.program, _INT, lab.pace.end_seconds)
+        await stage.wait_ready(lab.times.start_seconds)
+        await asyncio.sleep(lab.times.settle_seconds)
+        seconds = await _end(stage.program, _INT, lab.times.end_seconds)
     if seconds is None and _is_interrupt_ignored():
         raise SkippedError("SIGINT is ignored in this run, as in background jobs, and programs inherit that")
     if seconds is None:
-        raise FailedError(f"{lab.pace.end_seconds:g} s after SIGINT it still ran")
+        raise FailedError(f"{lab.times.end_seconds:g} s after SIGINT it still ran")
 
 
 def _is_interrupt_ignored() -> bool:

@@ -40,7 +40,7 @@ LISTS_PER_SECOND_LIMIT = 10.0
 async def first_list_in_time(stage: Stage) -> str:
     """Take the time from the opening of ListAndWatch, after a registration, to the first list."""
     client = last_client(stage)
-    limit_seconds = stage.pace.first_list_limit_seconds
+    limit_seconds = stage.times.first_list_limit_seconds
     opened_at = client.stream_opened_at or time.monotonic()
     left_seconds = opened_at + limit_seconds - time.monotonic()
     await stage.kubelet.until(lambda: bool(client.lists) or client.has_ended, max(0.0, left_seconds))
@@ -77,7 +77,7 @@ async def first_list_not_empty(stage: Stage) -> None:
     first_at, first = lists[0]
     if first:
         return
-    until = first_at + stage.pace.settle_seconds
+    until = first_at + stage.times.settle_seconds
     await stage.kubelet.until(
         lambda: any(devices for _, devices in lists), max(0.0, until - time.monotonic())
     )
@@ -112,7 +112,7 @@ class _Several:
 
 async def _open_several(stage: Stage) -> _Several:
     """Open a second and a third stream beside the kubelet's, cancel the third, open a fourth."""
-    kubelet, settle_seconds = stage.kubelet, stage.pace.settle_seconds
+    kubelet, settle_seconds = stage.kubelet, stage.times.settle_seconds
     first = stage.client
     async with another_stream(stage, first) as second:
         if not second.lists:
@@ -153,7 +153,7 @@ async def second_stream(stage: Stage) -> str:
         raise FailedError(
             f"a second stream ended without a list: {seen.second_end}"
             if seen.second_end
-            else f"a second stream got no list within {stage.pace.first_list_limit_seconds:g} s"
+            else f"a second stream got no list within {stage.times.first_list_limit_seconds:g} s"
         )
     if seen.ended_beside:
         raise FailedError(
@@ -202,7 +202,7 @@ class _Quiet:
 
 
 async def _watch_quietly(stage: Stage) -> _Quiet:
-    seconds = stage.pace.silence_seconds
+    seconds = stage.times.silence_seconds
     before = {client: (len(client.lists), client.has_ended) for client in clients_of(stage)}
     await asyncio.sleep(seconds)
     rows, new_lists, ends = [], 0, []

@@ -36,11 +36,11 @@ async def same_ids_after_a_restart(stage: Stage) -> None:
     """End the plugin with SIGTERM, start it again beside the same kubelet, and compare the IDs."""
     ids = ids_of(stage)
     program = stage.program
-    await program.stop(stage.pace.end_seconds)
+    await program.stop(stage.times.end_seconds)
     moment = time.monotonic()
     await stage.launch()
     await stage.wait_back(
-        moment, stage.pace.start_seconds, "it was ended and started again, and no list came"
+        moment, stage.times.start_seconds, "it was ended and started again, and no list came"
     )
     if change := changed_ids(ids, await to_same_ids(stage, ids)):
         raise FailedError(f"started again, {change}")
@@ -59,10 +59,10 @@ async def _revival(stage: Stage) -> _Revival:
     await stage.launch()
     words = "it was killed and started again, and no list came"
     try:
-        await stage.wait_back(moment, stage.pace.start_seconds, words)
+        await stage.wait_back(moment, stage.times.start_seconds, words)
     except FailedError as error:
         return _Revival(str(error))
-    await asyncio.sleep(stage.pace.settle_seconds)
+    await asyncio.sleep(stage.times.settle_seconds)
     return _Revival("", dead_sockets(stage.folder))
 
 
@@ -122,14 +122,14 @@ async def serves_after_an_overlap(stage: Stage) -> None:
     # One that waits for the first never registers now; it has the time that it needs to come so far.
     await stage.kubelet.until(
         lambda: bool(stage.kubelet.attempts_since(moment)) or not stage.is_alive(),
-        2 * took_seconds + stage.pace.settle_seconds,
+        2 * took_seconds + stage.times.settle_seconds,
     )
     if stage.is_alive():
-        await first.stop(stage.pace.end_seconds)
-        await asyncio.sleep(stage.pace.settle_seconds)
+        await first.stop(stage.times.end_seconds)
+        await asyncio.sleep(stage.times.settle_seconds)
     if second.exit_code is not None:
         raise FailedError(
             f"the second one ended with {second.exit_code} because of the first: {second.last_words()}"
         )
-    await stage.wait_ready(stage.pace.return_seconds, "the first one ended, and no list of the second came")
+    await stage.wait_ready(stage.times.return_seconds, "the first one ended, and no list of the second came")
     await stage.check_serves()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FULL", "QUICK", "Pace"]
+__all__ = ["FULL", "QUICK", "Times"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Times:
     """The times of one run. A rule's own limit is in `..._limit_seconds`; all else is how long to look."""
 
     start_seconds: float = 30.0
@@ -48,5 +48,5 @@ class Pace:
     """How long one check may take in all."""
 
 
-FULL: Final = Pace()
-QUICK: Final = Pace(silence_seconds=2.0, idle_seconds=2.0, calls=50)
+FULL: Final = Times()
+QUICK: Final = Times(silence_seconds=2.0, idle_seconds=2.0, calls=50)
