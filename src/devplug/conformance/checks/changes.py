@@ -106,7 +106,7 @@ async def _trip(stage: Stage) -> _Trip:
 
 def _require_commands(stage: Stage) -> None:
     if not stage.lab.subject.unplug or not stage.lab.subject.replug:
-        raise SkippedError("no commands were given that take a device away and bring it back")
+        raise SkippedError("no commands were given that take a device away and bring it back (--unplug)")
 
 
 def _require_life(stage: Stage, when: str) -> None:

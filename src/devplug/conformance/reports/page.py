@@ -30,8 +30,8 @@ _ON_FAULTS = """\
 
 What can go wrong between a kubelet and a plugin, and the checks that try it; where there is none, why.
 
-| fault | checks |
-|---|---|
+| number | fault | checks |
+|---|---|---|
 """
 
 
@@ -43,7 +43,10 @@ def page(checks: Sequence[Check], faults: Iterable[Fault]) -> str:
     for group in Group:
         parts.append(f"## {group.value.capitalize()} ({group.name})\n")
         parts += [_entry(one) for one in checks if one.group is group]
-    rows = [f"| {fault.what} | {', '.join(fault.checks) or fault.why_not} |\n" for fault in faults]
+    rows = [
+        f"| {fault.number} | {fault.what} | {', '.join(fault.checks) or fault.why_not} |\n"
+        for fault in faults
+    ]
     return "\n".join(parts) + "\n" + _ON_FAULTS + "".join(rows)
 
 
