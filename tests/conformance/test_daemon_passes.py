@@ -20,8 +20,8 @@ from devplug.conformance.answers import answers, demand_none
 from devplug.conformance.judging import ARRIVAL, judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
+from devplug.conformance.rules.stream import absent_numa_faults
 from devplug.conformance.stage import once
-from devplug.conformance.stream_rules import absent_numa_faults
 from devplug.conformance.times import Times
 from devplug.conformance.verdicts import Outcome, SkippedError
 from devplug.daemon.grammar.loading import load

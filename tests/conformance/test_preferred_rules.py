@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.conformance.preferred_rules import (
+from devplug.conformance.rules.preferred import (
     completing_questions,
     foreign_fault,
     fresh_questions,
@@ -22,7 +22,7 @@ from devplug.exchange import PreferenceRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devplug.conformance.preferred_rules import Ids
+    from devplug.conformance.rules.preferred import Ids
 
 IDS = st.integers(1, 30).map(lambda count: [f"dev-{number:02}" for number in range(count)])
 RULES = (size_fault, missing_fault, foreign_fault, repeat_fault)

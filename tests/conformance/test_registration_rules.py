@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.conformance.registration_rules import endpoint_fault, longest_overlap_seconds, loose_bits
+from devplug.conformance.rules.registration import endpoint_fault, longest_overlap_seconds, loose_bits
 
 moments = st.integers(0, 1000).map(float)
 spans = st.lists(st.tuples(moments, moments).map(lambda pair: (min(pair), max(pair))))

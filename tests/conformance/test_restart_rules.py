@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.conformance.program import Figures
-from devplug.conformance.restart_rules import (
+from devplug.conformance.restart_scenes import dead_sockets, sockets
+from devplug.conformance.rules.restart import (
     DESCRIPTORS_MORE,
     MEBIBYTE,
     changed_ids,
@@ -19,7 +20,6 @@ from devplug.conformance.restart_rules import (
     more_threads,
     threads_more,
 )
-from devplug.conformance.restart_scenes import dead_sockets, sockets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from devplug.conformance import stream_rules as rules
+from devplug.conformance.rules import stream as rules
 from devplug.devices import LIST_LIMIT_BYTES, Device, Health, list_size_bytes
 from devplug.exchange import AdvertisedDevice
 from devplug.wire.methods import LIST_AND_WATCH

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.response_rules import items
+from devplug.conformance.rules.response import items
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.devices import HEALTHY
 from devplug.errors import RemoteError

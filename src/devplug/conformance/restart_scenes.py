@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from devplug.conformance.restart_rules import is_calm
+from devplug.conformance.rules.restart import is_calm
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.kubelet.folder import KUBELET_SOCKET_NAME
 

@@ -128,6 +128,23 @@ class GivesADeviceOnce(Mutant):
     """Takes each device for used once it was given, as Akri's agent did (project-akri/akri#843)."""
 
     fails = ("ALL10",)
+    also = (
+        "PST02",
+        "PST05",
+        "HOS01",
+        "HOS02",
+        "HOS04",
+        "HOS05",
+        "HOS06",
+        "HOS07",
+        "HOS08",
+        "HOS09",
+        "HOS10",
+        "HOS11",
+        "HOS12",
+        "HOS13",
+        "HOS14",
+    )
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request(containers)
@@ -165,6 +182,7 @@ class FailsTheSecondCallAtOnce(Mutant):
     """Is busy while it answers somebody."""
 
     fails = ("ALL11",)
+    also = ("HOS13",)
 
     is_busy = False
 

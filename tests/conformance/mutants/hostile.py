@@ -260,6 +260,12 @@ class EndsAtAStranger(HasAFront):
     """Panics at a connection that does not begin as HTTP/2 does."""
 
     fails = ("HOS05",)
+    also = (
+        "RES12",
+        "RES20",
+        "END06",
+        "END09",
+    )
 
     def ended(self, heard: bytes) -> None:
         if heard and not heard.startswith(GREETING):
@@ -284,7 +290,7 @@ class KeepsEveryConnection(HasAFront):
     """Leaves its end of a connection open."""
 
     fails = ("HOS07",)
-    also = ("RES12",)
+    also = ("RES12", "END09")
 
     def make_listener(self) -> Listener:
         self.kept: list[int] = []
@@ -299,6 +305,11 @@ class EndsWithACutRequest(HasAFront):
     """Panics where the last frame of a connection is not whole."""
 
     fails = ("HOS08",)
+    also = (
+        "RES12",
+        "END06",
+        "END09",
+    )
 
     def ended(self, heard: bytes) -> None:
         if heard.startswith(GREETING) and frames(heard)[1]:
@@ -309,6 +320,10 @@ class EndsAtHugeHeaders(HasAFront):
     """Panics at headers that go on in a second frame."""
 
     fails = ("HOS12",)
+    also = (
+        "RES12",
+        "END09",
+    )
 
     def ended(self, heard: bytes) -> None:
         if 9 in frames(heard)[0]:

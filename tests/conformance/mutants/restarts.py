@@ -90,6 +90,7 @@ class KnowsAKubeletByTheWipe(Mutant):
     """Takes a kubelet for new only if that has removed the plugin's socket."""
 
     fails = ("RES07",)
+    also = ("RES22",)
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         is_first = self.streams_opened == 0
@@ -142,6 +143,10 @@ class ForgetsAKubeletThatComesQuickly(Mutant):
     """Has a pause of 0.4 s after a new kubelet, and takes another that comes meanwhile for the same."""
 
     fails = ("RES10", "RES11")
+    also = (
+        "RES07",
+        "RES22",
+    )
     changed_at = float("-inf")
     current: object = None
     forgotten: object = None

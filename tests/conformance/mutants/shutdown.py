@@ -12,6 +12,10 @@ class DoesNotEnd(Mutant):
     """Waits for something at its end that does not come."""
 
     fails = ("END01",)
+    also = (
+        "END07",
+        "END08",
+    )
 
     async def end(self) -> None:
         await asyncio.Event().wait()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from devplug.conformance.answers import answers, demand_none, sample, steady
 from devplug.conformance.registry import MUST, check
-from devplug.conformance.response_rules import items
+from devplug.conformance.rules.response import items
 from devplug.conformance.stage import once
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError

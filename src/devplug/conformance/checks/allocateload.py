@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.answers import answer, demand_none, sample, steady
 from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.response_rules import hardware, items
+from devplug.conformance.rules.response import hardware, items
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE, LIST_AND_WATCH

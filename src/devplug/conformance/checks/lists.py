@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.conformance import stream_rules as rules
 from devplug.conformance.judging import ARRIVAL
 from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.rules import stream as rules
 from devplug.conformance.stage import once
 from devplug.conformance.streams import another_stream, clients_of, ids_of, last_client
 from devplug.conformance.verdicts import FailedError, SkippedError

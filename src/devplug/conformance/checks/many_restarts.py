@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.restart_rules import (
+from devplug.conformance.restart_scenes import expect_restart_survived, restarts_in_a_row
+from devplug.conformance.rules.restart import (
     DESCRIPTORS_MORE,
     ENOUGH,
     MEBIBYTE,
@@ -14,7 +15,6 @@ from devplug.conformance.restart_rules import (
     more_threads,
     threads_more,
 )
-from devplug.conformance.restart_scenes import expect_restart_survived, restarts_in_a_row
 from devplug.conformance.verdicts import FailedError, SkippedError
 
 if TYPE_CHECKING:

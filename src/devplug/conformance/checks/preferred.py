@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.preferred_rules import (
+from devplug.conformance.registry import MUST, NOTE, SHOULD, check
+from devplug.conformance.rules.preferred import (
     completing_questions,
     foreign_fault,
     fresh_questions,
@@ -14,7 +15,6 @@ from devplug.conformance.preferred_rules import (
     size_fault,
     total_question,
 )
-from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
@@ -23,7 +23,7 @@ from devplug.wire.methods import GET_PREFERRED_ALLOCATION
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devplug.conformance.preferred_rules import Ids
+    from devplug.conformance.rules.preferred import Ids
     from devplug.conformance.stage import Stage
     from devplug.exchange import PreferenceRequest
 

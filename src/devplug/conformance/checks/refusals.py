@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from devplug.conformance.answers import demand_none, sample
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
-from devplug.conformance.response_rules import refusal_faults
+from devplug.conformance.rules.response import refusal_faults
 from devplug.conformance.stage import once
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.devices import HEALTHY

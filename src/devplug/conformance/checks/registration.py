@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registration_rules import endpoint_fault, loose_bits
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
+from devplug.conformance.rules.registration import endpoint_fault, loose_bits
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.devices import resource_name_fault
 from devplug.errors import quoted

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.kubeletend import Manner
-from devplug.conformance.registration_rules import longest_overlap_seconds
 from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.rules.registration import longest_overlap_seconds
 from devplug.conformance.stage import once
 from devplug.conformance.starts import first_call, seconds_until_up
 from devplug.conformance.verdicts import FailedError, SkippedError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from devplug.conformance.answers import answers, demand_none
 from devplug.conformance.program import filled
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
-from devplug.conformance.response_rules import (
+from devplug.conformance.rules.response import (
     FileKind,
     annotation_faults,
     cdi_name_faults,

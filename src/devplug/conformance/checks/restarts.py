@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.restart_rules import changed_ids
 from devplug.conformance.restart_scenes import (
     absence,
     expect_restart_survived,
     is_listening,
     plain_restart,
 )
+from devplug.conformance.rules.restart import changed_ids
 from devplug.conformance.verdicts import FailedError, SkippedError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devplug.conformance import stream_rules as rules
 from devplug.conformance.judging import ARRIVAL
 from devplug.conformance.registry import MUST, SHOULD, check
+from devplug.conformance.rules import stream as rules
 from devplug.conformance.stage import once
 from devplug.conformance.streams import another_stream, clients_of, last_client
 from devplug.conformance.verdicts import FailedError, SkippedError
