@@ -90,7 +90,6 @@ class KnowsAKubeletByTheWipe(Mutant):
     """Takes a kubelet for new only if that has removed the plugin's socket."""
 
     fails = ("RES07",)
-    also = ("RES22",)
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         is_first = self.streams_opened == 0
