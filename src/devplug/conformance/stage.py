@@ -254,8 +254,16 @@ class Lab:
 async def once(where: Where, scene: Callable[[Where], Awaitable[Seen]]) -> Seen:
     """Return what came of `scene`, which is played only for the first check that asks for it.
 
-    For checks of one lane, which follow each other. One that raises is played again for the next of them.
+    For checks of one lane, which follow each other. One that raises is played again for the next of them,
+    unless the plugin did not even come up: that fails the first and skips the others.
     """
     if scene not in where.scenes:
-        where.scenes[scene] = await scene(where)
-    return cast("Seen", where.scenes[scene])
+        try:
+            where.scenes[scene] = await scene(where)
+        except StartError as error:
+            where.scenes[scene] = error
+            raise
+    seen = where.scenes[scene]
+    if isinstance(seen, StartError):
+        raise SkippedError(f"the plugin did not come up: {seen}")
+    return cast("Seen", seen)

@@ -297,6 +297,8 @@ async def abandoned_streams_take_nothing(stage: Stage) -> None:
     """Open two more streams and cancel them, then take a device away and bring it back."""
     (await once(stage, _trip)).require_return()
     client = stage.client
+    # Those that poll look for each stream by itself: the abandoned ones shall not look together with it.
+    await asyncio.sleep(stage.times.settle_seconds)
     for _ in range(2):
         async with another_stream(stage, client):
             pass

@@ -163,7 +163,7 @@ async def registers_at_once(lab: Lab) -> str:
         raise SkippedError("it did not register (REG10)") from error
     if seconds > lab.times.return_limit_seconds:
         raise FailedError(
-            f"it registered {seconds:.1f} s after kubelet.sock was there, not within "
+            f"it registered {seconds:.2f} s after kubelet.sock was there, not within "
             f"{lab.times.return_limit_seconds:g} s",
         )
     return f"{1000 * seconds:.0f} ms after kubelet.sock"

@@ -55,6 +55,8 @@ class _Revival:
 
 async def _revival(stage: Stage) -> _Revival:
     await stage.program.kill()
+    # A container is not back at once either, and names are made of seconds.
+    await asyncio.sleep(stage.times.settle_seconds)
     moment = time.monotonic()
     await stage.launch()
     words = "it was killed and started again, and no list came"
