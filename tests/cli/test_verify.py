@@ -69,7 +69,7 @@ def test_the_list_and_the_explanation_start_nothing() -> None:
         (["--only", "STR99", "--", "x"], "no check is called STR99"),
         ([], "name either a COMMAND after --, or a socket with --attach"),
         (["--attach", "/nowhere/x.sock", "--", "x"], "name either a COMMAND"),
-        (["--attach", "/nowhere/x.sock"], "failed to dial"),
+        (["--attach", "/nowhere/x.sock"], "/nowhere/x.sock is no socket"),
         (["--", "./no-such-plugin", "{dir}"], "cannot run ./no-such-plugin"),
         (["--unplug", "x", "--", "y"], "--unplug and --replug belong together"),
         (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),

@@ -289,6 +289,8 @@ def _verify(
         return judge.list_checks(checks, color)
     if bool(command) == (attach is not None):
         raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
+    if attach is not None and not Path(attach).is_socket():
+        raise click.UsageError(f"{attach} is no socket; those of plugins are beside kubelet.sock")
     return judge.verify(
         judge.subject_of(
             command,
