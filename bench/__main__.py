@@ -14,6 +14,7 @@ from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
+from bench.scheduling import measure_scheduling
 from bench.subjects import NODES, Subject
 
 OURS = "devplug"
@@ -61,14 +62,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, and "
+        "the sandbox's scheduler.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "kubelet", "preference"],
+        choices=["plugins", "kubelet", "preference", "scheduling"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each kubelet is measured")
@@ -129,6 +131,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports += [await measure_growth(given.rounds), await measure_places(given.rounds)]
     if given.only == "preference" or not (given.only or given.command):
         reports.append(measure_preference())
+    if given.only == "scheduling" or not (given.only or given.command):
+        reports.append(measure_scheduling())
     return reports
 
 

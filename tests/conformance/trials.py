@@ -72,7 +72,7 @@ async def trial(
 
 @contextmanager
 def trials(
-    names: Sequence[str], checks_of: Callable[[str], Sequence[Check]], *, at_once: int = 3
+    names: Sequence[str], checks_of: Callable[[str], Sequence[Check]], *, at_once: int = 4
 ) -> Iterator[Mapping[str, Future[Sequence[Verdict]]]]:
     """Try several plugins, side by side in a thread; yield their verdicts to come.
 
