@@ -1,0 +1,168 @@
+"""What the API server writes where authors wrote nothing, and quantities in the form in which it tells them.
+
+The values are those of pkg/apis/core/v1/defaults.go and apps/v1/defaults.go, and of the admission plugins
+that every cluster has (Priority, DefaultTolerationSeconds).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.sandbox.api.objects import entries, fields, part, same, text, with_part
+from devplug.sandbox.api.quantitytexts import canonical
+from devplug.sandbox.api.statuses import bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.sandbox.api.kinds import Resource
+    from devplug.sandbox.api.objects import Object
+
+__all__ = ["defaulted", "qos_class"]
+
+_OF_SPEC: Final[Mapping[str, object]] = {
+    "dnsPolicy": "ClusterFirst",
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "securityContext": {},
+    "terminationGracePeriodSeconds": 30,
+}
+_OF_POD: Final[Mapping[str, object]] = {
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+    "priority": 0,
+}
+_OF_CONTAINER: Final[Mapping[str, object]] = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+}
+_OF_DAEMONS: Final[Mapping[str, object]] = {
+    "revisionHistoryLimit": 10,
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+}
+_MODES: Final = ("configMap", "downwardAPI", "projected", "secret")
+"""Volumes whose files are readable to all, 0644."""
+
+_OUTAGES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_CONTAINERS: Final = ("containers", "initContainers")
+
+
+def defaulted(resource: Resource, one: Object) -> Object:
+    """Return an object with its defaults; raises `StatusError` for a quantity that is none."""
+    spec = fields(one, "spec")
+    match resource.kind:
+        case "Pod":
+            return {**one, "spec": _pod(_spec(spec, resource))}
+        case "DaemonSet":
+            template = fields(spec, "template")
+            of_pods = {**template, "spec": _spec(fields(template, "spec"), resource)}
+            return {**one, "spec": {**_OF_DAEMONS, **_present(spec), "template": of_pods}}
+        case "Node":
+            one = _counted(one, resource, "status", "capacity")
+            return _counted(one, resource, "status", "allocatable")
+        case "ResourceQuota":
+            return _counted(one, resource, "spec", "hard")
+    return one
+
+
+def qos_class(pod: Object) -> str:
+    """Return how hard a pod is to move out of the way (component-helpers qos.ComputePodQOS)."""
+    containers = [one for word in _CONTAINERS for one in entries(pod, "spec", word)]
+    guaranteed = bool(containers)
+    burstable = False
+    for container in containers:
+        limits, requests = (
+            {name: value for name, value in fields(container, "resources", word).items() if value != "0"}
+            for word in ("limits", "requests")
+        )
+        burstable |= any(name in owner for owner in (limits, requests) for name in ("cpu", "memory"))
+        guaranteed &= all(
+            name in limits and same(limits[name], requests.get(name)) for name in ("cpu", "memory")
+        )
+    if guaranteed:
+        return "Guaranteed"
+    return "Burstable" if burstable else "BestEffort"
+
+
+def _present(owner: Object) -> Object:
+    return {key: value for key, value in owner.items() if value is not None}
+
+
+def _spec(spec: Object, resource: Resource) -> Object:
+    """Return what a pod and a template have in common."""
+    result = {**_OF_SPEC, **_present(spec)}
+    for word in _CONTAINERS:
+        if word in result:
+            result[word] = [_container(one, resource) for one in entries(result, word)]
+    if volumes := entries(result, "volumes"):
+        result["volumes"] = [_volume(one) for one in volumes]
+    return result
+
+
+def _pod(spec: Object) -> Object:
+    """Return what only a pod has: its requests made of its limits, its priority, and its patience."""
+    result = {**_OF_POD, **spec}
+    for word in _CONTAINERS:
+        if word in result:
+            result[word] = [_with_requests(one) for one in entries(result, word)]
+    tolerations = entries(result, "tolerations")
+    missing = [key for key in _OUTAGES if not any(_tolerates(one, key) for one in tolerations)]
+    added: list[object] = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in missing
+    ]
+    if tolerations or added:
+        result["tolerations"] = [*tolerations, *added]
+    return result
+
+
+def _tolerates(toleration: object, key: str) -> bool:
+    return text(toleration, "key") in {key, ""} and text(toleration, "effect") in {"NoExecute", ""}
+
+
+def _container(container: object, resource: Resource) -> Object:
+    given = fields(container)
+    tag = text(given, "image").rpartition("/")[2].partition("@")[0].partition(":")[2]
+    pinned = "@" in text(given, "image") or tag not in {"", "latest"}
+    pull: Object = {"imagePullPolicy": "IfNotPresent" if pinned else "Always"}
+    result = {**pull, **_OF_CONTAINER, "resources": {}, **_present(given)}
+    for word in ("limits", "requests"):
+        result = _counted(result, resource, "resources", word)
+    if ports := entries(result, "ports"):
+        result["ports"] = [{"protocol": "TCP", **fields(port)} for port in ports]
+    return result
+
+
+def _counted(owner: Object, resource: Resource, *path: str) -> Object:
+    """Return `owner` with the quantities at `path` in their one form."""
+    quantities = fields(owner, *path)
+    told = {name: _quantity(value, resource) for name, value in quantities.items()}
+    return with_part(owner, told, *path) if told else owner
+
+
+def _quantity(value: object, resource: Resource) -> str:
+    told = "0" if value is None else str(value)
+    try:
+        return canonical(Quantity.parse(told))
+    except QuantityError as error:
+        version, kind = resource.version, resource.kind
+        where = f'{kind} in version "{version}" cannot be handled as a {kind}'
+        raise bad_request(f"{where}: {error.fault}") from error
+
+
+def _with_requests(container: object) -> Object:
+    given = fields(container)
+    limits = fields(given, "resources", "limits")
+    if not limits:
+        return given
+    return with_part(given, {**limits, **fields(given, "resources", "requests")}, "resources", "requests")
+
+
+def _volume(volume: object) -> Object:
+    given = fields(volume)
+    for word in _MODES:
+        if isinstance(part(given, word), dict):
+            given = with_part(given, {"defaultMode": 420, **fields(given, word)}, word)
+    if isinstance(part(given, "hostPath"), dict):
+        given = with_part(given, {"type": "", **fields(given, "hostPath")}, "hostPath")
+    return given if given.keys() - {"name"} else {**given, "emptyDir": {}}

@@ -1,0 +1,78 @@
+"""The rules for names and labels, each as the sentences that the API server says of a text that breaks it.
+
+The sentences are those of Kubernetes 1.36 (apimachinery pkg/api/validate/content); an empty list is praise.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["label_faults", "label_key_faults", "label_value_faults", "subdomain_faults"]
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_VALUE: Final = f"({_KEY})?"
+
+_LOWER: Final = "must consist of lower case alphanumeric characters"
+_ENDS: Final = "and must start and end with an alphanumeric character"
+_CHARACTERS: Final = f"consist of alphanumeric characters, '-', '_' or '.', {_ENDS}"
+
+_LABEL_LIMIT_BYTES: Final = 63
+_SUBDOMAIN_LIMIT_BYTES: Final = 253
+
+
+def label_faults(name: str) -> list[str]:
+    """Return what keeps `name` from being a DNS label, as namespaces and containers are called."""
+    faults = _too_long(name, _LABEL_LIMIT_BYTES)
+    if re.fullmatch(_LABEL, name):
+        return faults
+    if re.fullmatch(_SUBDOMAIN, name):
+        return [*faults, "must not contain dots"]
+    sentence = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
+    return [*faults, _by_expression(sentence, _LABEL, "my-name", "123-abc")]
+
+
+def subdomain_faults(name: str) -> list[str]:
+    """Return what keeps `name` from being a DNS subdomain, as most objects are called."""
+    faults = _too_long(name, _SUBDOMAIN_LIMIT_BYTES)
+    if re.fullmatch(_SUBDOMAIN, name):
+        return faults
+    sentence = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
+    return [*faults, _by_expression(sentence, _SUBDOMAIN, "example.com")]
+
+
+def label_key_faults(key: str) -> list[str]:
+    """Return what keeps `key` from being a label's key: a name, with a domain and `/` before it or not."""
+    prefix, slash, name = key.rpartition("/")
+    sentence = _by_expression(f"must {_CHARACTERS}", _KEY, "MyName", "my.name", "123-abc")
+    if "/" in prefix:
+        domain = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a valid label key {sentence} {domain}"]
+    faults = []
+    if slash:
+        parts = subdomain_faults(prefix) if prefix else ["must be non-empty"]
+        faults = [f"prefix part {fault}" for fault in parts]
+    parts = _too_long(name, _LABEL_LIMIT_BYTES) if name else ["must be non-empty"]
+    if not re.fullmatch(_KEY, name):
+        parts.append(sentence)
+    return [*faults, *(f"name part {fault}" for fault in parts)]
+
+
+def label_value_faults(value: str) -> list[str]:
+    """Return what keeps `value` from being a label's value."""
+    faults = _too_long(value, _LABEL_LIMIT_BYTES)
+    if re.fullmatch(_VALUE, value):
+        return faults
+    sentence = f"a valid label must be an empty string or {_CHARACTERS}"
+    return [*faults, _by_expression(sentence, _VALUE, "MyValue", "my_value", "12345")]
+
+
+def _too_long(name: str, limit_bytes: int) -> list[str]:
+    return [f"must be no more than {limit_bytes} bytes"] if len(name.encode()) > limit_bytes else []
+
+
+def _by_expression(sentence: str, expression: str, *examples: str) -> str:
+    told = " or ".join(f"'{example}', " for example in examples)
+    return f"{sentence} (e.g. {told}regex used for validation is '{expression}')"

@@ -1,0 +1,197 @@
+"""The API server's refusals: one function for each metav1.Status, with its code, reason and sentence.
+
+The sentences are those of Kubernetes 1.36 (apimachinery pkg/api/errors/errors.go), because people search for
+them and kubectl prints them. Who refuses what is decided elsewhere.
+
+What a refusal is about is written as kubectl writes it: `pods`, `daemonsets.apps`, `Pod`, `DaemonSet.apps`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devplug.errors import DevplugError
+from devplug.kubelet.gotext import go_quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from devplug.sandbox.api.faults import FieldFault
+    from devplug.sandbox.api.objects import Object
+
+__all__ = [
+    "StatusError",
+    "already_exists",
+    "bad_request",
+    "conflict",
+    "expired",
+    "forbidden",
+    "internal_error",
+    "invalid",
+    "method_not_supported",
+    "no_such_path",
+    "not_acceptable",
+    "not_found",
+    "patch_rejected",
+    "success",
+    "too_large",
+    "too_large_resource_version",
+    "unauthorized",
+    "unclassified",
+    "unsupported_media_type",
+]
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+class StatusError(DevplugError):
+    """A request that is answered with a Status. `str` of it is the sentence that kubectl prints."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, object] | None = None,
+        *,
+        why: str = "",
+    ) -> None:
+        self.code = code
+        """The HTTP status code."""
+        self.reason = reason
+        """The word that programs tell refusals apart by; empty for what the real server has no word for."""
+        self.message = message
+        self.details = details
+        self.why = why
+        """What the real server knows and does not tell, for a log; often empty."""
+        super().__init__(message)
+
+    @property
+    def status(self) -> Object:
+        """The answer's body."""
+        body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body["message"] = self.message
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = dict(self.details)
+        body["code"] = self.code
+        return body
+
+
+def success(what: str, name: str, uid: str) -> Object:
+    """Return the answer to the deletion of something that is not given back."""
+    details = {**_about(what, name), "uid": uid}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    }
+
+
+def not_found(what: str, name: str) -> StatusError:
+    """Say that there is no object of this name."""
+    return StatusError(404, "NotFound", f"{what} {go_quoted(name)} not found", _about(what, name))
+
+
+def no_such_path() -> StatusError:
+    """Say that nothing is served here, or not this kind of thing."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(what: str, name: str) -> StatusError:
+    """Say that an object of this name is there."""
+    return StatusError(409, "AlreadyExists", f"{what} {go_quoted(name)} already exists", _about(what, name))
+
+
+def conflict(what: str, name: str, why: str = _MODIFIED) -> StatusError:
+    """Say that a change rests on a version of the object that is no more, or on another condition not met."""
+    sentence = f"Operation cannot be fulfilled on {what} {go_quoted(name)}: {why}"
+    return StatusError(409, "Conflict", sentence, _about(what, name))
+
+
+def invalid(kind: str, name: str, faults: Iterable[FieldFault]) -> StatusError:
+    """Say that an object cannot be as it is; `kind` is one, as in `Pod` and `DaemonSet.apps`."""
+    listed = list(faults)
+    sentences = list(dict.fromkeys(map(str, listed)))
+    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    details = {**_about(kind, name), "causes": [fault.cause for fault in listed]}
+    return StatusError(422, "Invalid", f"{kind} {go_quoted(name)} is invalid: {told}", details)
+
+
+def forbidden(what: str, name: str, why: str) -> StatusError:
+    """Say that a request is understood and refused, as quotas do."""
+    about = f"{what} {go_quoted(name)}" if name else what
+    return StatusError(403, "Forbidden", f"{about} is forbidden: {why}", _about(what, name))
+
+
+def unauthorized() -> StatusError:
+    """Say that the token is missing or another."""
+    return StatusError(401, "Unauthorized", "Unauthorized")
+
+
+def bad_request(why: str) -> StatusError:
+    """Say that a request is not understood."""
+    return StatusError(400, "BadRequest", why)
+
+
+def patch_rejected(why: str) -> StatusError:
+    """Say that a patch does not fit; the real server keeps `why` to itself (handlers/patch.go)."""
+    sentence = "the server rejected our request due to an error in our request"
+    return StatusError(422, "Invalid", sentence, {}, why=why)
+
+
+def method_not_supported(what: str, verb: str) -> StatusError:
+    """Say that something is served, but not this verb of it."""
+    sentence = f"{verb} is not supported on resources of kind {go_quoted(what)}"
+    return StatusError(405, "MethodNotAllowed", sentence, _about(what, ""))
+
+
+def not_acceptable(accepted: Sequence[str]) -> StatusError:
+    """Say in which forms an answer can be had."""
+    sentence = f"only the following media types are accepted: {', '.join(accepted)}"
+    return StatusError(406, "NotAcceptable", sentence)
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+    """Say in which forms a request is understood."""
+    told = f"accepted media types include: {', '.join(accepted)}"
+    return StatusError(
+        415, "UnsupportedMediaType", f"the body of the request was in an unknown format - {told}"
+    )
+
+
+def too_large(why: str) -> StatusError:
+    """Say that a request has more of something than the server takes."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {why}")
+
+
+def expired(version: int, oldest: int) -> StatusError:
+    """Say that changes since `version` are forgotten; they are known since `oldest` (watch_cache.go)."""
+    return StatusError(410, "Expired", f"too old resource version: {version} ({oldest})")
+
+
+def too_large_resource_version(version: int, current: int) -> StatusError:
+    """Say that a version was asked for that is not reached yet (apiserver storage/errors.go)."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    sentence = f"Timeout: Too large resource version: {version}, current: {current}"
+    return StatusError(504, "Timeout", sentence, {"causes": [cause], "retryAfterSeconds": 1})
+
+
+def internal_error(why: str) -> StatusError:
+    """Say that the server failed."""
+    details = {"causes": [{"message": why}]}
+    return StatusError(500, "InternalError", f"Internal error occurred: {why}", details)
+
+
+def unclassified(why: str) -> StatusError:
+    """Say what the real server has no Status for, and answers as an error of its own (responsewriters)."""
+    return StatusError(500, "", why)
+
+
+def _about(what: str, name: str) -> Object:
+    """Return the details that say what a refusal is about."""
+    word, _, group = what.partition(".")
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", word)) if value}

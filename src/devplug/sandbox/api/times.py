@@ -1,0 +1,70 @@
+"""Moments and ages as the API writes them: RFC 3339 in UTC, and the short ages of kubectl's tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["age", "human_duration", "micro_stamp", "moment", "stamp"]
+
+_MINUTE_SECONDS = 60
+_HOUR_SECONDS = 3600
+_DAY_HOURS = 24
+_YEAR_HOURS = 24 * 365
+
+
+def stamp(now: datetime) -> str:
+    """Return a moment to the second, as most of the API has it (metav1.Time)."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_stamp(now: datetime) -> str:
+    """Return a moment to the microsecond, as events and leases have it (metav1.MicroTime)."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def moment(written: str) -> datetime | None:
+    """Return what `stamp` and its like wrote; None for anything else."""
+    try:
+        read = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return read if read.tzinfo is not None else None
+
+
+def age(written: str, now: datetime) -> str:
+    """Return how long ago that was, or `<unknown>` (printers.go translateTimestampSince)."""
+    since = moment(written)
+    return "<unknown>" if since is None else human_duration((now - since).total_seconds())
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration in two or three figures (apimachinery util/duration HumanDuration).
+
+    Of a time less than two seconds ahead it is said that it is now: clocks differ.
+    """
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    minutes, hours = whole // _MINUTE_SECONDS, whole // _HOUR_SECONDS
+    days, years = hours // _DAY_HOURS, hours // _YEAR_HOURS
+    if whole < 2 * _MINUTE_SECONDS:
+        return f"{max(whole, 0)}s"
+    if minutes < 10:
+        return _two(minutes, "m", whole % _MINUTE_SECONDS, "s")
+    if minutes < 3 * 60:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 2 * _DAY_HOURS:
+        return f"{hours}h"
+    if hours < 8 * _DAY_HOURS:
+        return _two(days, "d", hours % _DAY_HOURS, "h")
+    if hours < 2 * _YEAR_HOURS:
+        return f"{days}d"
+    if hours < 8 * _YEAR_HOURS:
+        return _two(years, "y", days % 365, "d")
+    return f"{years}y"
+
+
+def _two(much: int, unit: str, rest: int, small_unit: str) -> str:
+    return f"{much}{unit}{rest}{small_unit}" if rest else f"{much}{unit}"

@@ -1,0 +1,219 @@
+"""Which specs and statuses the API server refuses, field by field, where devices are concerned.
+
+The rules and sentences are those of pkg/apis/core/validation/validation.go (kubelet.md 8.6). Images, volumes
+and the like are not looked at beyond their being there. Objects have their defaults by then (`defaults`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import resource_name_fault
+from devplug.kubelet.quantities import Quantity
+from devplug.sandbox.api.faults import duplicate, forbidden, invalid, required, unsupported
+from devplug.sandbox.api.names import label_faults, label_key_faults
+from devplug.sandbox.api.objects import entries, fields, part, same, text
+from devplug.sandbox.api.quantitytexts import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devplug.sandbox.api.faults import FieldFault
+    from devplug.sandbox.api.kinds import Resource
+    from devplug.sandbox.api.objects import Object
+
+__all__ = ["change_faults", "object_faults"]
+
+_STANDARD: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
+"""What a container may ask for under a name without a domain (helpers.go IsStandardContainerResourceName)."""
+
+_COUNTED: Final = re.compile(
+    r"pods|services(\.loadbalancers|\.nodeports)?|replicationcontrollers|resourcequotas|secrets|configmaps|"
+    r"persistentvolumeclaims",
+)
+"""What quotas count by the piece (helpers.go integerResources)."""
+
+_OF_QUOTAS: Final = re.compile(
+    rf"{_COUNTED.pattern}|((requests|limits)\.)?(cpu|memory|ephemeral-storage)|requests\.storage|"
+    r"(requests\.)?hugepages-.+",
+)
+"""What a quota may limit under a name without a domain (helpers.go IsStandardQuotaResourceName)."""
+
+_RESTARTS: Final = ("Always", "OnFailure", "Never")
+_CHANGEABLE: Final = (
+    "`spec.containers[*].image`",
+    "`spec.initContainers[*].image`",
+    "`spec.activeDeadlineSeconds`",
+    "`spec.tolerations` (only additions to existing tolerations)",
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+)
+
+
+def object_faults(resource: Resource, one: Object) -> list[FieldFault]:
+    """Return what is wrong with an object, in the order of its fields."""
+    match resource.kind:
+        case "Pod":
+            return list(_spec_faults(fields(one, "spec"), "spec", _RESTARTS))
+        case "DaemonSet":
+            return list(_daemon_faults(one))
+        case "Node":
+            return list(_node_faults(one))
+        case "ResourceQuota":
+            return list(_quota_faults(one))
+    return []
+
+
+def change_faults(resource: Resource, new: Object, old: Object) -> list[FieldFault]:
+    """Return what is wrong with a change, where the object itself is right."""
+    if resource.kind == "Pod":
+        return list(_pod_change_faults(fields(new, "spec"), fields(old, "spec")))
+    if resource.kind == "DaemonSet":
+        before, after = part(old, "spec", "selector"), part(new, "spec", "selector")
+        return [] if same(before, after) else [invalid("spec.selector", after, "field is immutable")]
+    return []
+
+
+# ── pods ──
+
+
+def _spec_faults(spec: Object, place: str, restarts: tuple[str, ...]) -> Iterator[FieldFault]:
+    names: set[str] = set()
+    if not entries(spec, "containers"):
+        yield required(f"{place}.containers")
+    for word in ("containers", "initContainers"):
+        for number, container in enumerate(entries(spec, word)):
+            here = f"{place}.{word}[{number}]"
+            yield from _container_faults(fields(container), here)
+            if (name := text(container, "name")) in names:
+                yield duplicate(f"{here}.name", name)
+            names.add(name)
+    if (restart := text(spec, "restartPolicy")) not in restarts:
+        yield unsupported(f"{place}.restartPolicy", restart, restarts)
+    for key in fields(spec, "nodeSelector"):
+        yield from (invalid(f"{place}.nodeSelector", key, fault) for fault in label_key_faults(key))
+
+
+def _container_faults(container: Object, place: str) -> Iterator[FieldFault]:
+    if name := text(container, "name"):
+        yield from (invalid(f"{place}.name", name, fault) for fault in label_faults(name))
+    else:
+        yield required(f"{place}.name")
+    if not text(container, "image"):
+        yield required(f"{place}.image")
+    yield from _resource_faults(fields(container, "resources"), f"{place}.resources")
+
+
+def _resource_faults(resources: Object, place: str) -> Iterator[FieldFault]:
+    limits, requests = fields(resources, "limits"), fields(resources, "requests")
+    for name, value in sorted(limits.items()):
+        yield from _name_faults(name, f"{place}.limits[{name}]")
+        yield from _quantity_faults(name, value, f"{place}.limits[{name}]")
+    for name, value in sorted(requests.items()):
+        yield from _name_faults(name, f"{place}.requests[{name}]")
+        yield from _quantity_faults(name, value, f"{place}.requests[{name}]")
+        shared = _is_native(name) and not name.startswith("hugepages-")
+        if name not in limits:
+            if not shared:
+                yield required(f"{place}.limits", "Limit must be set for non overcommitable resources")
+            continue
+        asked, limit = _read(value), _read(limits[name])
+        word = "less than or equal" if shared else "equal"
+        if asked.number > limit.number or (not shared and asked.number != limit.number):
+            detail = f"must be {word} to {name} limit of {canonical(limit)}"
+            yield invalid(f"{place}.requests", canonical(asked), detail)
+
+
+def _name_faults(name: str, place: str) -> Iterator[FieldFault]:
+    """Yield what keeps a container from asking for something of this name (validateContainerResourceName)."""
+    wrong = label_key_faults(name)
+    yield from (invalid(place, name, fault) for fault in wrong)
+    if "/" not in name:
+        if not _STANDARD.fullmatch(name):
+            if not wrong and not _is_standard(name):
+                yield invalid(place, name, "must be a standard resource type or fully qualified")
+            yield invalid(place, name, "must be a standard resource for containers")
+    elif not _is_native(name) and not _is_extended(name):
+        yield invalid(place, name, "doesn't follow extended resource name standard")
+
+
+def _quantity_faults(name: str, value: object, place: str) -> Iterator[FieldFault]:
+    quantity = _read(value)
+    if quantity.number < 0:
+        yield invalid(place, canonical(quantity), "must be greater than or equal to 0")
+    if not quantity.is_whole and (_is_extended(name) or _COUNTED.fullmatch(name)):
+        yield invalid(place, canonical(quantity), "must be an integer")
+
+
+def _pod_change_faults(new: Object, old: Object) -> Iterator[FieldFault]:
+    for word in ("containers", "initContainers"):
+        if len(entries(new, word)) != len(entries(old, word)):
+            yield forbidden(f"spec.{word}", "pod updates may not add or remove containers")
+            return
+    held = entries(new, "tolerations")
+    if not all(any(same(one, other) for other in held) for one in entries(old, "tolerations")):
+        yield forbidden(
+            "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
+        )
+    changed = sorted(
+        field
+        for field in (old.keys() | new.keys()) - {"activeDeadlineSeconds", "schedulingGates", "tolerations"}
+        if not same(_without_images(new.get(field), field), _without_images(old.get(field), field))
+    )
+    if changed:
+        told = f"pod updates may not change fields other than {','.join(_CHANGEABLE)}"
+        yield forbidden("spec", f"{told}\nchanged: {', '.join(f'spec.{field}' for field in changed)}")
+
+
+def _without_images(value: object, field: str) -> object:
+    if field not in {"containers", "initContainers"} or not isinstance(value, list):
+        return value
+    return [{key: inner for key, inner in fields(one).items() if key != "image"} for one in value]
+
+
+# ── other kinds ──
+
+
+def _daemon_faults(daemons: Object) -> Iterator[FieldFault]:
+    spec = fields(daemons, "spec")
+    labels = fields(spec, "selector", "matchLabels")
+    if not labels and not entries(spec, "selector", "matchExpressions"):
+        yield required("spec.selector")
+    held = fields(spec, "template", "metadata", "labels")
+    if not all(held.get(key) == value for key, value in labels.items()):
+        yield invalid("spec.template.metadata.labels", held, "`selector` does not match template `labels`")
+    yield from _spec_faults(fields(spec, "template", "spec"), "spec.template.spec", ("Always",))
+
+
+def _node_faults(node: Object) -> Iterator[FieldFault]:
+    for word in ("capacity", "allocatable"):
+        for name, value in sorted(fields(node, "status", word).items()):
+            yield from _quantity_faults(name, value, f"status.{word}.{name}")
+
+
+def _quota_faults(quota: Object) -> Iterator[FieldFault]:
+    for name, value in sorted(fields(quota, "spec", "hard").items()):
+        place = f"spec.hard[{name}]"
+        wrong = label_key_faults(name)
+        yield from (invalid(place, name, fault) for fault in wrong)
+        if "/" not in name and not _OF_QUOTAS.fullmatch(name):
+            if not wrong and not _is_standard(name):
+                yield invalid(place, name, "must be a standard resource type or fully qualified")
+            yield invalid(place, name, "must be a standard resource for quota")
+        yield from _quantity_faults(name, value, place)
+
+
+def _read(value: object) -> Quantity:
+    return Quantity.parse(str(value))
+
+
+def _is_extended(name: str) -> bool:
+    return resource_name_fault(name) is None
+
+
+def _is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def _is_standard(name: str) -> bool:
+    return name == "storage" or bool(_OF_QUOTAS.fullmatch(name))
