@@ -1,0 +1,167 @@
+"""The pods that wait for a node: who is next, who waits for a change, who has to wait a while. Pure.
+
+Times are given by the caller, in seconds of any clock that only goes forward. After scheduler/backend/queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from devplug.sandbox.scheduling.hinting import may_help
+
+if TYPE_CHECKING:
+    from devplug.sandbox.scheduling.filtering import Plugin
+    from devplug.sandbox.scheduling.hinting import Change
+    from devplug.sandbox.scheduling.values import PendingPod
+
+__all__ = ["Queue", "backoff_seconds"]
+
+_FIRST_BACKOFF_SECONDS: Final = 1.0
+_LONGEST_BACKOFF_SECONDS: Final = 10.0
+_FORGOTTEN_SECONDS: Final = 300.0
+"""A pod is tried again after so long, even if nothing seems to help it."""
+
+
+def backoff_seconds(refusals: int) -> float:
+    """Return how long a pod has to wait after so many refusals: 1 s, doubled each time, at most 10 s."""
+    if not refusals:
+        return 0.0
+    return min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(refusals - 1, 10), _LONGEST_BACKOFF_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A pod in the queue, in one of three places: ready, backing off, or refused until something changes."""
+
+    pod: PendingPod
+    since_seconds: float
+    number: int
+    """Tells apart what came at the same time, and this entry from older ones of the same pod."""
+    refusals: int = 0
+    plugins: frozenset[Plugin] = frozenset()
+    """Who refused it; empty while it is ready or backing off."""
+    ready_seconds: float = 0.0
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """The higher priority first, then who has waited longest (PrioritySort)."""
+        return -self.pod.priority, self.since_seconds, self.number
+
+
+@dataclass(slots=True)
+class Queue:
+    """All pods without a node; it lives as long as the scheduler, which alone changes it."""
+
+    _pods: dict[str, _Waiting] = field(default_factory=dict)
+    """Each pod in the queue once, by its UID."""
+    _taken: dict[str, int] = field(default_factory=dict)
+    """Pods that the scheduler is at, with how often they were refused before."""
+    _ready: list[tuple[tuple[int, float, int], str]] = field(default_factory=list)
+    _backing_off: list[tuple[float, tuple[int, float, int], str]] = field(default_factory=list)
+    _refused: list[tuple[float, tuple[int, float, int], str]] = field(default_factory=list)
+    """Heaps; what is not the entry of `_pods` any more is skipped."""
+    _number: int = 0
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def add(self, pod: PendingPod, now_seconds: float) -> None:
+        """Take a pod in that is new, or was changed: it is tried at once."""
+        self._taken.pop(pod.uid, None)
+        self._number += 1
+        self._make_ready(_Waiting(pod, now_seconds, self._number))
+
+    def remove(self, pod_uid: str) -> None:
+        """Let a pod go that was deleted, or has a node; an unknown one is none."""
+        self._pods.pop(pod_uid, None)
+        self._taken.pop(pod_uid, None)
+
+    def pop(self, now_seconds: float) -> PendingPod | None:
+        """Take the next pod out, or None if none is ready.
+
+        Where nothing else is ready, pods that back off are taken early (SchedulerPopFromBackoffQ).
+        """
+        self._end_waits(now_seconds)
+        waiting = self._next_ready() or self._next_backing_off()
+        if waiting is None:
+            return None
+        del self._pods[waiting.pod.uid]
+        self._taken[waiting.pod.uid] = waiting.refusals
+        return waiting.pod
+
+    def refuse(self, pod: PendingPod, plugins: frozenset[Plugin], now_seconds: float) -> None:
+        """Put a pod back that no node can take; it waits for a change that one of these plugins cares about.
+
+        One that was removed since it was taken out stays out.
+        """
+        if pod.uid not in self._taken:
+            return
+        refusals = self._taken.pop(pod.uid) + 1
+        self._number += 1
+        ready = now_seconds + backoff_seconds(refusals)
+        waiting = _Waiting(pod, now_seconds, self._number, refusals, plugins, ready)
+        self._pods[pod.uid] = waiting
+        heappush(self._refused, (now_seconds + _FORGOTTEN_SECONDS, waiting.order, pod.uid))
+
+    def change(self, change: Change, now_seconds: float) -> list[str]:
+        """Look at all refused pods again; return the UIDs of those that a change may help, by their order."""
+        helped = [
+            waiting
+            for waiting in self._pods.values()
+            if waiting.plugins and may_help(waiting.pod.shape, waiting.plugins, change)
+        ]
+        helped.sort(key=lambda one: one.order)
+        for waiting in helped:
+            self._wake(waiting, now_seconds)
+        return [waiting.pod.uid for waiting in helped]
+
+    def next_seconds(self) -> float | None:
+        """Return when to ask again if nothing else happens: a backoff or a long wait ends; None if never."""
+        times = [
+            waiting.since_seconds + _FORGOTTEN_SECONDS if waiting.plugins else waiting.ready_seconds
+            for waiting in self._pods.values()
+        ]
+        return min(times, default=None)
+
+    def _wake(self, waiting: _Waiting, now_seconds: float) -> None:
+        if waiting.ready_seconds <= now_seconds:
+            self._make_ready(replace(waiting, plugins=frozenset()))
+            return
+        self._pods[waiting.pod.uid] = waiting = replace(waiting, plugins=frozenset())
+        heappush(self._backing_off, (waiting.ready_seconds, waiting.order, waiting.pod.uid))
+
+    def _make_ready(self, waiting: _Waiting) -> None:
+        self._pods[waiting.pod.uid] = waiting = replace(waiting, ready_seconds=0.0)
+        heappush(self._ready, (waiting.order, waiting.pod.uid))
+
+    def _end_waits(self, now_seconds: float) -> None:
+        """Make ready whose backoff has ended, and wake whom nothing has helped for long."""
+        while self._refused and self._refused[0][0] <= now_seconds:
+            _, order, uid = heappop(self._refused)
+            waiting = self._pods.get(uid)
+            if waiting and waiting.order == order and waiting.plugins:
+                self._wake(waiting, now_seconds)
+        while self._backing_off and self._backing_off[0][0] <= now_seconds:
+            _, order, uid = heappop(self._backing_off)
+            if waiting := self._current(uid, order):
+                self._make_ready(waiting)
+
+    def _next_ready(self) -> _Waiting | None:
+        while self._ready:
+            order, uid = heappop(self._ready)
+            if waiting := self._current(uid, order):
+                return waiting
+        return None
+
+    def _next_backing_off(self) -> _Waiting | None:
+        while self._backing_off:
+            _, order, uid = heappop(self._backing_off)
+            if waiting := self._current(uid, order):
+                return waiting
+        return None
+
+    def _current(self, uid: str, order: tuple[int, float, int]) -> _Waiting | None:
+        waiting = self._pods.get(uid)
+        return waiting if waiting and waiting.order == order and not waiting.plugins else None
