@@ -134,9 +134,14 @@ def is_over(one: Object) -> bool:
     meta = fields(one, "metadata")
     return bool(
         text(meta, "deletionTimestamp")
-        and not entries(meta, "finalizers")
+        and not _finalizers(one)
         and not whole(meta, "deletionGracePeriodSeconds"),
     )
+
+
+def _finalizers(one: Object) -> list[object]:
+    """Return who has to agree to the end of an object; a namespace names some in its spec."""
+    return [*entries(one, "metadata", "finalizers"), *entries(one, "spec", "finalizers")]
 
 
 def deleted(
@@ -158,7 +163,7 @@ def deleted(
     if not resource.ends_gracefully or (
         text(meta, "deletionTimestamp") and not whole(meta, "deletionGracePeriodSeconds")
     ):
-        if not entries(meta, "finalizers"):
+        if not _finalizers(old):
             return Deletion(old, is_gone=True)
         return Deletion(old if text(meta, "deletionTimestamp") else _marked(old, now, 0), is_gone=False)
     if text(meta, "deletionTimestamp"):
@@ -178,6 +183,8 @@ def _grace_of_pod(pod: Object) -> int:
 def _marked(one: Object, now: datetime, grace_seconds: int) -> Object:
     ends = stamp(now + timedelta(seconds=grace_seconds))
     marked = with_part(one, ends, "metadata", "deletionTimestamp")
+    if one.get("kind") == "Namespace":
+        return with_part(marked, "Terminating", "status", "phase")
     marked = with_part(marked, grace_seconds, "metadata", "deletionGracePeriodSeconds")
     generation = whole(one, "metadata", "generation")
     return with_part(marked, generation + 1, "metadata", "generation") if generation else marked

@@ -31,10 +31,12 @@ class QuotaExceededError(DevplugError):
         self.pod_name = pod_name
         self.quota_name = quota.name
         limited = {key: quota.hard[key] for key in requested}
-        super().__init__(
-            f'pods "{pod_name}" is forbidden: exceeded quota: {quota.name}, requested: {_listed(requested)}, '
-            f"used: {_listed({key: used.get(key, 0) for key in requested})}, limited: {_listed(limited)}",
+        self.why = (
+            f"exceeded quota: {quota.name}, requested: {_listed(requested)}, "
+            f"used: {_listed({key: used.get(key, 0) for key in requested})}, limited: {_listed(limited)}"
         )
+        """The message without the pod."""
+        super().__init__(f'pods "{pod_name}" is forbidden: {self.why}')
 
 
 @dataclass(frozen=True, slots=True)

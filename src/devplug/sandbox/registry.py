@@ -1,0 +1,315 @@
+"""All objects of the sandbox: everybody who reads or changes one, over HTTP or in this process, does it here.
+
+It joins the store with the rules of admission, gives out UIDs and times, and wakes those who follow changes.
+Nothing in it waits but `follow` and `watch`, so no two changes can be in each other's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import string
+import uuid
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from devplug.sandbox.admission import (
+    changed,
+    named,
+    prepared,
+    refuse_over_quota,
+    refuse_without_namespace,
+)
+from devplug.sandbox.api.changes import EVERYTHING, ChangeType, Selection, WatchEvent
+from devplug.sandbox.api.kinds import resource_of_kind
+from devplug.sandbox.api.objects import entries, text, whole, with_part
+from devplug.sandbox.api.patching import patched
+from devplug.sandbox.api.statuses import StatusError, conflict
+from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.times import stamp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+
+    from devplug.sandbox.api.kinds import Resource
+    from devplug.sandbox.api.lifecycle import Deletion, Preconditions
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.storage import Listing
+
+__all__ = ["DAEMON_SETS", "EVENTS", "LEASES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "Registry"]
+
+_LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013")))
+"""What random ends of names are made of: no vowels, and nothing that looks alike (apimachinery util/rand)."""
+
+_GONE: Final = 410
+
+
+def _known(api_version: str, kind: str) -> Resource:
+    resource = resource_of_kind(api_version, kind)
+    assert resource is not None
+    return resource
+
+
+DAEMON_SETS: Final = _known("apps/v1", "DaemonSet")
+EVENTS: Final = _known("v1", "Event")
+LEASES: Final = _known("coordination.k8s.io/v1", "Lease")
+NAMESPACES: Final = _known("v1", "Namespace")
+NODES: Final = _known("v1", "Node")
+PODS: Final = _known("v1", "Pod")
+QUOTAS: Final = _known("v1", "ResourceQuota")
+
+
+class Registry:
+    """The owner of all objects; lives as long as the sandbox. Its methods raise `StatusError`.
+
+    Objects that it returns are shared and never changed in place.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        seed: int | None = None,
+    ) -> None:
+        self._store = store or Store()
+        self._now = now
+        self._random = random.Random(seed)  # noqa: S311 -- names, no secrets
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    @property
+    def now(self) -> datetime:
+        """The time that objects are stamped with."""
+        return self._now()
+
+    @property
+    def version(self) -> int:
+        """The resource version of the last change."""
+        return self._store.version
+
+    # ── reading ──
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        """Return one object."""
+        return self._store.get(resource, namespace, name)
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """Return one object, or None."""
+        try:
+            return self._store.get(resource, namespace, name)
+        except StatusError:
+            return None
+
+    def all(self, resource: Resource, selection: Selection = EVERYTHING) -> tuple[Object, ...]:
+        """Return the objects asked for, in the order of namespace and name."""
+        return self._store.listing(resource, selection).items
+
+    def listing(self, resource: Resource, selection: Selection = EVERYTHING, version: str = "") -> Listing:
+        """Return the objects asked for with the version of the answer, if `version` is reached."""
+        return self._store.listing(resource, selection, version)
+
+    # ── changing ──
+
+    def create(self, resource: Resource, namespace: str, new: Object, *, dry_run: bool = False) -> Object:
+        """Store a new object and return it as stored; its name may be made here, of `generateName`."""
+        new = named(new, self.random_suffix())
+        if resource.namespaced:
+            found = self.find(NAMESPACES, "", namespace)
+            refuse_without_namespace(resource, text(new, "metadata", "name"), namespace, found)
+        one = prepared(resource, new)
+        if resource == PODS:
+            selection = Selection(namespace)
+            refuse_over_quota(one, self.all(QUOTAS, selection), self.all(PODS, selection))
+        stored = self._store.create(
+            resource, namespace, one, uid=self._new_uid(), now=self._now(), dry_run=dry_run
+        )
+        self._wake(resource)
+        return stored
+
+    def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Callable[[Object], Object],
+        *,
+        part_name: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Store what `change` makes of an object, through the subresource `part_name` or not; return it."""
+
+        def admitted(old: Object) -> Object:
+            return changed(resource, change(old), old)
+
+        stored = self._store.update(resource, namespace, name, admitted, part_name=part_name, dry_run=dry_run)
+        self._wake(resource)
+        return stored
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        media_type: str,
+        patch: object,
+        *,
+        part_name: str = "",
+        dry_run: bool = False,
+    ) -> Object:
+        """Store an object with a decoded patch of that media type applied; return it."""
+
+        def apply(old: Object) -> Object:
+            return patched(old, media_type, patch, resource.kind)
+
+        return self.update(resource, namespace, name, apply, part_name=part_name, dry_run=dry_run)
+
+    def set_status(self, resource: Resource, namespace: str, name: str, status: Object) -> Object | None:
+        """Replace the status of an object, for who owns it; None if the object has gone meanwhile."""
+        if self.find(resource, namespace, name) is None:
+            return None
+        return self.update(
+            resource, namespace, name, lambda old: {**old, "status": status}, part_name="status"
+        )
+
+    def bind(self, namespace: str, name: str, node_name: str, *, dry_run: bool = False) -> Object:
+        """Give a pod to a node, for good (registry/core/pod BindingREST); return it."""
+
+        def bound(pod: Object) -> Object:
+            given = text(pod, "spec", "nodeName")
+            if given or text(pod, "metadata", "deletionTimestamp"):
+                why = (
+                    f'is already assigned to node "{given}"'
+                    if given
+                    else "is being deleted, cannot be assigned"
+                )
+                raise conflict("pods/binding", name, f"pod {name} {why}" + ("" if given else " to a host"))
+            met = {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": stamp(self._now()),
+                "observedGeneration": whole(pod, "metadata", "generation"),
+            }
+            others = [one for one in entries(pod, "status", "conditions") if text(one, "type") != met["type"]]
+            pod = with_part(pod, node_name, "spec", "nodeName")
+            return with_part(pod, [*others, met], "status", "conditions")
+
+        stored = self._store.update(PODS, namespace, name, bound, part_name="binding", dry_run=dry_run)
+        self._wake(PODS)
+        return stored
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        preconditions: Preconditions | None = None,
+        dry_run: bool = False,
+    ) -> Deletion:
+        """Delete an object or mark it so; return it, and whether it is gone."""
+        deletion = self._store.delete(
+            resource,
+            namespace,
+            name,
+            now=self._now(),
+            grace_seconds=grace_seconds,
+            preconditions=preconditions,
+            dry_run=dry_run,
+        )
+        self._wake(resource)
+        return deletion
+
+    # ── following ──
+
+    async def watch(
+        self,
+        resource: Resource,
+        selection: Selection = EVERYTHING,
+        version: str = "",
+        *,
+        sends_list: bool | None = None,
+    ) -> AsyncGenerator[list[WatchEvent], None]:
+        """Yield what is sent at once, perhaps nothing, and then what changes, for ever; see `Store.watch`.
+
+        Raises 410 when the watcher is too far behind.
+        """
+        events, cursor = self._store.watch(resource, selection, version, sends_list=sends_list)
+        woken = asyncio.Event()
+        self._waiting.setdefault(resource.storage, set()).add(woken)
+        try:
+            yield events
+            while True:
+                await woken.wait()
+                woken.clear()
+                events, cursor = self._store.read(cursor)
+                if events:
+                    yield events
+        finally:
+            self._waiting[resource.storage].discard(woken)
+
+    async def follow(
+        self, resource: Resource, selection: Selection = EVERYTHING
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Yield every object as added, and then every change, for ever.
+
+        Who is too far behind is not told every step, but always how it ended, as an informer tells it.
+        """
+        known: dict[tuple[str, str], Object] = {}
+        while True:
+            listing = self.listing(resource, selection)
+            for event in _differences(known, listing.items):
+                yield event
+            known = {_place_of(one): one for one in listing.items}
+            try:
+                watch = self.watch(resource, selection, str(listing.version), sends_list=False)
+                async with aclosing(watch) as lines:
+                    async for events in lines:
+                        for event in events:
+                            _note(known, event)
+                            yield event
+            except StatusError as error:
+                if error.code != _GONE:
+                    raise
+
+    # ── inside ──
+
+    def random_suffix(self) -> str:
+        """Return five letters for the end of a name."""
+        return "".join(self._random.choices(_LETTERS, k=5))
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def _wake(self, resource: Resource) -> None:
+        for woken in self._waiting.get(resource.storage, ()):
+            woken.set()
+
+
+def _place_of(one: Object) -> tuple[str, str]:
+    return text(one, "metadata", "namespace"), text(one, "metadata", "name")
+
+
+def _note(known: dict[tuple[str, str], Object], event: WatchEvent) -> None:
+    if event.type is ChangeType.DELETED:
+        known.pop(_place_of(event.object), None)
+    else:
+        known[_place_of(event.object)] = event.object
+
+
+def _differences(known: dict[tuple[str, str], Object], items: Iterable[Object]) -> Iterator[WatchEvent]:
+    """Yield what has become of the objects that a follower knows; one in another's place is told as new."""
+    gone = dict(known)
+    for one in items:
+        before = gone.pop(_place_of(one), None)
+        if before is not None and text(before, "metadata", "uid") != text(one, "metadata", "uid"):
+            yield WatchEvent(ChangeType.DELETED, before)
+            before = None
+        if before is None:
+            yield WatchEvent(ChangeType.ADDED, one)
+        elif text(before, "metadata", "resourceVersion") != text(one, "metadata", "resourceVersion"):
+            yield WatchEvent(ChangeType.MODIFIED, one)
+    for one in gone.values():
+        yield WatchEvent(ChangeType.DELETED, one)
