@@ -28,8 +28,8 @@ def table(*resources: tuple[str, bool]) -> tuple[Overlaps, list[str]]:
 
 def test_what_only_one_resource_finds_belongs_to_it() -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    assert overlaps.claim("a", [found("x", "/sys/devices/x")]) == {}
-    assert overlaps.claim("b", [found("y", "/sys/devices/y")]) == {}
+    assert overlaps.stake("a", [found("x", "/sys/devices/x")]) == {}
+    assert overlaps.stake("b", [found("y", "/sys/devices/y")]) == {}
 
 
 @pytest.mark.parametrize(
@@ -42,70 +42,70 @@ def test_what_only_one_resource_finds_belongs_to_it() -> None:
 )
 def test_the_first_in_the_file_has_what_two_resources_find(one: Found, other: Found) -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    assert overlaps.claim("a", [one]) == {}
-    assert overlaps.claim("b", [other]) == {other.name: "a"}
+    assert overlaps.stake("a", [one]) == {}
+    assert overlaps.stake("b", [other]) == {other.name: "a"}
 
 
 def test_the_order_of_the_looks_does_not_matter_and_who_loses_is_woken() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    assert overlaps.claim("b", [found("x", "h")]) == {}
-    assert overlaps.claim("a", [found("x", "h")]) == {}
+    assert overlaps.stake("b", [found("x", "h")]) == {}
+    assert overlaps.stake("a", [found("x", "h")]) == {}
     assert woken == ["b"]
-    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+    assert overlaps.stake("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_what_the_first_one_loses_the_second_one_gets() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "h")])
-    overlaps.claim("b", [found("x", "h")])
+    overlaps.stake("a", [found("x", "h")])
+    overlaps.stake("b", [found("x", "h")])
     overlaps.leave("a")
     assert woken == ["b"]
-    assert overlaps.claim("b", [found("x", "h")]) == {}
+    assert overlaps.stake("b", [found("x", "h")]) == {}
 
 
 def test_two_that_both_share_have_it_both() -> None:
     overlaps, _ = table(("a", True), ("b", True))
-    assert overlaps.claim("a", [found("x", "h")]) == {}
-    assert overlaps.claim("b", [found("x", "h")]) == {}
+    assert overlaps.stake("a", [found("x", "h")]) == {}
+    assert overlaps.stake("b", [found("x", "h")]) == {}
 
 
 @pytest.mark.parametrize("shares", [(True, False), (False, True)])
 def test_it_takes_two_to_share(shares: tuple[bool, bool]) -> None:
     overlaps, _ = table(("a", shares[0]), ("b", shares[1]))
-    overlaps.claim("a", [found("x", "h")])
-    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+    overlaps.stake("a", [found("x", "h")])
+    assert overlaps.stake("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
     """The second one gets nothing of its gadget because the first has a node of it; the other is free."""
     overlaps, _ = table(("a", False), ("b", False), ("c", False))
-    overlaps.claim("a", [found("tty", "", 0)])
+    overlaps.stake("a", [found("tty", "", 0)])
     gadget = Found("gadget", (FoundNode("/dev/t", (188, 0)), FoundNode("/dev/v", (81, 0))))
-    assert overlaps.claim("b", [gadget]) == {"gadget": "a"}
-    assert overlaps.claim("c", [found("video", "", 0, 81)]) == {}
+    assert overlaps.stake("b", [gadget]) == {"gadget": "a"}
+    assert overlaps.stake("c", [found("video", "", 0, 81)]) == {}
 
 
 def test_the_null_device_is_no_hardware() -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "", 3, 1)])
-    assert overlaps.claim("b", [found("y", "", 3, 1)]) == {}
+    overlaps.stake("a", [found("x", "", 3, 1)])
+    assert overlaps.stake("b", [found("y", "", 3, 1)]) == {}
 
 
 def test_nodes_that_a_driver_shares_out_belong_to_nobody() -> None:
     overlaps, _ = table(("a", False), ("b", False))
     control = FoundNode("/dev/nvidiactl", (195, 255), is_shared=True)
-    overlaps.claim("a", [Found("x", (control,))])
-    assert overlaps.claim("b", [Found("y", (control,))]) == {}
+    overlaps.stake("a", [Found("x", (control,))])
+    assert overlaps.stake("b", [Found("y", (control,))]) == {}
 
 
 def test_another_order_in_the_file_moves_the_device() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "h")])
-    overlaps.claim("b", [found("x", "h")])
+    overlaps.stake("a", [found("x", "h")])
+    overlaps.stake("b", [found("x", "h")])
     overlaps.reorder({"b": 0, "a": 1})
     assert sorted(woken) == ["a", "b"]
-    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
-    assert overlaps.claim("b", [found("x", "h")]) == {}
+    assert overlaps.stake("a", [found("x", "h")]) == {"x": "b"}
+    assert overlaps.stake("b", [found("x", "h")]) == {}
 
 
 # ── what a container holds ──
@@ -113,120 +113,120 @@ def test_another_order_in_the_file_moves_the_device() -> None:
 
 def test_what_is_held_stays_with_its_resource_when_an_earlier_one_finds_it() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h")], {"x"})
-    assert overlaps.claim("a", [found("y", "h")]) == {"y": "b"}
-    assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
+    overlaps.stake("b", [found("x", "h")], {"x"})
+    assert overlaps.stake("a", [found("y", "h")]) == {"y": "b"}
+    assert overlaps.stake("b", [found("x", "h")], {"x"}) == {}
     assert woken == []
 
 
 def test_what_is_let_go_goes_to_the_first_in_the_file() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h")], {"x"})
-    overlaps.claim("a", [found("y", "h")])
-    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+    overlaps.stake("b", [found("x", "h")], {"x"})
+    overlaps.stake("a", [found("y", "h")])
+    assert overlaps.stake("b", [found("x", "h")]) == {"x": "a"}
     assert woken == ["a"]
-    assert overlaps.claim("a", [found("y", "h")]) == {}
+    assert overlaps.stake("a", [found("y", "h")]) == {}
 
 
-def test_what_was_pulled_out_stays_claimed_until_it_is_let_go() -> None:
+def test_what_was_pulled_out_stays_taken_until_it_is_let_go() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h", 0)], {"x"})
-    overlaps.claim("b", [], {"x"})
-    assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {"y": "b", "z": "b"}
-    overlaps.claim("b", [])
+    overlaps.stake("b", [found("x", "h", 0)], {"x"})
+    overlaps.stake("b", [], {"x"})
+    assert overlaps.stake("a", [found("y", "h"), found("z", "", 0)]) == {"y": "b", "z": "b"}
+    overlaps.stake("b", [])
     assert woken == ["a"]
-    assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {}
+    assert overlaps.stake("a", [found("y", "h"), found("z", "", 0)]) == {}
 
 
 def test_an_entry_anew_keeps_what_was_found_and_held_until_the_next_claim() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h"), found("y", "i")], {"x"})
+    overlaps.stake("b", [found("x", "h"), found("y", "i")], {"x"})
     overlaps.enter("b", 2, is_shared=False, on_change=lambda: woken.append("b again"))
-    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
-    assert overlaps.claim("a", [found("x", "h"), found("y", "i")]) == {"x": "b"}
+    assert overlaps.stake("a", [found("x", "h")]) == {"x": "b"}
+    assert overlaps.stake("a", [found("x", "h"), found("y", "i")]) == {"x": "b"}
     assert woken == ["b again"]
 
 
 def test_another_order_in_the_file_leaves_what_is_held_where_it_is() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "h")], {"x"})
-    overlaps.claim("b", [found("x", "h")])
+    overlaps.stake("a", [found("x", "h")], {"x"})
+    overlaps.stake("b", [found("x", "h")])
     overlaps.reorder({"b": 0, "a": 1})
     assert woken == []
-    assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
+    assert overlaps.stake("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_a_renamed_resource_gets_its_devices_as_containers_of_the_old_name_end() -> None:
     overlaps, woken = table(("old", False), ("new", False))
     devices = [found("x", "h"), found("y", "i"), found("z", "j")]
-    overlaps.claim("old", devices, {"x", "y"})
+    overlaps.stake("old", devices, {"x", "y"})
     overlaps.retire("old", {"x", "y"})
-    assert overlaps.claim("new", devices) == {"x": "old", "y": "old"}
+    assert overlaps.stake("new", devices) == {"x": "old", "y": "old"}
     overlaps.retire("old", {"y"})
-    assert overlaps.claim("new", devices) == {"y": "old"}
+    assert overlaps.stake("new", devices) == {"y": "old"}
     overlaps.retire("old", ())
-    assert overlaps.claim("new", devices) == {}
+    assert overlaps.stake("new", devices) == {}
     assert woken == ["new", "new"]
 
 
 def test_a_resource_that_comes_back_still_has_what_it_held() -> None:
     overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h")], {"x"})
+    overlaps.stake("b", [found("x", "h")], {"x"})
     overlaps.retire("b", {"x"})
-    overlaps.claim("a", [found("x", "h")])
+    overlaps.stake("a", [found("x", "h")])
     overlaps.enter("b", 1, is_shared=False, on_change=lambda: woken.append("b"))
-    assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
+    assert overlaps.stake("b", [found("x", "h")], {"x"}) == {}
 
 
 def test_a_resource_that_left_holds_nothing_and_may_leave_again() -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "h")], {"x"})
+    overlaps.stake("a", [found("x", "h")], {"x"})
     overlaps.leave("a")
     overlaps.leave("a")
     overlaps.retire("a", {"x"})
-    assert overlaps.claim("b", [found("x", "h")]) == {}
+    assert overlaps.stake("b", [found("x", "h")]) == {}
 
 
 def test_what_is_held_of_a_refused_device_is_kept_from_others_too() -> None:
     """Its container has both nodes, whoever else has one of them."""
     overlaps, _ = table(("a", True), ("b", True), ("c", False))
     gadget = Found("gadget", (FoundNode("/dev/t", (188, 0)), FoundNode("/dev/v", (81, 0))))
-    overlaps.claim("a", [found("tty", "", 0)], {"tty"})
-    overlaps.claim("b", [gadget], {"gadget"})
+    overlaps.stake("a", [found("tty", "", 0)], {"tty"})
+    overlaps.stake("b", [gadget], {"gadget"})
     overlaps.enter("b", 1, is_shared=False, on_change=lambda: None)
-    assert overlaps.claim("b", [gadget], {"gadget"}) == {"gadget": "a"}
-    assert overlaps.claim("c", [found("video", "", 0, 81)]) == {"video": "b"}
+    assert overlaps.stake("b", [gadget], {"gadget"}) == {"gadget": "a"}
+    assert overlaps.stake("c", [found("video", "", 0, 81)]) == {"video": "b"}
 
 
 def test_when_sharing_ends_the_first_in_the_file_has_it_and_the_other_holder_comes_next() -> None:
     overlaps, _ = table(("a", True), ("b", True), ("c", False))
     for name in ("a", "b"):
-        overlaps.claim(name, [found("x", "h")], {"x"})
+        overlaps.stake(name, [found("x", "h")], {"x"})
         overlaps.enter(name, "ab".index(name), is_shared=False, on_change=lambda: None)
-    assert overlaps.claim("b", [found("x", "h")], {"x"}) == {"x": "a"}
+    assert overlaps.stake("b", [found("x", "h")], {"x"}) == {"x": "a"}
     overlaps.reorder({"b": 0, "c": 1, "a": 2})
-    assert overlaps.claim("a", [found("x", "h")], {"x"}) == {}
-    assert overlaps.claim("c", [found("x", "h")]) == {"x": "a"}
-    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
-    assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
+    assert overlaps.stake("a", [found("x", "h")], {"x"}) == {}
+    assert overlaps.stake("c", [found("x", "h")]) == {"x": "a"}
+    assert overlaps.stake("a", [found("x", "h")]) == {"x": "b"}
+    assert overlaps.stake("b", [found("x", "h")], {"x"}) == {}
 
 
 def test_a_held_device_that_was_plugged_in_elsewhere_frees_its_old_place_but_not_its_old_node() -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    overlaps.claim("a", [found("x", "port1", 0)], {"x"})
-    overlaps.claim("a", [found("x", "port2", 1)], {"x"})
+    overlaps.stake("a", [found("x", "port1", 0)], {"x"})
+    overlaps.stake("a", [found("x", "port2", 1)], {"x"})
     others = [found("p1", "port1"), found("p2", "port2"), found("n0", "", 0), found("n1", "", 1)]
-    assert overlaps.claim("b", others) == {"p2": "a", "n0": "a", "n1": "a"}
-    overlaps.claim("a", [found("x", "port2", 1)])
-    assert overlaps.claim("b", others) == {"p2": "a", "n1": "a"}
+    assert overlaps.stake("b", others) == {"p2": "a", "n0": "a", "n1": "a"}
+    overlaps.stake("a", [found("x", "port2", 1)])
+    assert overlaps.stake("b", others) == {"p2": "a", "n1": "a"}
 
 
 def test_a_thousand_resources_that_find_the_same_start_and_stop_in_a_moment() -> None:
-    """Deciding on all devices at each claim would take minutes."""
+    """Deciding on all devices at each stake would take minutes."""
     devices = [found(str(n), f"h{n}", n) for n in range(10)]
     overlaps, woken = table(*((f"{n:04}", False) for n in range(1000)))
     for n in range(1000):
-        overlaps.claim(f"{n:04}", devices)
+        overlaps.stake(f"{n:04}", devices)
     assert woken == []
     for n in range(1000):
         overlaps.leave(f"{n:04}")
@@ -295,7 +295,7 @@ class Model:
                 owners.setdefault(key, set()).add(name)
         return result
 
-    def claim(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
+    def stake(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
         row = self.rows[name]
         was = {**row.devices, **row.held}
         row.held = {one: _held_keys(devices.get(one), was.get(one, frozenset())) for one in held}
@@ -327,8 +327,8 @@ HELD = st.sets(st.sampled_from(["1", "2", "3"]), max_size=2)
 RESOURCE = st.sampled_from(NAMES)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("claim"), RESOURCE, DEVICES, HELD),
-        st.tuples(st.just("claim"), RESOURCE, DEVICES, HELD),
+        st.tuples(st.just("stake"), RESOURCE, DEVICES, HELD),
+        st.tuples(st.just("stake"), RESOURCE, DEVICES, HELD),
         st.tuples(st.just("hold"), RESOURCE, HELD),
         st.tuples(st.just("enter"), RESOURCE, st.integers(0, 3), st.booleans()),
         st.tuples(st.just("reorder"), st.permutations(NAMES)),
@@ -358,15 +358,15 @@ class Both:
         row.rank, row.is_shared = rank, is_shared
         self.model.keep()
 
-    def claim(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
+    def stake(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
         if name in self.model.rows:
-            self.model.claim(name, devices, held)
-            refused = self.table.claim(name, [device(*one) for one in devices.items()], held)
+            self.model.stake(name, devices, held)
+            refused = self.table.stake(name, [device(*one) for one in devices.items()], held)
             assert refused == self.model.refused()[name]
 
     def hold(self, name: str, held: set[str]) -> None:
         if name in self.model.rows:
-            self.claim(name, self.model.rows[name].devices, held)
+            self.stake(name, self.model.rows[name].devices, held)
 
     def reorder(self, line: list[str]) -> None:
         for rank, name in enumerate(line):
@@ -377,7 +377,7 @@ class Both:
     def retire(self, name: str, held: set[str]) -> None:
         self.table.retire(name, held)
         if name in self.model.rows:
-            self.model.claim(name, {}, held)
+            self.model.stake(name, {}, held)
             if not self.model.rows[name].held:
                 del self.model.rows[name]
 
@@ -387,9 +387,9 @@ class Both:
         self.model.keep()
 
     def refused(self) -> dict[str, dict[str, str]]:
-        """Return what is refused to each, as the table says when all claim once more what they have."""
+        """Return what is refused to each, as the table says when all stake once more what they have."""
         return {
-            name: dict(self.table.claim(name, [device(*one) for one in row.devices.items()], row.held.keys()))
+            name: dict(self.table.stake(name, [device(*one) for one in row.devices.items()], row.held.keys()))
             for name, row in self.model.rows.items()
         }
 
@@ -433,7 +433,7 @@ def test_what_is_held_never_changes_its_owner(
     """Whatever the others do, and this one: it is not found, moves in the file, is removed and comes back."""
     both = Both()
     both.enter("q", 1, False)
-    both.claim("q", devices, set(devices))
+    both.stake("q", devices, set(devices))
     held = frozenset(key for keys in devices.values() for key in keys)
     for what, *values in steps:
         if what == "reorder" or values[0] != "q":
@@ -442,8 +442,8 @@ def test_what_is_held_never_changes_its_owner(
             both.enter("q", values[1], False)
         elif what == "retire":
             both.retire("q", set(devices))
-        elif what == "claim":
-            both.claim("q", {one: keys for one, keys in devices.items() if one in values[1]}, set(devices))
+        elif what == "stake":
+            both.stake("q", {one: keys for one, keys in devices.items() if one in values[1]}, set(devices))
         for name, refused in both.refused().items():
             row = both.model.rows[name]
             lost = {one for one, keys in row.devices.items() if keys & held} if name != "q" else set()
@@ -471,6 +471,6 @@ def test_the_order_of_the_claims_does_not_matter(
         overlaps, _ = table(*((name, wanted[name][2]) for name in NAMES))
         for name in (*line, *NAMES):
             devices, held, _ = wanted[name]
-            refused = overlaps.claim(name, [device(*each) for each in devices.items()], held)
+            refused = overlaps.stake(name, [device(*each) for each in devices.items()], held)
             results.append((line is one, name, refused))
     assert [each[1:] for each in results[4:8]] == [each[1:] for each in results[12:]]

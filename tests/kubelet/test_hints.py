@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletCrashError
 from devplug.exchange import AdvertisedDevice
-from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.allocation import Ledger, Need
 from devplug.kubelet.hints import container_hints, hints_for, pod_hints
 from devplug.kubelet.pods import ALWAYS, Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
@@ -216,8 +216,8 @@ def books(devices: Devices, resource_name: str = RESOURCE) -> Ledger:
 
 def give(ledger: Ledger, pod_uid: str, container_name: str, *device_ids: str) -> None:
     """Assign these devices, as after an Allocate."""
-    claim = Claim(pod_uid, container_name, RESOURCE, len(device_ids))
-    ledger.assign(claim, device_ids, ContainerResponse(), compat=True)
+    need = Need(pod_uid, container_name, RESOURCE, len(device_ids))
+    ledger.assign(need, device_ids, ContainerResponse(), compat=True)
     ledger.release_unassigned()
 
 

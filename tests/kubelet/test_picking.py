@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devplug.devices import ContainerResponse
 from devplug.errors import AllocationError, KubeletCrashError
 from devplug.exchange import AdvertisedDevice, PreferenceRequest
-from devplug.kubelet.allocation import Claim, Ledger, numa_grouping
+from devplug.kubelet.allocation import Ledger, Need, numa_grouping
 from devplug.kubelet.resources import UNKNOWN, disconnected, dropped, listed, split_by_affinity
 from tests.kubelet.fakes import RESOURCE, Devices, healthy, unhealthy
 
@@ -27,13 +27,13 @@ def ledger_with(devices: Devices) -> Ledger:
     return ledger
 
 
-def claim(required: int = 1, pod_uid: str = "u", container_name: str = "c") -> Claim:
-    return Claim(pod_uid, container_name, RESOURCE, required)
+def need(required: int = 1, pod_uid: str = "u", container_name: str = "c") -> Need:
+    return Need(pod_uid, container_name, RESOURCE, required)
 
 
 def pick(
     ledger: Ledger,
-    wanted: Claim,
+    wanted: Need,
     *,
     preferred: Collection[str] = (),
     was_running: bool = False,
@@ -51,14 +51,14 @@ def pick(
         return chosen.value, asked
 
 
-def give(ledger: Ledger, wanted: Claim) -> tuple[str, ...]:
+def give(ledger: Ledger, wanted: Need) -> tuple[str, ...]:
     """Pick and assign, as after a good Allocate."""
     chosen, _ = pick(ledger, wanted)
     ledger.assign(wanted, chosen, GIVEN, compat=True)
     return chosen
 
 
-def refusal(ledger: Ledger, wanted: Claim) -> str:
+def refusal(ledger: Ledger, wanted: Need) -> str:
     """Return the text of the refusal; it must leave the assignments alone."""
     before = ledger.assignments
     with pytest.raises(AllocationError) as caught:
@@ -72,23 +72,23 @@ def refusal(ledger: Ledger, wanted: Claim) -> str:
 
 def test_a_changed_request_is_refused_first() -> None:
     ledger = ledger_with(healthy("a", "b"))
-    give(ledger, claim(1))
+    give(ledger, need(1))
     ledger.update(RESOURCE, dropped(ledger.state(RESOURCE)))
-    assert refusal(ledger, claim(2)) == (
+    assert refusal(ledger, need(2)) == (
         'pod "u" container "c" changed request for resource "example.com/a" from 1 to 2'
     )
 
 
 def test_a_resource_without_a_list_is_unregistered() -> None:
     """C51."""
-    assert refusal(Ledger(), claim()) == "cannot allocate unregistered device example.com/a"
+    assert refusal(Ledger(), need()) == "cannot allocate unregistered device example.com/a"
 
 
 @pytest.mark.parametrize("required", [0, 1])
 @pytest.mark.parametrize("devices", [(), unhealthy("a")])
 def test_no_healthy_device_is_a_refusal_even_for_nothing(required: int, devices: Devices) -> None:
     """C45, C50."""
-    assert refusal(ledger_with(devices), claim(required)) == (
+    assert refusal(ledger_with(devices), need(required)) == (
         "no healthy devices present; cannot allocate unhealthy devices example.com/a"
     )
 
@@ -96,9 +96,9 @@ def test_no_healthy_device_is_a_refusal_even_for_nothing(required: int, devices:
 def test_a_container_whose_device_is_unhealthy_now_is_refused() -> None:
     """C76."""
     ledger = ledger_with(healthy("a", "b"))
-    give(ledger, claim())
+    give(ledger, need())
     ledger.update(RESOURCE, listed(ledger.state(RESOURCE), unhealthy("a") + healthy("b")))
-    assert refusal(ledger, claim()) == (
+    assert refusal(ledger, need()) == (
         "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/a"
     )
 
@@ -106,8 +106,8 @@ def test_a_container_whose_device_is_unhealthy_now_is_refused() -> None:
 def test_too_few_devices_are_a_refusal_with_both_numbers() -> None:
     """C49."""
     ledger = ledger_with(healthy("a", "b") + unhealthy("c"))
-    give(ledger, claim(1, "other"))
-    assert refusal(ledger, claim(2)) == (
+    give(ledger, need(1, "other"))
+    assert refusal(ledger, need(2)) == (
         "requested number of devices unavailable for example.com/a. Requested: 2, Available: 1"
     )
 
@@ -115,16 +115,16 @@ def test_too_few_devices_are_a_refusal_with_both_numbers() -> None:
 def test_a_container_that_was_running_is_not_checked() -> None:
     """C73: until all sources of pods are ready."""
     ledger = ledger_with(healthy("a"))
-    give(ledger, claim())
+    give(ledger, need())
     ledger.update(RESOURCE, disconnected(ledger.state(RESOURCE)))
-    assert pick(ledger, claim(), was_running=True) == ((), [])
+    assert pick(ledger, need(), was_running=True) == ((), [])
 
 
 def test_a_container_that_has_its_devices_needs_no_others() -> None:
     """C75."""
     ledger = ledger_with(healthy("a", "b"))
-    give(ledger, claim())
-    assert pick(ledger, claim()) == ((), [])
+    give(ledger, need())
+    assert pick(ledger, need()) == ((), [])
 
 
 # ── preferences ───────────────────────────────────────────────────────────────────────────────────
@@ -134,9 +134,9 @@ def test_the_plugin_is_asked_with_the_full_count_and_what_is_chosen_already() ->
     """C58."""
     ledger = ledger_with(healthy("a", "b", "c"))
     ledger.begin_container("u")
-    give(ledger, claim(1, container_name="init"))
+    give(ledger, need(1, container_name="init"))
     ledger.end_container("u", "init", runs_to_its_end=True)
-    chosen, asked = pick(ledger, claim(2), preferred=["a", "c"])
+    chosen, asked = pick(ledger, need(2), preferred=["a", "c"])
     assert asked == [PreferenceRequest(("a", "b", "c"), ("a",), 2)]
     assert chosen == ("a", "c")
 
@@ -145,9 +145,9 @@ def test_the_plugin_is_not_asked_if_reusable_devices_suffice() -> None:
     """C57."""
     ledger = ledger_with(healthy("a", "b"))
     ledger.begin_container("u")
-    give(ledger, claim(1, container_name="init"))
+    give(ledger, need(1, container_name="init"))
     ledger.end_container("u", "init", runs_to_its_end=True)
-    assert pick(ledger, claim()) == (("a",), [])
+    assert pick(ledger, need()) == (("a",), [])
 
 
 @given(
@@ -161,9 +161,9 @@ def test_any_preference_yields_the_right_number_of_available_devices(
     """C59: what cannot be used is ignored, what is missing is filled up."""
     ledger = ledger_with(healthy("a", "b", "c", "d", "held") + unhealthy("ghost"))
     ledger.restore([])
-    ledger.assign(claim(1, "other"), ["held"], GIVEN, compat=True)
+    ledger.assign(need(1, "other"), ["held"], GIVEN, compat=True)
     ledger.release_unassigned()
-    chosen, _ = pick(ledger, claim(required), preferred=preferred)
+    chosen, _ = pick(ledger, need(required), preferred=preferred)
     usable = sorted(set(preferred) & set("abcd"))[:required]
     assert len(chosen) == required
     assert set(usable) <= set(chosen) <= set("abcd")
@@ -172,7 +172,7 @@ def test_any_preference_yields_the_right_number_of_available_devices(
 def test_a_failed_question_leaves_what_was_chosen_marked() -> None:
     """The leak of 1.36: nothing takes it back but a pod's end or a refused Allocate."""
     ledger = ledger_with(numa(("a", 0), ("b", 1), ("c", 1)))
-    steps = ledger.pick(claim(2), was_running=False, numa_nodes=[0])
+    steps = ledger.pick(need(2), was_running=False, numa_nodes=[0])
     next(steps)
     with pytest.raises(AllocationError):
         steps.throw(AllocationError("the plugin failed"))
@@ -219,18 +219,18 @@ def test_available_devices_are_split_by_affinity(
 
 def test_without_a_policy_numa_nodes_are_ignored() -> None:
     """C85."""
-    assert pick(ledger_with(numa(("a", 1), ("b", 0), ("c", 1))), claim(2))[0] == ("a", "b")
+    assert pick(ledger_with(numa(("a", 1), ("b", 0), ("c", 1))), need(2))[0] == ("a", "b")
 
 
 def test_the_plugin_is_not_asked_if_all_aligned_devices_are_needed() -> None:
     """C61."""
     ledger = ledger_with(numa(("a", 1), ("b", 0), ("c", 0)))
-    assert pick(ledger, claim(2), numa_nodes=[0]) == (("b", "c"), [])
+    assert pick(ledger, need(2), numa_nodes=[0]) == (("b", "c"), [])
 
 
 def test_the_plugin_chooses_among_more_aligned_devices_than_needed() -> None:
     ledger = ledger_with(numa(("a", 0), ("b", 0), ("c", 1)))
-    chosen, asked = pick(ledger, claim(1), preferred=["c", "b"], numa_nodes=[0])
+    chosen, asked = pick(ledger, need(1), preferred=["c", "b"], numa_nodes=[0])
     assert (chosen, asked) == (("b",), [PreferenceRequest(("a", "b"), (), 1)])
 
 
@@ -239,7 +239,7 @@ def test_aligned_devices_come_first(data: st.DataObject) -> None:
     nodes = data.draw(st.lists(st.sampled_from([None, 0, 1]), min_size=1, max_size=6))
     devices = numa(*((f"d{index}", node) for index, node in enumerate(nodes)))
     required = data.draw(st.integers(1, len(nodes)))
-    chosen, _ = pick(ledger_with(devices), claim(required), numa_nodes=[0])
+    chosen, _ = pick(ledger_with(devices), need(required), numa_nodes=[0])
     aligned = {device.id for device in devices if device.numa_nodes == (0,)}
     assert len(aligned.intersection(chosen)) == min(required, len(aligned))
 
@@ -268,7 +268,7 @@ def whole_pod(ledger: Ledger, *containers: tuple[str, int, bool], uid: str = "u"
     given_to = []
     for name, required, runs_to_its_end in containers:
         ledger.begin_container(uid)
-        given_to.append(give(ledger, claim(required, uid, name)))
+        given_to.append(give(ledger, need(required, uid, name)))
         ledger.end_container(uid, name, runs_to_its_end=runs_to_its_end)
     return given_to
 
@@ -310,8 +310,8 @@ def test_reusable_devices_are_forgotten_with_the_next_pod() -> None:
 
 def test_devices_of_inactive_pods_are_freed_with_all_leaks() -> None:
     ledger = ledger_with(healthy("a", "b", "c"))
-    give(ledger, claim(1, "gone"))
-    pick(ledger, claim(1, "leaking"))
+    give(ledger, need(1, "gone"))
+    pick(ledger, need(1, "leaking"))
     assert not ledger.free_inactive({"gone"})
     assert ledger.state(RESOURCE).allocated == frozenset("ab")
     assert ledger.free_inactive({"leaking"})
@@ -330,8 +330,8 @@ def test_no_device_is_ever_held_twice(steps: list[tuple[str, int, bool]]) -> Non
         active.add(uid)
         ledger.free_inactive(active)
         try:
-            if chosen := pick(ledger, claim(required, uid))[0]:
-                ledger.assign(claim(required, uid), chosen, GIVEN, compat=True)
+            if chosen := pick(ledger, need(required, uid))[0]:
+                ledger.assign(need(required, uid), chosen, GIVEN, compat=True)
         except AllocationError:
             if not any(held.allocation.pod_uid == uid for held in ledger.assignments):
                 active.discard(uid)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
-from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.allocation import Ledger, Need
 from devplug.kubelet.pods import ALWAYS, Container, Event, Pod, PodPhase, PodStatus, Rejection
 from devplug.kubelet.predicates import allocatable_for, check_pod
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
@@ -106,7 +106,7 @@ def books(*held_by: str) -> Ledger:
     ledger = Ledger()
     ledger.update(RESOURCE, listed(UNKNOWN, healthy(*held_by)))
     for uid in held_by:
-        ledger.assign(Claim(uid, "c", RESOURCE, 1), [uid], ContainerResponse(), compat=True)
+        ledger.assign(Need(uid, "c", RESOURCE, 1), [uid], ContainerResponse(), compat=True)
     ledger.release_unassigned()
     ledger.update(RESOURCE, dropped(ledger.state(RESOURCE)))
     return ledger

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
-from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.allocation import Ledger, Need
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
 from devplug.kubelet.records import Recorder, assignments_of
 from devplug.kubelet.resources import disconnected, dropped, listed
@@ -44,7 +44,7 @@ def take(step: tuple[str, str, Sequence[str]], ledger: Ledger) -> None:
         ledger.free_inactive({held.key[0] for held in ledger.assignments} - {name})
     else:
         response = ContainerResponse(envs={"DEVICES": " ".join(device_ids)})
-        ledger.assign(Claim(what, "c", name, len(device_ids)), device_ids, response, compat=False)
+        ledger.assign(Need(what, "c", name, len(device_ids)), device_ids, response, compat=False)
 
 
 def anew(ledger: Ledger) -> bytes:

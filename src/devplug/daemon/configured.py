@@ -176,7 +176,7 @@ class ConfiguredPlugin(DevicePlugin):
         if self._looked is None:
             return None
         held_ids = self.custody.held_ids()
-        named, refused = self._claimed(self._looked)
+        named, refused = self._staked(self._looked)
         mine = [found for found in named if found.name not in refused]
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
@@ -196,13 +196,13 @@ class ConfiguredPlugin(DevicePlugin):
     def _named(self, looked: Iterable[Found]) -> list[Found]:
         return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
 
-    def _claimed(self, looked: Iterable[Found]) -> tuple[list[Found], Mapping[str, str]]:
+    def _staked(self, looked: Iterable[Found]) -> tuple[list[Found], Mapping[str, str]]:
         """Return what was found under its names, and what of that belongs to other resources."""
         named = self._named(looked)
         if self.is_retired:
             self.machine.overlaps.retire(self.resource_name, self.custody.held_names())
             return named, {}
-        refused = self.machine.overlaps.claim(self.resource_name, named, self.custody.held_names())
+        refused = self.machine.overlaps.stake(self.resource_name, named, self.custody.held_names())
         for name, owner in refused.items():
             if name not in self._told:
                 self._told.add(name)
@@ -256,7 +256,7 @@ class ConfiguredPlugin(DevicePlugin):
         while True:
             await self._to_vouch_for.wait()
             self._to_vouch_for.clear()
-            named, refused = self._claimed(self._looked or ())
+            named, refused = self._staked(self._looked or ())
             found = [one for one in named if one.name not in refused]
             await self._prober.first_check(found)
             self._prober.follow(found)
@@ -288,7 +288,7 @@ class ConfiguredPlugin(DevicePlugin):
             found = {name: self._checked(name) for name in self._names(devices)}
             shares = shares_of(devices, found, self.resource)
             check_shares(self._host, shares, self.resource)
-            self._claim_for_giving(self._names(devices))
+            self._stake_for_giving(self._names(devices))
             self.custody.give(devices)
             is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
@@ -303,10 +303,10 @@ class ConfiguredPlugin(DevicePlugin):
             if self.is_retired:
                 self._changed.set()
 
-    def _claim_for_giving(self, names: Collection[str]) -> None:
+    def _stake_for_giving(self, names: Collection[str]) -> None:
         """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
         held = self.custody.held_names().union(names)
-        refused = self.machine.overlaps.claim(self.resource_name, self._named(self._looked or ()), held)
+        refused = self.machine.overlaps.stake(self.resource_name, self._named(self._looked or ()), held)
         if lost := [name for name in names if name in refused]:
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 

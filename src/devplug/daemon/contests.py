@@ -1,4 +1,4 @@
-"""Values of `hardware`: what a resource claims, who contends for what, which devices to decide on. Pure."""
+"""Values of `hardware`: who has a stake in what, who contends for it, which devices to decide on. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.found import Found
 
-__all__ = ["FRONT", "Claim", "Contest", "Key", "Keys", "Place", "Todo", "contest_of", "keys_of", "still_held"]
+__all__ = ["FRONT", "Contest", "Key", "Keys", "Place", "Stake", "Todo", "contest_of", "keys_of", "still_held"]
 
 Key: TypeAlias = "str | tuple[bool, tuple[int, int]]"
 """A place below /sys/devices, or a node: whether it is a block device, and its number."""
@@ -28,7 +28,7 @@ FRONT: Final[Place] = (-1, "")
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class Stake:
     """What one resource has found, what of it containers hold, and what belongs to another resource."""
 
     place: Place
@@ -44,7 +44,7 @@ class Claim:
 
     @property
     def resource_name(self) -> str:
-        """Return whose claim it is."""
+        """Return whose stake it is."""
         return self.place[1]
 
     def names_with(self, key: Key) -> Sequence[str]:
@@ -107,19 +107,19 @@ class Todo:
             del self._work[place]
 
 
-def contest_of(key: Key, claim: Claim) -> Contest:
+def contest_of(key: Key, stake: Stake) -> Contest:
     """Return a contest in which there is one resource so far."""
-    name = claim.resource_name
-    granted = sum(one not in claim.refused for one in claim.names_with(key))
+    name = stake.resource_name
+    granted = sum(one not in stake.refused for one in stake.names_with(key))
     return Contest(
-        [claim.place],
-        int(not claim.is_shared),
+        [stake.place],
+        int(not stake.is_shared),
         {name: granted} if granted else {},
-        frozenset((name,) if key in claim.held_keys else ()),
+        frozenset((name,) if key in stake.held_keys else ()),
     )
 
 
-def still_held(claim: Claim, found: Mapping[str, Keys], held: Collection[str]) -> dict[str, Keys]:
+def still_held(stake: Stake, found: Mapping[str, Keys], held: Collection[str]) -> dict[str, Keys]:
     """Return what containers hold: what is found by these names, and what was.
 
     A device that is found elsewhere has left its old place to whatever is plugged in there. Its old node
@@ -127,7 +127,7 @@ def still_held(claim: Claim, found: Mapping[str, Keys], held: Collection[str]) -
     """
     kept: dict[str, Keys] = {}
     for name in held:
-        before = claim.held.get(name) or claim.found.get(name, ())
+        before = stake.held.get(name) or stake.found.get(name, ())
         keys = found.get(name, before)
         if keys != before:
             is_elsewhere = _has_place(keys)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse
     from devplug.exchange import AdvertisedDevice
 
-__all__ = ["NO_NUMA_NODE", "Assignment", "Claim", "Ledger", "numa_grouping"]
+__all__ = ["NO_NUMA_NODE", "Assignment", "Ledger", "Need", "numa_grouping"]
 
 NO_NUMA_NODE: Final = -1
 """The key of devices without topology (checkpoint.go nodeWithoutTopology)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Need:
     """What one container asks of one resource: a limit of its spec."""
 
     pod_uid: str
@@ -55,14 +55,14 @@ class Assignment:
     @classmethod
     def of(
         cls,
-        claim: Claim,
+        need: Need,
         devices_per_numa: Mapping[int, Iterable[str]],
         container_response: ContainerResponse,
     ) -> Assignment:
         """Return the assignment; its device IDs are those of all nodes, each once, ascending."""
         grouped = {node: tuple(ids) for node, ids in devices_per_numa.items()}
         device_ids = tuple(sorted({device_id for ids in grouped.values() for device_id in ids}))
-        return cls(Allocation(*claim.key, device_ids, container_response), grouped)
+        return cls(Allocation(*need.key, device_ids, container_response), grouped)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -129,9 +129,9 @@ class Ledger:
         """Return what is known of a resource name."""
         return self._resources.get(resource_name, UNKNOWN)
 
-    def assignment(self, claim: Claim) -> Assignment | None:
-        """Return what the container already holds of the claim's resource."""
-        return self._assignments.get(claim.key)
+    def assignment(self, need: Need) -> Assignment | None:
+        """Return what the container already holds of the need's resource."""
+        return self._assignments.get(need.key)
 
     def of_container(self, pod_uid: str, container_name: str) -> tuple[Assignment, ...]:
         """Return what a container holds, by resource name."""
@@ -196,12 +196,12 @@ class Ledger:
 
     def pick(
         self,
-        claim: Claim,
+        need: Need,
         *,
         was_running: bool,
         numa_nodes: Collection[int] | None = None,
     ) -> Generator[PreferenceRequest, Collection[str], tuple[str, ...]]:
-        """Choose devices for a claim and mark them allocated (manager.go devicesToAllocate).
+        """Choose devices for a need and mark them allocated (manager.go devicesToAllocate).
 
         Yields at most once: what the plugin is to be asked for its preference; send what it prefers, or
         nothing. Returns the IDs, ascending; none if the container needs no new ones. Raises
@@ -209,27 +209,27 @@ class Ledger:
         ran when this kubelet started and that not all sources of pods are ready: then nothing is checked.
         `numa_nodes` is where the topology manager wants the container.
         """
-        name = claim.resource_name
-        self._check(claim, was_running=was_running)
-        if was_running or self._held_count(claim) == claim.required:
+        name = need.resource_name
+        self._check(need, was_running=was_running)
+        if was_running or self._held_count(need) == need.required:
             return ()
         chosen: set[str] = set()
 
         def take(device_ids: Iterable[str]) -> bool:
             """Take what is still needed from the front; return whether that is all."""
             free = (device_id for device_id in device_ids if device_id not in chosen)
-            wanted = [*islice(free, claim.required - len(chosen))]
+            wanted = [*islice(free, need.required - len(chosen))]
             chosen.update(wanted)
             state = self.state(name)
             if wanted or state.allocated is None:
                 self.update(name, replace(state, allocated=(state.allocated or frozenset()).union(wanted)))
-            return len(chosen) == claim.required
+            return len(chosen) == need.required
 
         if take(sorted(self._reusable.get(name, ()))):
             return tuple(sorted(chosen))
         state = self.state(name)
         available = state.available
-        remaining = claim.required - len(chosen)
+        remaining = need.required - len(chosen)
         if len(available) < remaining:
             raise AllocationError(
                 f"requested number of devices unavailable for {name}. "
@@ -237,50 +237,50 @@ class Ledger:
             )
         split = split_by_affinity(state, available, numa_nodes)
         if remaining < len(split.aligned):
-            preferred = yield _question(split.aligned, chosen, claim.required)
+            preferred = yield _question(split.aligned, chosen, need.required)
             groups = [sorted({*preferred}.intersection(split.aligned)), split.aligned]
         else:
             if take(split.aligned):
                 return tuple(sorted(chosen))
             preferred = yield _question(
-                (*split.aligned, *split.unaligned, *split.no_affinity), chosen, claim.required
+                (*split.aligned, *split.unaligned, *split.no_affinity), chosen, need.required
             )
             groups = [sorted(available.intersection(preferred)), split.unaligned, split.no_affinity]
         if not any(take(group) for group in groups):
             raise AllocationError(
                 "unexpectedly allocated less resources than required. "
-                f"Requested: {claim.required}, Got: {len(chosen)}",
+                f"Requested: {need.required}, Got: {len(chosen)}",
             )
         return tuple(sorted(chosen))
 
     def assign(
         self,
-        claim: Claim,
+        need: Need,
         device_ids: Iterable[str],
         container_response: ContainerResponse,
         *,
         compat: bool,
     ) -> None:
         """Record what a plugin has allocated; raises `KubeletCrashError` as `numa_grouping` says."""
-        grouped = numa_grouping(self.state(claim.resource_name).devices, device_ids, compat=compat)
-        self._keep({**self._assignments, claim.key: Assignment.of(claim, grouped, container_response)})
+        grouped = numa_grouping(self.state(need.resource_name).devices, device_ids, compat=compat)
+        self._keep({**self._assignments, need.key: Assignment.of(need, grouped, container_response)})
 
     def release_unassigned(self) -> None:
         """Take back what is marked allocated but assigned to nobody, after a refused Allocate."""
         self._recount()
 
-    def _check(self, claim: Claim, *, was_running: bool) -> None:
+    def _check(self, need: Need, *, was_running: bool) -> None:
         """Refuse what devicesToAllocate refuses before it looks for devices; the order counts."""
         name, healthy, held = (
-            claim.resource_name,
-            self.state(claim.resource_name).healthy,
-            self.assignment(claim),
+            need.resource_name,
+            self.state(need.resource_name).healthy,
+            self.assignment(need),
         )
-        if held is not None and len(held.allocation.device_ids) != claim.required:
+        if held is not None and len(held.allocation.device_ids) != need.required:
             raise AllocationError(
-                f"pod {go_quoted(claim.pod_uid)} container {go_quoted(claim.container_name)} "
+                f"pod {go_quoted(need.pod_uid)} container {go_quoted(need.container_name)} "
                 f"changed request for resource {go_quoted(name)} "
-                f"from {len(held.allocation.device_ids)} to {claim.required}",
+                f"from {len(held.allocation.device_ids)} to {need.required}",
             )
         if was_running:
             return
@@ -294,8 +294,8 @@ class Ledger:
                 f"cannot allocate unhealthy devices {name}",
             )
 
-    def _held_count(self, claim: Claim) -> int:
-        held = self.assignment(claim)
+    def _held_count(self, need: Need) -> int:
+        held = self.assignment(need)
         return 0 if held is None else len(held.allocation.device_ids)
 
     def _keep(self, assignments: Mapping[tuple[str, str, str], Assignment]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from devplug.errors import AllocationError, RemoteError
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet import hints, resources
-from devplug.kubelet.allocation import Claim, Ledger
+from devplug.kubelet.allocation import Ledger, Need
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import CheckpointError
 from devplug.kubelet.endpoints import Endpoint
@@ -250,31 +250,31 @@ class DeviceManager:
         (manager.go GetDeviceRunContainerOptions). Raises as `allocate` does.
         """
         is_unallocated = False
-        for claim in self._claims(pod, container):
-            if claim.required:
-                await self._pre_start(claim)
-                if pod.uid in self._active_pods() and self.ledger.assignment(claim) is None:
+        for need in self._needs(pod, container):
+            if need.required:
+                await self._pre_start(need)
+                if pod.uid in self._active_pods() and self.ledger.assignment(need) is None:
                     is_unallocated = True
         if is_unallocated:
             await self.allocate(pod, container)
         held = self.ledger.of_container(pod.uid, container.name)
         return ContainerOptions.merged(one.allocation.container_response for one in held) if held else None
 
-    def _claims(self, pod: Pod, container: Container) -> Iterator[Claim]:
+    def _needs(self, pod: Pod, container: Container) -> Iterator[Need]:
         """Yield the limits that are device plugin resources at that moment, by name."""
         for name, required in sorted(container.limits.items()):
             if self.ledger.state(name).is_device_plugin_resource:
-                yield Claim(pod.uid, container.name, name, required)
+                yield Need(pod.uid, container.name, name, required)
 
     async def _allocate_limits(self, pod: Pod, container: Container) -> None:
         is_first, is_changed = True, False
-        for claim in self._claims(pod, container):
-            if (claim.container_name, claim.resource_name) in pod.dra_limits:
+        for need in self._needs(pod, container):
+            if (need.container_name, need.resource_name) in pod.dra_limits:
                 continue
             if is_first:
                 self.free_inactive()
                 is_first = False
-            is_changed |= await self._allocate_claim(claim)
+            is_changed |= await self._allocate_one(need)
         if is_changed:
             try:
                 self._write_checkpoint()
@@ -283,17 +283,17 @@ class DeviceManager:
                     f"failed to write checkpoint file {go_quoted(CHECKPOINT_NAME)}: {error}",
                 ) from error
 
-    async def _allocate_claim(self, claim: Claim) -> bool:
+    async def _allocate_one(self, need: Need) -> bool:
         """Give a container its devices of one resource; return whether it needed any."""
-        device_ids = await self._pick(claim)
+        device_ids = await self._pick(need)
         if not device_ids:
             return False
-        endpoint = self._endpoints.get(claim.resource_name)
+        endpoint = self._endpoints.get(need.resource_name)
         if endpoint is None:
             self.ledger.release_unassigned()
-            raise AllocationError(f"unknown Device Plugin {claim.resource_name}")
+            raise AllocationError(f"unknown Device Plugin {need.resource_name}")
         try:
-            with self._metrics.allocate_seconds.labels(claim.resource_name).time():
+            with self._metrics.allocate_seconds.labels(need.resource_name).time():
                 responses = await endpoint.allocate(device_ids)
         except (AllocationError, RemoteError):
             self.ledger.release_unassigned()
@@ -302,36 +302,36 @@ class DeviceManager:
             # The devices stay marked (manager.go allocateContainerResources): a leak until pods are freed.
             # Go prints the empty message as an empty text.
             raise AllocationError("no containers return in allocation response ")
-        self.ledger.assign(claim, device_ids, responses[0], compat=self._settings.compat)
+        self.ledger.assign(need, device_ids, responses[0], compat=self._settings.compat)
         return True
 
-    async def _pick(self, claim: Claim) -> tuple[str, ...]:
+    async def _pick(self, need: Need) -> tuple[str, ...]:
         """Choose devices, asking the plugin for its preference where the rule wants it."""
-        was_running = not self.sources_ready and (claim.pod_uid, claim.container_name) in self._were_running
-        mask = self._affinity(claim.pod_uid, claim.container_name).mask
+        was_running = not self.sources_ready and (need.pod_uid, need.container_name) in self._were_running
+        mask = self._affinity(need.pod_uid, need.container_name).mask
         steps = self.ledger.pick(
-            claim,
+            need,
             was_running=was_running,
             numa_nodes=None if mask is None else nodes_of(mask),
         )
         try:
             question = next(steps)
             while True:
-                preferred = await self._registered(claim.resource_name).prefer(question)
+                preferred = await self._registered(need.resource_name).prefer(question)
                 question = steps.send(preferred)
         except StopIteration as chosen:
             return tuple(chosen.value)
 
-    async def _pre_start(self, claim: Claim) -> None:
+    async def _pre_start(self, need: Need) -> None:
         """Have the plugin make the container's devices ready, if it asked for that."""
-        endpoint = self._registered(claim.resource_name)
+        endpoint = self._registered(need.resource_name)
         if not endpoint.wants_pre_start:
             return
-        held = self.ledger.assignment(claim)
+        held = self.ledger.assignment(need)
         if held is None:
             raise AllocationError(
-                f"no devices found allocated in local cache for pod {claim.pod_uid}, "
-                f"container {claim.container_name}, resource {claim.resource_name}",
+                f"no devices found allocated in local cache for pod {need.pod_uid}, "
+                f"container {need.container_name}, resource {need.resource_name}",
             )
         await endpoint.pre_start(held.allocation.device_ids, self._settings.pre_start_timeout_seconds)
 

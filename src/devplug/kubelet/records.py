@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.kubelet.allocation import Assignment, Claim
+from devplug.kubelet.allocation import Assignment, Need
 from devplug.kubelet.checkpoint import CheckpointEntry, Part, assembled
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def assignments_of(
     for entry in checkpoint.entries or ():
         response = decode(entry.alloc_resp or b"")
         if response is not None:
-            claim = Claim(entry.pod_uid, entry.container_name, entry.resource_name, 0)
+            need = Need(entry.pod_uid, entry.container_name, entry.resource_name, 0)
             grouped = {node: ids or () for node, ids in (entry.device_ids or {}).items()}
-            yield Assignment.of(claim, grouped, response)
+            yield Assignment.of(need, grouped, response)

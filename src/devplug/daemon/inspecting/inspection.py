@@ -128,8 +128,8 @@ def _refused(
         is_shared = resources[index].overlap == "shared"
         overlaps.enter(resources[index].name, index, is_shared=is_shared, on_change=lambda: None)
     for index, found in named.items():
-        overlaps.claim(resources[index].name, found)
-    return {index: overlaps.claim(resources[index].name, found) for index, found in named.items()}
+        overlaps.stake(resources[index].name, found)
+    return {index: overlaps.stake(resources[index].name, found) for index, found in named.items()}
 
 
 def _match(found: Found, resource: Resource, owner: str) -> Match:
