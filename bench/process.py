@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.kubelet import MissingError
+from devplug.errors import PluginError
+from devplug.programs import SIGKILL, SIGTERM, last_line, signal_group, spawn, stat_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -38,7 +39,10 @@ class Process:
 
     def memory_bytes(self) -> tuple[int, int]:
         """Return what is resident, and its share where pages are shared (RSS, PSS)."""
-        rollup = self._proc("smaps_rollup").splitlines()
+        try:
+            rollup = Path(f"/proc/{self.child.pid}/smaps_rollup").read_text().splitlines()
+        except OSError as error:
+            raise self._gone() from error
         sizes = {line.partition(":")[0]: line.split()[1] for line in rollup if line.endswith(" kB")}
         return int(sizes["Rss"]) * 1024, int(sizes["Pss"]) * 1024
 
@@ -53,32 +57,30 @@ class Process:
 
     def last_words(self) -> str:
         """Return the last line that it printed."""
-        lines = self.output.read_text(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return last_line(self.output.read_text(errors="replace"))
 
     async def stop(self) -> Stopped:
         """Send SIGTERM and wait for the end; after 15 s kill it."""
         asked = time.monotonic()
         if self.child.returncode is None:
-            self.child.send_signal(signal.SIGTERM)
+            self.child.send_signal(SIGTERM)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 code = await self.child.wait()
         except TimeoutError:
-            self.child.kill()
+            signal_group(self.child.pid, SIGKILL)
             await self.child.wait()
             return Stopped(STOP_SECONDS, None)
         return Stopped(time.monotonic() - asked, code)
 
     def _stat(self) -> list[str]:
-        """Return the fields of /proc/PID/stat from the third on: the second, a name, may hold anything."""
-        return self._proc("stat").rpartition(")")[2].split()
-
-    def _proc(self, name: str) -> str:
         try:
-            return Path(f"/proc/{self.child.pid}/{name}").read_text()
+            return stat_fields(self.child.pid)
         except OSError as error:
-            raise MissingError(f"the plugin is gone: {self.last_words()}") from error
+            raise self._gone() from error
+
+    def _gone(self) -> MissingError:
+        return MissingError(f"the plugin is gone: {self.last_words()}")
 
 
 @asynccontextmanager
@@ -87,16 +89,12 @@ async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process
     with output.open("wb") as log:
         started_at = time.monotonic()
         try:
-            child = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        except OSError as error:
-            raise MissingError(f"cannot start {command[0]}: {error.strerror}") from error
+            child = await spawn(command, log.fileno())
+        except PluginError as error:
+            raise MissingError(str(error)) from error
     process = Process(child, started_at, output)
     try:
         yield process
     finally:
         await process.stop()
+        signal_group(child.pid, SIGKILL)  # what it has started may not run into the next measurement

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench.kubelet import Kubelet, MissingError, playing
 from bench.process import Process, running
-from devplug.conformance.program import filled, with_default_dir
+from devplug.programs import filled, with_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

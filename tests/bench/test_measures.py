@@ -59,7 +59,7 @@ def test_a_plugin_that_cannot_be_told_of_devices_has_no_figures_of_them(tmp_path
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (("/no/such/plugin",), "cannot start /no/such/plugin: No such file or directory"),
+        (("/no/such/plugin",), "cannot run /no/such/plugin: No such file or directory"),
         (
             (sys.executable, "-c", "print('bad flag')"),
             "it ended with code 0 before Register; its last words: bad flag",

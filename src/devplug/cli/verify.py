@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import shlex
-import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from devplug.conformance.stage import StartError
 from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import Outcome, is_failure
 from devplug.errors import KubeletError, PluginError
+from devplug.programs import wants_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,8 +93,6 @@ def subject_of(
         variables[name] = value
     if bool(unplug) != bool(replug):
         raise click.UsageError("--unplug and --replug belong together: what is taken away has to come back")
-    is_told = any("{dir}" in word for word in (*command, *variables.values()))
-    can_mount = os.geteuid() == 0 and shutil.which("unshare") is not None
     return Subject(
         tuple(command),
         variables,
@@ -103,7 +100,7 @@ def subject_of(
         tuple(shlex.split(unplug)),
         tuple(shlex.split(replug)),
         cdi_dirs=tuple(cdi_dirs),
-        default_dir=bool(command) and not is_told and can_mount,
+        default_dir=wants_default_dir(command, variables),
     )
 
 

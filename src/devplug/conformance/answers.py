@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.rules.response import items
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ _NAMED_FAULTS: Final = 3
 
 def sample(stage: Stage, limit: int = SAMPLE) -> Sequence[str]:
     """Return the IDs of the first healthy devices, at least one. Raises `SkippedError` if there is none."""
-    healthy = {device.id for device in stage.devices if device.health == HEALTHY}
-    return stage.healthy_ids(max(1, min(limit, len(healthy))))
+    return stage.healthy_ids(max(1, min(limit, len(stage.client.healthy_ids))))
 
 
 async def answer(stage: Stage, *ids: str) -> ContainerResponse:

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.devices import HEALTHY
 from devplug.errors import KubeletError, RegistrationError, RemoteError
 from devplug.exchange import RegisterRequest
 from devplug.kubelet.folder import PluginFolder, dialled_path
@@ -59,6 +60,11 @@ class Client:
     def devices(self) -> Sequence[AdvertisedDevice]:
         """The last list; empty before the first."""
         return self.lists[-1][1] if self.lists else ()
+
+    @property
+    def healthy_ids(self) -> Sequence[str]:
+        """The devices of that list that a pod could get, each once and in order."""
+        return sorted({device.id for device in self.devices if device.health == HEALTHY})
 
 
 @dataclass(eq=False, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import shlex
 import shutil
 import time
 from contextlib import suppress
@@ -13,16 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError
+from devplug.programs import (
+    SIGKILL,
+    SIGTERM,
+    cannot_run,
+    filled,
+    last_line,
+    process_rows,
+    signal_group,
+    spawn,
+    surroundings,
+    with_default_dir,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["DEFAULT_DIR", "Figures", "Program", "Subject", "filled", "with_default_dir"]
+__all__ = ["CDI_DIRS", "Figures", "Program", "Subject"]
 
-DEFAULT_DIR: Final = "/var/lib/kubelet/device-plugins"
-"""The folder that many plugins have compiled in."""
+CDI_DIRS: Final = ("/etc/cdi", "/var/run/cdi")
+"""Where container runtimes look for CDI spec files unless they are told otherwise (`cdi_spec_dirs`)."""
 
-_TERM: Final = 15
 _KILLED_SECONDS: Final = 5.0
 
 
@@ -42,8 +53,8 @@ class Subject:
     """A command that brings it back."""
     default_dir: bool = False
     """Whether to put our folder at `DEFAULT_DIR`, in a mount namespace that only the plugin sees."""
-    cdi_dirs: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
-    """Where the container runtime looks for CDI spec files (its `cdi_spec_dirs`); with `{work}`."""
+    cdi_dirs: tuple[str, ...] = CDI_DIRS
+    """Where the container runtime looks for CDI spec files; with `{work}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +82,13 @@ class Program:
         places = {"{dir}": str(folder), "{work}": str(work)}
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
-            if shutil.which(command[0]) is None:
-                raise PluginError(f"cannot run {shlex.join(command)}: No such file or directory")
+            if shutil.which(command[0]) is None:  # what mounts would tell it in its own words
+                raise cannot_run(command, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
             command = with_default_dir(command, folder)
-        environment = {
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
-            "DEVPLUG_PLUGIN_DIR": str(folder),
-            **{name: filled(value, places) for name, value in subject.environment.items()},
-        }
+        variables = {name: filled(value, places) for name, value in subject.environment.items()}
         with output_file.open("ab") as output:
             started_at = time.monotonic()
-            try:
-                child = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=environment,
-                    process_group=0,
-                )
-            except OSError as error:
-                raise PluginError(f"cannot run {shlex.join(command)}: {error.strerror}") from error
+            child = await spawn(command, output.fileno(), surroundings(folder, variables))
         return cls(child, started_at, output_file)
 
     @property
@@ -111,8 +107,7 @@ class Program:
 
     def last_words(self) -> str:
         """Return the last line that it printed."""
-        lines = [line.strip() for line in self.output().splitlines() if line.strip()]
-        return lines[-1] if lines else "it printed nothing"
+        return last_line(self.output())
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, as a container runtime does: its children are its own affair."""
@@ -132,7 +127,7 @@ class Program:
         Nothing that it started is left behind.
         """
         begun = time.monotonic()
-        self.signal(_TERM)
+        self.signal(SIGTERM)
         try:
             in_time = await self.wait(seconds)
             took_seconds = time.monotonic() - begun
@@ -147,16 +142,15 @@ class Program:
         await self.wait(_KILLED_SECONDS)
 
     def _kill_all(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, 9)
+        signal_group(self.pid, SIGKILL)
 
     def pids(self) -> Sequence[int]:
         """Return the processes that it consists of."""
-        return [pid for pid, _ in _group_rows(self.pid)]
+        return [pid for pid, _ in process_rows(self.pid)]
 
     def figures(self) -> Figures:
         """Return what it takes now. Raises `PluginError` if it has ended."""
-        rows = list(_group_rows(self.pid))
+        rows = list(process_rows(self.pid))
         if not rows:
             raise PluginError(f"the plugin is gone: {self.last_words()}")
         ticks = os.sysconf("SC_CLK_TCK")
@@ -168,36 +162,6 @@ class Program:
             sum(_descriptors(pid) for pid, _ in rows),
             sum(int(row[11]) + int(row[12]) for _, row in rows) / ticks,
         )
-
-
-def filled(text: str, places: Mapping[str, str]) -> str:
-    """Return `text` with its placeholders replaced."""
-    for placeholder, value in places.items():
-        text = text.replace(placeholder, value)
-    return text
-
-
-def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
-    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
-
-    Needs root, and util-linux; an empty folder is made if there is none yet.
-    """
-    script = f'mkdir -p {DEFAULT_DIR} && mount --bind "$0" {DEFAULT_DIR} && exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]
-
-
-def _group_rows(group: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the process ID and the fields of /proc/PID/stat, from the third on, of a process group."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            text = (entry / "stat").read_text()
-        except OSError:
-            continue
-        row = text.rpartition(")")[2].split()  # the second field, a name, may hold anything
-        if int(row[2]) == group and row[0] != "Z":
-            yield int(entry.name), row
 
 
 def _descriptors(pid: int) -> int:

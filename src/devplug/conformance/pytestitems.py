@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import threading
 from concurrent.futures import Future
 from functools import partial
@@ -13,11 +11,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import pytest
 
 from devplug.conformance.judging import JOBS, judge
-from devplug.conformance.program import Subject
+from devplug.conformance.program import CDI_DIRS, Subject
 from devplug.conformance.registry import all_checks, chosen
 from devplug.conformance.reports.lines import finding
 from devplug.conformance.times import FULL, QUICK
 from devplug.conformance.verdicts import Outcome, Verdict
+from devplug.programs import wants_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,6 +47,8 @@ class PluginConformance:
     resource_name: ClassVar[str | None] = None
     unplug: ClassVar[Sequence[str]] = ()
     replug: ClassVar[Sequence[str]] = ()
+    cdi_dirs: ClassVar[Sequence[str]] = CDI_DIRS
+    """Where the plugin's CDI spec files are; with `{work}`."""
     quick: ClassVar[bool] = False
     """Only the quick set, in less than ten seconds."""
     only: ClassVar[Sequence[str]] = ()
@@ -117,12 +118,12 @@ def _running(suite: type[PluginConformance], checks: Sequence[Check]) -> Iterato
 
 
 def _subject(suite: type[PluginConformance]) -> Subject:
-    is_told = any("{dir}" in word for word in (*suite.command, *suite.environment.values()))
     return Subject(
         tuple(suite.command),
         suite.environment,
         suite.resource_name,
         tuple(suite.unplug),
         tuple(suite.replug),
-        default_dir=not is_told and os.geteuid() == 0 and shutil.which("unshare") is not None,
+        wants_default_dir(suite.command, suite.environment),
+        tuple(suite.cdi_dirs),
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from devplug.conformance.kubeletend import Client, JudgeKubelet
-from devplug.conformance.program import Program, Subject, filled
+from devplug.conformance.program import Program, Subject
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
+from devplug.programs import filled
 from devplug.wire.methods import ALLOCATE
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Stage:
 
     def healthy_ids(self, count: int = 1) -> Sequence[str]:
         """Return so many IDs that a pod could get now. Raises `SkippedError` if there are fewer."""
-        ids = sorted({device.id for device in self.devices if device.health == HEALTHY})
+        ids = self.client.healthy_ids
         if len(ids) < count:
             raise SkippedError(f"{len(ids)} healthy devices are listed, and {count} are needed")
         return ids[:count]
@@ -198,7 +198,7 @@ class Stage:
     async def check_serves(self) -> None:
         """Raise `FailedError` unless the plugin runs, is registered and answers an Allocate."""
         client = self.client
-        ids = sorted({device.id for device in client.devices if device.health == HEALTHY})[:1]
+        ids = client.healthy_ids[:1]
         try:
             if ids:
                 await self.allocate(ids)

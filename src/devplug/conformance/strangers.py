@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from devplug.conformance.rawbytes import raw
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE, GET_OPTIONS, LIST_AND_WATCH
 from devplug.wire.sockets import connected
@@ -42,7 +41,7 @@ __all__ = [
 
 async def probe(stage: Stage, peer: Peer, seconds: float) -> None:
     """Call as the kubelet does for a pod, or for the options where there is no device."""
-    ids = sorted({device.id for device in stage.devices if device.health == HEALTHY})[:1]
+    ids = stage.client.healthy_ids[:1]
     if ids:
         await stage.call(ALLOCATE, [tuple(ids)], seconds=seconds, peer=peer)
     else:

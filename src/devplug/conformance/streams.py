@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from devplug.conformance.kubeletend import Client
 from devplug.conformance.verdicts import SkippedError
-from devplug.devices import HEALTHY
 from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def healthy_ids(client: Client | None) -> frozenset[str]:
     """Return the devices that a kubelet could give out: none where there is no stream any more."""
     if client is None or client.has_ended:
         return frozenset()
-    return frozenset(device.id for device in client.devices if device.health == HEALTHY)
+    return frozenset(client.healthy_ids)
 
 
 @asynccontextmanager

@@ -10,7 +10,8 @@ import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.errors import PluginError, one_line
+from devplug.errors import one_line
+from devplug.programs import SIGKILL, SIGTERM, cannot_run, filled, signal_group, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Program", "StartedPlugins"]
 
 _END_TIMEOUT_SECONDS: Final = 10.0
-
-_SIGTERM: Final = 15
-_SIGKILL: Final = 9
 
 
 class Program:
@@ -32,28 +30,24 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str], plugin_dir: Path, environment: Mapping[str, str]) -> None:
-        self.command = [argument.replace("{dir}", str(plugin_dir)) for argument in command]
+        self.command = [filled(word, {"{dir}": str(plugin_dir)}) for word in command]
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
         self._output = b""
         # Every process of the program has the other end: once it can be read, none is left.
         self._all_ended, in_each = os.pipe()
-        variables = {
-            "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
-            "DEVPLUG_PLUGIN_DIR": str(plugin_dir),
-        }
         try:
             self._process = subprocess.Popen(  # noqa: S603 -- the test says what to run
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **variables, **environment},
+                env=surroundings(plugin_dir, environment),
                 pass_fds=(in_each,),
                 process_group=0,
             )
         except OSError as error:
             self._close()
-            raise PluginError(f"cannot run {self}: {error.strerror}") from error
+            raise cannot_run(self.command, error) from error
         finally:
             os.close(in_each)
 
@@ -81,7 +75,7 @@ class Program:
 
     def kill(self) -> None:
         """End it without a chance to clean up, as a crash does."""
-        self._signal(_SIGKILL)
+        signal_group(self.pid, SIGKILL)
         self._process.wait()
 
     def stop(self) -> int:
@@ -90,7 +84,7 @@ class Program:
         Safe to repeat.
         """
         if not self._printed.closed:
-            self._signal(_SIGTERM)
+            signal_group(self.pid, SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_TIMEOUT_SECONDS)
                 select.select((self._all_ended,), (), (), _END_TIMEOUT_SECONDS)
@@ -98,11 +92,6 @@ class Program:
             _ = self.output
             self._close()
         return self._process.wait()
-
-    def _signal(self, number: int) -> None:
-        """Send a signal to all processes of the program that are left."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
 
     def _close(self) -> None:
         self._printed.close()

@@ -14,7 +14,6 @@ from devplug.conformance.rawbytes import MALFORMED, UNKNOWN_METHODS, allocate_re
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.strangers import expect_served, streams
 from devplug.conformance.verdicts import FailedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE, GET_OPTIONS, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER
 
@@ -149,7 +148,7 @@ async def quotes_little(stage: Stage) -> None:
 )
 async def answers_together(stage: Stage) -> str:
     """Send 64 calls of Allocate at once, for the same few devices; a refusal is an answer too."""
-    ids = sorted({device.id for device in stage.devices if device.health == HEALTHY})
+    ids = stage.client.healthy_ids
     stage.healthy_ids()
     begun = time.monotonic()
     await stage.refusal(ALLOCATE, [(ids[0],)])

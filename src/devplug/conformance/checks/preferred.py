@@ -16,7 +16,6 @@ from devplug.conformance.rules.preferred import (
     total_question,
 )
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 from devplug.wire.methods import GET_PREFERRED_ALLOCATION
 
@@ -210,7 +209,7 @@ def _healthy(stage: Stage, at_least: int = 1) -> Sequence[str]:
     """
     _check_announced(stage)
     stage.healthy_ids(at_least)
-    return sorted({device.id for device in stage.devices if device.health == HEALTHY})
+    return stage.client.healthy_ids
 
 
 async def _ask(stage: Stage, question: PreferenceRequest) -> Ids:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
 from devplug.wire.methods import PRE_START_CONTAINER
 
@@ -125,8 +124,7 @@ def _check_announced(stage: Stage) -> None:
 async def _allocated(stage: Stage, which: int = 0) -> str:
     """Allocate one of two devices, or the only one; return its ID."""
     _check_announced(stage)
-    healthy = {device.id for device in stage.devices if device.health == HEALTHY}
-    id_ = stage.healthy_ids(min(2, len(healthy)) or 1)[which]
+    id_ = stage.healthy_ids(min(2, len(stage.client.healthy_ids)) or 1)[which]
     await stage.allocate([id_])
     return id_
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.conformance.answers import answers, demand_none
-from devplug.conformance.program import filled
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.rules.response import (
     FileKind,
@@ -30,6 +29,7 @@ from devplug.conformance.rules.response import (
 )
 from devplug.conformance.stage import once
 from devplug.conformance.verdicts import SkippedError
+from devplug.programs import filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

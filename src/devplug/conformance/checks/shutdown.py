@@ -14,6 +14,7 @@ from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.stage import once
 from devplug.conformance.starts import seconds_until_up
 from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.errors import one_line
 from devplug.wire.sockets import socket_identity
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ async def ends(lab: Lab) -> str:
     """Send SIGTERM to the registered plugin's process and wait for its end."""
     ending = await once(lab, _told_to_end)
     if ending.seconds is None:
-        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran")
+        said = one_line(ending.output.rstrip().rpartition("\n")[2], 200) or "nothing"
+        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran; it last said: {said}")
     return f"{1000 * ending.seconds:.0f} ms"
 
 

@@ -7,9 +7,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.program import DEFAULT_DIR
 from devplug.errors import RegistrationError, quoted
 from devplug.kubelet.folder import KUBELET_SOCKET_NAME, dialled_path
+from devplug.programs import DEFAULT_DIR
 from devplug.wire.limits import SOCKET_PATH_LIMIT_BYTES
 
 if TYPE_CHECKING:

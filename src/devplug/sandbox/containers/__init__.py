@@ -1,0 +1,1 @@
+"""Containers: the programs of this machine that stand in for mapped images, and what they print."""
