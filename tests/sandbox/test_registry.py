@@ -237,3 +237,18 @@ def test_an_event_that_expired_is_told_anew() -> None:
     made.delete(EVENTS, "default", text(event, "metadata", "name"))
     recorder.tell(about, "Normal", "Started", "Container started")
     assert [one["count"] for one in made.all(EVENTS)] == [1]
+
+
+def test_the_first_namespaces_stay() -> None:
+    with pytest.raises(StatusError) as caught:
+        registry().delete(NAMESPACES, "", "default")
+    assert refusal_of(caught) == (403, 'namespaces "default" is forbidden: this namespace may not be deleted')
+
+
+def test_a_replaced_namespace_is_still_emptied_before_it_goes() -> None:
+    made = registry()
+    made.create(NAMESPACES, "", {"metadata": {"name": "lab"}})
+    made.update(NAMESPACES, "", "lab", lambda old: {**old, "spec": {}})
+    assert not made.delete(NAMESPACES, "", "lab").is_gone
+    made.update(NAMESPACES, "", "lab", lambda old: {**old, "spec": {}}, part_name="finalize")
+    assert made.find(NAMESPACES, "", "lab") is None

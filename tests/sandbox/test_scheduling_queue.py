@@ -149,3 +149,15 @@ def test_a_change_of_a_node_helps_those_that_it_takes_the_reason_from(
 def test_a_pod_that_goes_helps_only_who_lacked_resources() -> None:
     assert may_help(ONE, FIT, PodGone())
     assert not may_help(ONE, {Plugin.TAINT_TOLERATION, Plugin.NODE_AFFINITY}, PodGone())
+
+
+def test_a_pod_that_no_plugin_refused_waits_for_any_change() -> None:
+    """There were no nodes at all."""
+    queue = Queue()
+    pod = PendingPod("u", "p")
+    queue.add(pod, 0)
+    assert queue.pop(0) == pod
+    queue.refuse(pod, frozenset(), 0)
+    assert queue.pop(1) is None
+    assert queue.change(NodeChange(None, Node("n", allocatable={PODS: 1})), 1) == ["u"]
+    assert queue.pop(1) == pod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.sandbox.api.defaults import defaulted
+from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.lifecycle import generated_name
 from devplug.sandbox.api.objects import entries, fields, text, with_part
 from devplug.sandbox.api.statuses import forbidden, invalid, not_found
@@ -52,6 +52,9 @@ def prepared(resource: Resource, new: Object) -> Object:
     name = text(new, "metadata", "name")
     if resource.refusal:
         raise forbidden(resource.qualified, name, resource.refusal)
+    class_name = text(new, "spec", "priorityClassName")
+    if resource.kind == "Pod" and not knows_priority_class(class_name):
+        raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found")
     one = defaulted(resource, new)
     if faults := object_faults(resource, one):
         raise invalid(resource.qualified_kind, name, faults)

@@ -118,9 +118,8 @@ class Registry:
             found = self.find(NAMESPACES, "", namespace)
             refuse_without_namespace(resource, text(new, "metadata", "name"), namespace, found)
         one = prepared(resource, new)
-        if resource == PODS:
-            selection = Selection(namespace)
-            refuse_over_quota(one, self.all(QUOTAS, selection), self.all(PODS, selection))
+        if resource == PODS and (quotas := self.all(QUOTAS, Selection(namespace))):
+            refuse_over_quota(one, quotas, self.all(PODS, Selection(namespace)))
         stored = self._store.create(
             resource, namespace, one, uid=self._new_uid(), now=self._now(), dry_run=dry_run
         )

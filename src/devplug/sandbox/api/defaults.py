@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["defaulted", "qos_class"]
+__all__ = ["defaulted", "knows_priority_class", "qos_class"]
 
 _OF_SPEC: Final[Mapping[str, object]] = {
     "dnsPolicy": "ClusterFirst",
@@ -41,6 +41,12 @@ _OF_DAEMONS: Final[Mapping[str, object]] = {
     "revisionHistoryLimit": 10,
     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
 }
+_PRIORITIES: Final[Mapping[str, int]] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""The priority classes that every cluster has (pkg/apis/scheduling/v1/helpers.go)."""
+
 _MODES: Final = ("configMap", "downwardAPI", "projected", "secret")
 """Volumes whose files are readable to all, 0644."""
 
@@ -64,6 +70,11 @@ def defaulted(resource: Resource, one: Object) -> Object:
         case "ResourceQuota":
             return _counted(one, resource, "spec", "hard")
     return one
+
+
+def knows_priority_class(name: str) -> bool:
+    """Whether a pod may name this class: nothing, or one that every cluster has."""
+    return not name or name in _PRIORITIES
 
 
 def qos_class(pod: Object) -> str:
@@ -102,7 +113,7 @@ def _spec(spec: Object, resource: Resource) -> Object:
 
 def _pod(spec: Object) -> Object:
     """Return what only a pod has: its requests made of its limits, its priority, and its patience."""
-    result = {**_OF_POD, **spec}
+    result = {**_OF_POD, **_priority(spec), **spec}
     for word in _CONTAINERS:
         if word in result:
             result[word] = [_with_requests(one) for one in entries(result, word)]
@@ -114,6 +125,11 @@ def _pod(spec: Object) -> Object:
     if tolerations or added:
         result["tolerations"] = [*tolerations, *added]
     return result
+
+
+def _priority(spec: Object) -> Object:
+    class_name = text(spec, "priorityClassName")
+    return {"priority": _PRIORITIES[class_name]} if class_name in _PRIORITIES else {}
 
 
 def _tolerates(toleration: object, key: str) -> bool:

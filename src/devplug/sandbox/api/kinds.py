@@ -149,12 +149,14 @@ SERVED: Final = (
 """What there is, in the order in which discovery tells it: by group, then by name."""
 
 
-def _refused(plural: str, kind: str, group: str, *short_names: str, instead: str) -> Resource:
+def _refused(
+    plural: str, kind: str, group: str, *short_names: str, instead: str, namespaced: bool = True
+) -> Resource:
     return Resource(
         plural=plural,
         kind=kind,
         group=group,
-        namespaced=not kind.startswith("Cluster"),
+        namespaced=namespaced,
         verbs=_OF_REFUSED,
         short_names=short_names,
         refusal=f"the devplug sandbox runs pods and DaemonSets for devices, and nothing in it makes a {kind} "
@@ -164,22 +166,45 @@ def _refused(plural: str, kind: str, group: str, *short_names: str, instead: str
 
 _OF_TEMPLATE: Final = "apply a Pod with what stands under spec.template, or a DaemonSet, or use a cluster"
 _OF_CLUSTER: Final = "leave it out, or use a cluster"
+_OF_PRIORITY: Final = "write spec.priority into the pod, or use a cluster"
+_RBAC: Final = "rbac.authorization.k8s.io"
 
 REFUSED: Final = (
+    _refused("limitranges", "LimitRange", "", "limits", instead=_OF_CLUSTER),
+    _refused("replicationcontrollers", "ReplicationController", "", "rc", instead=_OF_TEMPLATE),
     _refused("secrets", "Secret", "", instead=_OF_CLUSTER),
     _refused("serviceaccounts", "ServiceAccount", "", "sa", instead=_OF_CLUSTER),
     _refused("services", "Service", "", "svc", instead=_OF_CLUSTER),
+    _refused(
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        "apiextensions.k8s.io",
+        "crd",
+        "crds",
+        instead=_OF_CLUSTER,
+        namespaced=False,
+    ),
+    _refused("controllerrevisions", "ControllerRevision", "apps", instead=_OF_CLUSTER),
     _refused("deployments", "Deployment", "apps", "deploy", instead=_OF_TEMPLATE),
     _refused("replicasets", "ReplicaSet", "apps", "rs", instead=_OF_TEMPLATE),
     _refused("statefulsets", "StatefulSet", "apps", "sts", instead=_OF_TEMPLATE),
     _refused("cronjobs", "CronJob", "batch", "cj", instead=_OF_TEMPLATE),
     _refused("jobs", "Job", "batch", instead=_OF_TEMPLATE),
-    _refused("clusterrolebindings", "ClusterRoleBinding", "rbac.authorization.k8s.io", instead=_OF_CLUSTER),
-    _refused("clusterroles", "ClusterRole", "rbac.authorization.k8s.io", instead=_OF_CLUSTER),
-    _refused("rolebindings", "RoleBinding", "rbac.authorization.k8s.io", instead=_OF_CLUSTER),
-    _refused("roles", "Role", "rbac.authorization.k8s.io", instead=_OF_CLUSTER),
+    _refused("runtimeclasses", "RuntimeClass", "node.k8s.io", instead=_OF_CLUSTER, namespaced=False),
+    _refused("clusterrolebindings", "ClusterRoleBinding", _RBAC, instead=_OF_CLUSTER, namespaced=False),
+    _refused("clusterroles", "ClusterRole", _RBAC, instead=_OF_CLUSTER, namespaced=False),
+    _refused("rolebindings", "RoleBinding", _RBAC, instead=_OF_CLUSTER),
+    _refused("roles", "Role", _RBAC, instead=_OF_CLUSTER),
+    _refused(
+        "priorityclasses",
+        "PriorityClass",
+        "scheduling.k8s.io",
+        "pc",
+        instead=_OF_PRIORITY,
+        namespaced=False,
+    ),
 )
-"""What tutorials apply too: discovery tells of it, so that kubectl asks and its user reads why not."""
+"""What tutorials apply too, or kubectl looks for: discovery tells of it, so that its user reads why not."""
 
 
 def resource_of_path(group: str, version: str, plural: str) -> Resource | None:

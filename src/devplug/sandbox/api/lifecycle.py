@@ -15,6 +15,8 @@ from devplug.sandbox.api.faults import forbidden, invalid, required
 from devplug.sandbox.api.names import label_faults, label_key_faults, label_value_faults, subdomain_faults
 from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
 from devplug.sandbox.api.statuses import bad_request, conflict, unclassified
+from devplug.sandbox.api.statuses import forbidden as forbidden_act
+from devplug.sandbox.api.statuses import forbidden as not_allowed
 from devplug.sandbox.api.statuses import invalid as invalid_object
 from devplug.sandbox.api.times import moment, stamp
 
@@ -39,7 +41,13 @@ _FIRST_STATUS: Final[Mapping[str, Object]] = {
 }
 """The status at first, whatever a client sends; other kinds keep what it sends."""
 
+_IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
+"""Namespaces that stay (plugin/pkg/admission/namespace/lifecycle)."""
+
 _IMMUTABLE: Final = "field is immutable"
+
+_LASTING_NAMESPACES: Final = frozenset(("default", "kube-public", "kube-system"))
+"""What nobody may delete (plugin/namespace/lifecycle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,10 @@ def updated(resource: Resource, new: Object, old: Object, part_name: str = "") -
         one = _with_of(old, one, "spec")
     elif resource.has_status and not part_name:
         one = _with_of(old, one, "status")
-    if resource.counts_generations and not same(part(one, "spec"), part(old, "spec")):
+    if resource.kind == "Namespace" and part_name != "finalize":
+        one = _with_of(old, one, "spec")
+    is_counted = resource.counts_generations and part_name != "binding"  # a node is no change of mind
+    if is_counted and not same(part(one, "spec"), part(old, "spec")):
         one = with_part(one, whole(old, "metadata", "generation") + 1, "metadata", "generation")
     _refuse(resource, one, faults)
     return one
@@ -155,6 +166,10 @@ def deleted(
 
     `grace_seconds` is what the client asks for: None for what the pod has, 0 for at once.
     """
+    if resource.kind == "Namespace" and text(old, "metadata", "name") in _LASTING_NAMESPACES:
+        raise forbidden_act("namespaces", text(old, "metadata", "name"), "this namespace may not be deleted")
+    if resource.kind == "Namespace" and text(old, "metadata", "name") in _IMMORTAL:
+        raise not_allowed("namespaces", text(old, "metadata", "name"), "this namespace may not be deleted")
     if preconditions is not None:
         _check_preconditions(resource, old, preconditions)
     if grace_seconds is not None and grace_seconds < 0:

@@ -15,6 +15,7 @@ from devplug.sandbox.api.faults import duplicate, forbidden, invalid, required, 
 from devplug.sandbox.api.names import label_faults, label_key_faults
 from devplug.sandbox.api.objects import entries, fields, part, same, text
 from devplug.sandbox.api.quantitytexts import canonical
+from devplug.sandbox.api.selectors import SelectorError, selector_of_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,8 +181,15 @@ def _daemon_faults(daemons: Object) -> Iterator[FieldFault]:
     if not labels and not entries(spec, "selector", "matchExpressions"):
         yield required("spec.selector")
     held = fields(spec, "template", "metadata", "labels")
-    if not all(held.get(key) == value for key, value in labels.items()):
-        yield invalid("spec.template.metadata.labels", held, "`selector` does not match template `labels`")
+    try:
+        is_match = selector_of_object(part(spec, "selector")).matches(held)
+    except SelectorError as error:
+        yield invalid("spec.selector", part(spec, "selector"), str(error))
+    else:
+        if not is_match:
+            yield invalid(
+                "spec.template.metadata.labels", held, "`selector` does not match template `labels`"
+            )
     yield from _spec_faults(fields(spec, "template", "spec"), "spec.template.spec", ("Always",))
 
 

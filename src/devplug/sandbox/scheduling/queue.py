@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from devplug.sandbox.scheduling.filtering import Plugin
 from devplug.sandbox.scheduling.hinting import may_help
 
 if TYPE_CHECKING:
-    from devplug.sandbox.scheduling.filtering import Plugin
     from devplug.sandbox.scheduling.hinting import Change
     from devplug.sandbox.scheduling.values import PendingPod
 
@@ -94,14 +94,15 @@ class Queue:
     def refuse(self, pod: PendingPod, plugins: frozenset[Plugin], now_seconds: float) -> None:
         """Put a pod back that no node can take; it waits for a change that one of these plugins cares about.
 
-        One that was removed since it was taken out stays out.
+        Without any, because there are no nodes, it waits for what any plugin cares about. One that was
+        removed since it was taken out stays out.
         """
         if pod.uid not in self._taken:
             return
         refusals = self._taken.pop(pod.uid) + 1
         self._number += 1
         ready = now_seconds + backoff_seconds(refusals)
-        waiting = _Waiting(pod, now_seconds, self._number, refusals, plugins, ready)
+        waiting = _Waiting(pod, now_seconds, self._number, refusals, plugins or frozenset(Plugin), ready)
         self._pods[pod.uid] = waiting
         heappush(self._refused, (now_seconds + _FORGOTTEN_SECONDS, waiting.order, pod.uid))
 
