@@ -193,6 +193,13 @@ class Kubelet:
         """Set a resource that no plugin serves, as people do on a node; the kubelet leaves it alone."""
         self._node = self._node.patched(resource_name, count)
 
+    def replace_node(self, capacity: Mapping[str, int]) -> None:
+        """Take over the extended resources that the Node object's capacity has, whoever has put them there.
+
+        What it has no more is forgotten, but for what plugins serve: as somebody does who removes a resource.
+        """
+        self._node = self._node.replaced(capacity)
+
     def devices(self, resource_name: str) -> tuple[AdvertisedDevice, ...]:
         """Return the last list of a resource, by ID; each health is the listed one, also after a loss."""
         devices = self._process.devices.ledger.state(resource_name).devices

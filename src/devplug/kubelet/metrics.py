@@ -57,12 +57,13 @@ class KubeletMetrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self.registrations = self._counter(
             "kubelet_device_plugin_registration_total",
-            "Register calls of plugins, refused ones included",
+            "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
             ["resource_name"],
         )
         self.allocate_seconds = Histogram(
             "kubelet_device_plugin_alloc_duration_seconds",
-            "Duration of Allocate, as the kubelet saw it",
+            "[ALPHA] Duration in seconds to serve a device plugin Allocation request. "
+            "Broken down by resource name.",
             ["resource_name"],
             buckets=_SECONDS,
             registry=self.registry,

@@ -32,3 +32,7 @@ class NodeStatus:
     def patched(self, resource_name: str, count: int) -> NodeStatus:
         """Return the status after somebody has set a resource that no plugin serves."""
         return replace(self, capacity={**self.capacity, resource_name: count})
+
+    def replaced(self, capacity: Mapping[str, int]) -> NodeStatus:
+        """Return the status after the Node object was read again; what its capacity lacks is forgotten."""
+        return replace(self, capacity=dict(capacity))

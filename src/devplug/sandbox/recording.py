@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.objects import text, whole
@@ -113,7 +114,15 @@ class Recorder:
                 self._registry.update(EVENTS, *place, lambda event: event_again(event, now))
                 return
             event = new_event(about, type_, reason, message, self._source, now)
+            while self._registry.find(EVENTS, *_place_of(event)) is not None:
+                # Two events in one microsecond would have one name, and the second would be lost.
+                now += timedelta(microseconds=1)
+                event = new_event(about, type_, reason, message, self._source, now)
             event = self._registry.create(EVENTS, text(event, "metadata", "namespace"), event)
-            self._written[key] = text(event, "metadata", "namespace"), text(event, "metadata", "name")
+            self._written[key] = _place_of(event)
             while len(self._written) > _REMEMBERED:
                 self._written.popitem(last=False)
+
+
+def _place_of(event: Object) -> tuple[str, str]:
+    return text(event, "metadata", "namespace"), text(event, "metadata", "name")

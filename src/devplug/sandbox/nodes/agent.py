@@ -1,0 +1,237 @@
+"""The agent of one node: it keeps the pods of the node and its Node object as a kubelet does, over restarts.
+
+It only follows and passes on: a pod is `podworker`'s, the Node object `nodereport`'s, devices the kubelet's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.errors import KubeletCrashError, KubeletError
+from devplug.kubelet.changes import ChangeKind
+from devplug.sandbox.api.changes import ChangeType, Selection
+from devplug.sandbox.api.fieldselectors import field_selector
+from devplug.sandbox.api.objects import text
+from devplug.sandbox.nodes.addresses import AddressPool
+from devplug.sandbox.nodes.description import describe_node
+from devplug.sandbox.nodes.nodereport import NodeReport
+from devplug.sandbox.nodes.plans import Role
+from devplug.sandbox.nodes.podcontainers import Surroundings
+from devplug.sandbox.nodes.podworker import PodWorker
+from devplug.sandbox.recording import Recorder, Source
+from devplug.sandbox.registry import NODES, PODS
+
+if TYPE_CHECKING:
+    from devplug.kubelet.manager import Kubelet
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.nodestatus import NodeFacts
+    from devplug.sandbox.nodes.runtime import Ended, Runtime
+    from devplug.sandbox.registry import Registry
+
+__all__ = ["AgentSettings", "NodeAgent"]
+
+logger = logging.getLogger(__name__)
+
+_OF_PODS = (ChangeKind.HEALTH, ChangeKind.POD)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Settings of one agent."""
+
+    heartbeat_seconds: float = 10.0
+    """How often the node says that it lives, and looks at everything again (nodeStatusUpdateFrequency)."""
+    pod_subnet: str = "10.244.0.0/24"
+    """Where its pods' addresses are from."""
+
+
+class NodeAgent:
+    """One node of the sandbox. It lives in `run`; the other methods are for while that runs."""
+
+    def __init__(
+        self,
+        facts: NodeFacts,
+        kubelet: Kubelet,
+        registry: Registry,
+        runtime: Runtime,
+        settings: AgentSettings | None = None,
+    ) -> None:
+        self.name = facts.name
+        self.kubelet = kubelet
+        self._settings = settings or AgentSettings()
+        self._registry = registry
+        self._report = NodeReport(facts, kubelet, registry)
+        self._around = Surroundings(
+            facts.name,
+            registry,
+            kubelet,
+            runtime,
+            Recorder(registry, Source("kubelet", facts.name)),
+            AddressPool(self._settings.pod_subnet),
+            facts.internal_ip,
+            asyncio.Event(),
+            self._report.refresh_kubelet,
+            self._crashed,
+        )
+        self._workers: dict[str, PodWorker] = {}
+        self._dirty = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._selection = Selection(fields=field_selector(f"spec.nodeName={facts.name}", PODS))
+
+    async def run(self) -> None:
+        """Be the node until cancelled: containers that run as processes are left to their runtime then.
+
+        Pods that are on the node already are admitted in the order in which they were made, as at a start of
+        the machine. Raises `KubeletError` if the kubelet cannot start.
+        """
+        async with self.kubelet.running(sources_ready=False), asyncio.TaskGroup() as tasks:
+            with self.kubelet.changes() as changes:
+                self._report.register()
+                self._report.beat(is_up=True)
+                known = sorted(
+                    self._registry.all(PODS, self._selection),
+                    key=lambda pod: text(pod, "metadata", "creationTimestamp"),
+                )
+                for pod in known:
+                    self._take_on(pod, tasks)
+                self._around.is_up.set()
+                tasks.create_task(self._settle(tuple(self._workers.values())))
+                tasks.create_task(self._follow_pods(tasks))
+                tasks.create_task(self._follow_node())
+                tasks.create_task(self._beat())
+                async for change in changes:
+                    if change.kind not in _OF_PODS:
+                        self._dirty.set()
+                    elif worker := self._workers.get(change.pod_uid):
+                        worker.wake()
+
+    # ── what people and others do to the node ──
+
+    def container_ended(self, ended: Ended) -> None:
+        """Note that a container's process has ended; for who runs them."""
+        if worker := self._workers.get(ended.pod_uid):
+            worker.containers.process_ended(ended)
+
+    async def end_container(self, namespace: str, name: str, container: str | None, exit_code: int) -> None:
+        """End one container of a pod, or all of its app containers, as if by themselves.
+
+        Raises `KubeletError` if there is no such pod on the node, no such container, or none that runs.
+        """
+        worker = self._worker(namespace, name)
+        containers = worker.containers
+        if container is not None and container not in containers.records:
+            names = ", ".join(containers.records)
+            raise KubeletError(f"pod {namespace}/{name} has no container {container}; it has {names}")
+        apps = [one.name for one in containers.plan.of_role(Role.APP)]
+        ending = [one for one in (apps if container is None else [container]) if one in containers.running]
+        if not ending:
+            raise KubeletError(f"no container of pod {namespace}/{name} runs that could end")
+        for one in ending:
+            await containers.end(one, exit_code)
+
+    async def restart_kubelet(self) -> None:
+        """Restart the kubelet; containers run on. Raises `KubeletError`, also if pods crash it again."""
+        await self._restart(reboot=False)
+
+    async def reboot(self) -> None:
+        """Boot the node: every container ends, and is started again if its pod is admitted once more.
+
+        A pod whose devices are not there yet, because their plugin is not, is refused for good, as on a
+        real node (kubelet.md 4.12). Raises as `restart_kubelet` does.
+        """
+        await self._restart(reboot=True)
+
+    def description(self) -> Object:
+        """Return all that is known of the node, its devices and its pods, in values that JSON has."""
+        pods = [(one.containers.pod, one.containers.records) for one in self._workers.values()]
+        return describe_node(self._report.node or {}, self.kubelet, pods)
+
+    # ── inside ──
+
+    def _worker(self, namespace: str, name: str) -> PodWorker:
+        pod = self._registry.find(PODS, namespace, name)
+        worker = self._workers.get(text(pod, "metadata", "uid"))
+        if worker is None:
+            raise KubeletError(f"there is no pod {namespace}/{name} on node {self.name}")
+        return worker
+
+    def _take_on(self, pod: Object, tasks: asyncio.TaskGroup) -> None:
+        worker = PodWorker(pod, self._around)
+        self._workers[worker.uid] = worker
+        tasks.create_task(self._work(worker))
+
+    async def _work(self, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+        finally:
+            del self._workers[worker.uid]
+
+    async def _settle(self, first: tuple[PodWorker, ...]) -> None:
+        """Have the kubelet free devices once the pods of its start are decided about."""
+        for worker in first:
+            await worker.is_admitted.wait()
+        self.kubelet.sources_ready = True
+
+    async def _follow_pods(self, tasks: asyncio.TaskGroup) -> None:
+        async for event in self._registry.follow(PODS, self._selection):
+            if worker := self._workers.get(text(event.object, "metadata", "uid")):
+                worker.wake()
+            elif event.type is not ChangeType.DELETED:
+                self._take_on(event.object, tasks)
+
+    async def _follow_node(self) -> None:
+        mine = Selection(fields=field_selector(f"metadata.name={self.name}", NODES))
+        async for _ in self._registry.follow(NODES, mine):
+            self._dirty.set()
+
+    async def _beat(self) -> None:
+        """Write the node's status at every change and every beat; look at everything again at a beat."""
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time() + self._settings.heartbeat_seconds
+        while True:
+            self._dirty.clear()
+            self._report.write(is_up=self._is_up)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(next_beat):
+                    await self._dirty.wait()
+            if loop.time() >= next_beat:
+                next_beat = loop.time() + self._settings.heartbeat_seconds
+                self._report.beat(is_up=self._is_up)
+                for worker in self._workers.values():
+                    worker.beat()
+
+    @property
+    def _is_up(self) -> bool:
+        """Whether there is a kubelet, or another one in a moment."""
+        return self._around.is_up.is_set() or self._starting.locked()
+
+    async def _restart(self, *, reboot: bool) -> None:
+        async with self._starting:
+            self._around.is_up.clear()
+            if reboot:
+                for worker in tuple(self._workers.values()):
+                    await worker.boot()
+            try:
+                await self.kubelet.restart(reboot=reboot)
+            except KubeletCrashError as error:
+                self._crashed(error)
+                raise
+            self._report.started(booted=reboot)
+            self._around.is_up.set()
+            for worker in self._workers.values():
+                worker.containers.kubelet_started()
+                worker.wake()
+        self._dirty.set()
+
+    def _crashed(self, error: KubeletCrashError) -> None:
+        """Note that the kubelet is gone; nothing is done on the node until somebody starts it again."""
+        self._around.is_up.clear()
+        logger.error("the kubelet of a node has crashed", extra={"node": self.name}, exc_info=error)
+        self._report.tell(
+            "Warning", "KubeletCrashed", f"{error}; start it with: devplug sandbox restart-kubelet"
+        )
+        self._dirty.set()

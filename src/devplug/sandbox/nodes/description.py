@@ -1,0 +1,119 @@
+"""What a kubelet knows and no API object shows: who holds which device, and what containers get.
+
+Pure, but that it reads the kubelet as it is at the moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devplug.errors import KubeletError
+from devplug.kubelet.allocation import NO_NUMA_NODE
+from devplug.sandbox.api.objects import entries, fields, text
+from devplug.sandbox.nodes.containerstatuses import is_in_name_only
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from devplug.kubelet.manager import Kubelet
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.records import ContainerRecord
+
+__all__ = ["describe_node"]
+
+
+def describe_node(
+    node: Object, kubelet: Kubelet, pods: Iterable[tuple[Object, Mapping[str, ContainerRecord]]]
+) -> Object:
+    """Return what `devplug sandbox describe` shows, in values that JSON has.
+
+    `pods` are those on the node with the records of their containers.
+    """
+    listed = list(pods)
+    names = {
+        text(pod, "metadata", "uid"): f"{text(pod, 'metadata', 'namespace')}/{text(pod, 'metadata', 'name')}"
+        for pod, _ in listed
+    }
+    status = fields(node, "status")
+    return {
+        "node": text(node, "metadata", "name"),
+        "kubeletRunning": kubelet.is_running,
+        "pluginDir": str(kubelet.plugin_dir),
+        "capacity": fields(status, "capacity"),
+        "allocatable": fields(status, "allocatable"),
+        "resources": [
+            _resource(kubelet, name, names) for name in sorted(kubelet.device_manager.ledger.resources)
+        ],
+        "pods": [_pod(kubelet, pod, records) for pod, records in listed],
+    }
+
+
+def _resource(kubelet: Kubelet, name: str, names: Mapping[str, str]) -> Object:
+    """Return one resource: every device that is listed, or is still held though it is not."""
+    ledger = kubelet.device_manager.ledger
+    state = ledger.state(name)
+    holders: dict[str, str] = {}
+    for held in ledger.assignments:
+        if held.allocation.resource_name == name:
+            pod = names.get(held.allocation.pod_uid, held.allocation.pod_uid)
+            holders |= dict.fromkeys(held.allocation.device_ids, f"{pod}/{held.allocation.container_name}")
+    devices: list[object] = []
+    for id_ in sorted({*state.devices, *holders}):
+        device = state.devices.get(id_)
+        devices.append(
+            {
+                "id": id_,
+                "health": device.health if device is not None else "",
+                "isUsable": id_ in (state.healthy or ()),
+                "numaNodes": [one for one in (device and device.numa_nodes) or () if one != NO_NUMA_NODE],
+                "heldBy": holders.get(id_, ""),
+            }
+        )
+    return {"name": name, "devices": devices}
+
+
+def _pod(kubelet: Kubelet, pod: Object, records: Mapping[str, ContainerRecord]) -> Object:
+    uid = text(pod, "metadata", "uid")
+    containers: list[object] = []
+    for word in ("initContainers", "containers"):
+        for container in entries(pod, "spec", word):
+            record = records[text(container, "name")]
+            containers.append(
+                {
+                    "name": record.name,
+                    "image": text(container, "image"),
+                    "isRunning": record.is_running,
+                    "isInNameOnly": is_in_name_only(record.container_id),
+                    "restartCount": record.restart_count,
+                    **(_gets(kubelet, uid, record.name) if record.starts else {}),
+                }
+            )
+    return {
+        "namespace": text(pod, "metadata", "namespace"),
+        "name": text(pod, "metadata", "name"),
+        "uid": uid,
+        "phase": text(pod, "status", "phase"),
+        "reason": text(pod, "status", "reason"),
+        "containers": containers,
+    }
+
+
+def _gets(kubelet: Kubelet, pod_uid: str, container: str) -> Object:
+    """Return what a container got at its last start; nothing if the kubelet does not know it any more."""
+    try:
+        config = kubelet.container_config(pod_uid, container)
+    except (KeyError, KubeletError):
+        return {}
+    return {
+        "deviceNodes": [
+            {"hostPath": one.host_path, "containerPath": one.container_path, "permissions": one.permissions}
+            for one in config.device_nodes
+        ],
+        "mounts": [
+            {"hostPath": one.host_path, "containerPath": one.container_path, "readOnly": one.read_only}
+            for one in config.mounts
+        ],
+        "envs": [{"name": name, "value": value} for name, value in config.envs],
+        "annotations": dict(config.annotations),
+        "cdiDevices": list(config.cdi_devices),
+    }

@@ -1,0 +1,236 @@
+"""The containers of one pod on its node: starting, stopping and ending them, and remembering it.
+
+When any of that is done is `podworker`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from devplug.errors import DevplugError, KubeletError
+from devplug.kubelet.pods import ContainerState
+from devplug.sandbox.api.objects import entries, fields, text
+from devplug.sandbox.nodes.containerstatuses import container_id, is_in_name_only
+from devplug.sandbox.nodes.plans import Role, plan_of
+from devplug.sandbox.nodes.records import ContainerRecord, record_of
+from devplug.sandbox.nodes.runtime import StartOrder
+from devplug.sandbox.recording import reference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from devplug.errors import KubeletCrashError
+    from devplug.kubelet.manager import Kubelet
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.addresses import AddressPool
+    from devplug.sandbox.nodes.plans import PodPlan
+    from devplug.sandbox.nodes.runtime import Ended, Runtime
+    from devplug.sandbox.recording import Recorder
+    from devplug.sandbox.registry import Registry
+
+__all__ = ["PodContainers", "Surroundings"]
+
+_RETRY_SECONDS = 10.0
+"""After how long a container is tried again that could not be made."""
+
+_START_ERROR = 128
+"""The exit code of a container whose program could not be started (containerd)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all workers of one node share."""
+
+    node_name: str
+    registry: Registry
+    kubelet: Kubelet
+    runtime: Runtime
+    recorder: Recorder
+    addresses: AddressPool
+    host_ip: str
+    is_up: asyncio.Event
+    """Set while there is a kubelet that has admitted all pods which it knew at its start."""
+    refresh_node: Callable[[], None]
+    """Makes the kubelet know what the Node object has."""
+    crashed: Callable[[KubeletCrashError], None]
+    """Told when the kubelet has done what makes the real one crash."""
+
+
+class PodContainers:
+    """The owner of all that a node remembers of one pod's containers; lives as long as the pod is here.
+
+    `pod` is the pod as it was looked at last, and `changed` is called when a container has ended.
+    """
+
+    def __init__(self, pod: Object, around: Surroundings, changed: Callable[[], None]) -> None:
+        self.pod = pod
+        self.plan = plan_of(pod)
+        self.pod_ip = ""
+        self._around = around
+        self._changed = changed
+        self._uid = text(pod, "metadata", "uid")
+        self._records = dict(_first_records(pod, self.plan, around.registry.now))
+        self._exit_codes: dict[str, int] = {}
+
+    @property
+    def records(self) -> Mapping[str, ContainerRecord]:
+        """What is known of each container, by its name."""
+        return self._records
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The containers that run, if only in name."""
+        return tuple(name for name, record in self._records.items() if record.is_running)
+
+    def tell(self, type_: str, reason: str, message: str, container: str = "") -> None:
+        """Write an event on the pod or on one of its containers."""
+        path = ""
+        if container:
+            word = "containers" if self._role(container) is Role.APP else "initContainers"
+            path = f"spec.{word}{{{container}}}"
+        self._around.recorder.tell(reference(self.pod, path), type_, reason, message)
+
+    # ── starting ──
+
+    async def start(self, name: str) -> None:
+        """Start a container; one that cannot be made is tried again later. Raises `KubeletError`."""
+        around, container = self._around, self._container(name)
+        image = text(container, "image")
+        in_name_only = not around.runtime.maps(image)
+        if not self.pod_ip:
+            self.pod_ip = around.addresses.take(self._uid)
+        found = f'Container image "{image}" already present on machine and can be accessed by the pod'
+        self.tell("Normal", "Pulled", found, name)
+        status = await around.kubelet.start_container(self._uid, name)
+        if status.state is not ContainerState.RUNNING:
+            self._hold_up(name, status.reason, status.message)
+            return
+        order = StartOrder(
+            self.pod,
+            around.node_name,
+            around.kubelet.plugin_dir,
+            container,
+            self._records[name].starts,
+            around.kubelet.container_config(self._uid, name),
+        )
+        id_ = container_id(self._uid, name, order.restart_count, in_name_only=in_name_only)
+        self.tell("Normal", "Created", "Container created", name)
+        self._records[name] = self._records[name].running(self._now, id_)
+        if not in_name_only:
+            try:
+                await around.runtime.start(order)
+            except (DevplugError, OSError) as error:
+                self.tell("Warning", "Failed", f"Error: {error}", name)
+                self._note_end(name, _START_ERROR, self._now, "StartError", str(error))
+                return
+            if not self._records[name].is_running:
+                # It has ended already, or the node was booted meanwhile: nothing may be left of it.
+                await around.runtime.stop(self._uid, name, 0)
+        self.tell("Normal", "Started", "Container started", name)
+        if in_name_only and self._role(name) is Role.INITIAL:
+            self._note_end(name, 0, self._now)
+
+    def _hold_up(self, name: str, reason: str, message: str) -> None:
+        """Note that a container could not be made; a kubelet that went away meanwhile gives no reason."""
+        if not reason:
+            return
+        self.tell("Warning", "Failed", f"Error: {message}", name)
+        until = self._now + timedelta(seconds=_RETRY_SECONDS)
+        self._records[name] = self._records[name].waiting(reason, message, until)
+
+    def back_off(self, name: str) -> None:
+        """Say that a container waits before it is started again (kuberuntime_manager.go doBackOff)."""
+        pod = f"{text(self.pod, 'metadata', 'name')}_{text(self.pod, 'metadata', 'namespace')}({self._uid})"
+        told = f"Back-off restarting failed container {name} in pod {pod}"
+        self.tell("Warning", "BackOff", told, name)
+        record = self._records[name]
+        seconds = int(record.backoff_seconds)
+        wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
+        message = f"back-off {wait} restarting failed container={name} pod={pod}"
+        self._records[name] = record.waiting("CrashLoopBackOff", message)
+
+    # ── ending ──
+
+    def process_ended(self, ended: Ended) -> None:
+        """Note that a container's process has ended."""
+        self._note_end(ended.container, ended.exit_code, ended.finished)
+
+    async def end(self, name: str, exit_code: int) -> None:
+        """Have a container end as if by itself; one that does not run is left alone. Raises `KeyError`."""
+        if not self._records[name].is_running:
+            return
+        if not is_in_name_only(self._records[name].container_id):
+            self._exit_codes[name] = exit_code
+            await self._around.runtime.stop(self._uid, name, 0)
+        self._note_end(name, exit_code, self._now)
+
+    async def stop(self, names: Iterable[str], grace_seconds: float) -> None:
+        """Stop containers, and return once they are gone."""
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                self.tell("Normal", "Killing", f"Stopping container {name}", name)
+                tasks.create_task(self._stop_one(name, grace_seconds))
+
+    async def _stop_one(self, name: str, grace_seconds: float) -> None:
+        if not is_in_name_only(self._records[name].container_id):
+            await self._around.runtime.stop(self._uid, name, grace_seconds)
+        self._note_end(name, 0, self._now)
+
+    async def boot(self) -> None:
+        """End all containers at once, as a boot of the node does."""
+        now = self._now
+        running = self.running
+        self._records = {name: record.lost(now) for name, record in self._records.items()}
+        self.release_address()
+        for name in running:
+            if not is_in_name_only(self._records[name].container_id):
+                await self._around.runtime.stop(self._uid, name, 0)
+
+    def kubelet_started(self) -> None:
+        """Forget what a kubelet does not know after its start."""
+        self._records = {name: record.patient() for name, record in self._records.items()}
+
+    def release_address(self) -> None:
+        """Give the pod's address back, as with its network."""
+        self._around.addresses.release(self._uid)
+        self.pod_ip = ""
+
+    def _note_end(
+        self, name: str, exit_code: int, finished: datetime, reason: str = "", message: str = ""
+    ) -> None:
+        """Note that a container has ended, unless that is known already."""
+        exit_code = self._exit_codes.pop(name, exit_code)
+        record = self._records[name]
+        if record.is_running:
+            self._records[name] = record.terminated(exit_code, finished, reason=reason, message=message)
+            with suppress(KubeletError):
+                self._around.kubelet.end_container(self._uid, name)
+            self._changed()
+
+    @property
+    def _now(self) -> datetime:
+        return self._around.registry.now
+
+    def _role(self, name: str) -> Role:
+        return next((one.role for one in self.plan.containers if one.name == name), Role.APP)
+
+    def _container(self, name: str) -> Object:
+        every = [*entries(self.pod, "spec", "initContainers"), *entries(self.pod, "spec", "containers")]
+        return next(fields(one) for one in every if text(one, "name") == name)
+
+
+def _first_records(pod: Object, plan: PodPlan, now: datetime) -> Iterator[tuple[str, ContainerRecord]]:
+    """Yield the records of containers that are new, or are known from an earlier life of the node."""
+    statuses = {
+        text(one, "name"): one
+        for word in ("initContainerStatuses", "containerStatuses")
+        for one in entries(pod, "status", word)
+    }
+    for one in plan.containers:
+        found = statuses.get(one.name)
+        yield one.name, ContainerRecord(one.name) if found is None else record_of(one.name, found, now)

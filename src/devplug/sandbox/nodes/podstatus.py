@@ -1,0 +1,244 @@
+"""A pod's status as the real kubelet writes it: phase, conditions, addresses and containers. Pure.
+
+The real one's is made in pkg/kubelet/kubelet_pods.go generateAPIPodStatus and pkg/kubelet/status/generate.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from devplug.kubelet.pods import PodPhase
+from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.sandbox.api.objects import entries, fields, text, whole
+from devplug.sandbox.api.quantitytexts import canonical
+from devplug.sandbox.api.times import stamp
+from devplug.sandbox.nodes.containerstatuses import container_status
+from devplug.sandbox.nodes.lifecycle import phase_of
+from devplug.sandbox.nodes.plans import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.lifecycle import Verdict
+    from devplug.sandbox.nodes.plans import PodPlan
+    from devplug.sandbox.nodes.records import ContainerRecord
+
+__all__ = ["PodFacts", "status_of"]
+
+_CONDITIONS: Final = (
+    "PodReadyToStartContainers",
+    "Initialized",
+    "Ready",
+    "ContainersReady",
+    "PodScheduled",
+)
+"""The conditions that are the kubelet's, in its order; those of others stay."""
+
+_OURS: Final = frozenset(
+    {
+        "allocatedResources",
+        "conditions",
+        "containerStatuses",
+        "hostIP",
+        "hostIPs",
+        "initContainerStatuses",
+        "message",
+        "observedGeneration",
+        "phase",
+        "podIP",
+        "podIPs",
+        "reason",
+        "resources",
+        "startTime",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What a node knows of one of its pods."""
+
+    plan: PodPlan
+    records: Mapping[str, ContainerRecord]
+    since: datetime
+    """When the node took it on."""
+    allocated: Mapping[str, Mapping[str, Mapping[str, str]]]
+    """Container name → resource name → device ID → health, of app containers."""
+    verdict: Verdict | None = None
+    pod_ip: str = ""
+    """Empty before its first container is started."""
+    host_ip: str = ""
+    """Empty for a node without an address."""
+    is_settled: bool = False
+    """Whether its containers have run for a while, so that the runtime was asked for their resources."""
+
+
+def status_of(pod: Object, facts: PodFacts, now: datetime) -> Object:
+    """Return the status of a pod that is on a node; what is not the kubelet's to tell is kept."""
+    old = fields(pod, "status")
+    verdict = facts.verdict
+    phase = verdict.phase if verdict is not None else phase_of(facts.plan, facts.records)
+    status: Object = {
+        "observedGeneration": whole(pod, "metadata", "generation"),
+        "phase": phase.value,
+        **{key: value for key, value in old.items() if key not in _OURS},
+        "startTime": text(old, "startTime") or stamp(facts.since),
+    }
+    if verdict is not None:
+        status |= {
+            key: value for key, value in (("reason", verdict.reason), ("message", verdict.message)) if value
+        }
+    if verdict is not None and verdict.was_rejected:
+        kept = [one for one in entries(old, "conditions") if text(one, "type") not in _CONDITIONS]
+        return {**status, "conditions": kept} if kept else status
+    if facts.host_ip:
+        status |= {"hostIP": facts.host_ip, "hostIPs": [{"ip": facts.host_ip}]}
+    if facts.pod_ip:
+        status |= {"podIP": facts.pod_ip, "podIPs": [{"ip": facts.pod_ip}]}
+    status["conditions"] = _conditions(pod, facts, phase, now)
+    status |= _container_statuses(pod, facts)
+    return status | _resources(pod, is_settled=facts.is_settled)
+
+
+# ── conditions ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _conditions(pod: Object, facts: PodFacts, phase: PodPhase, now: datetime) -> list[object]:
+    before = {text(one, "type"): one for one in entries(pod, "status", "conditions")}
+    told: list[object] = []
+    for type_, (is_met, reason, message) in zip(_CONDITIONS, _judged(facts, phase), strict=True):
+        met = "True" if is_met else "False"
+        same = text(before.get(type_), "status") == met
+        since = text(before.get(type_), "lastTransitionTime") if same else ""
+        more = {"reason": reason, "message": message}
+        told.append(
+            {
+                "type": type_,
+                "observedGeneration": whole(pod, "metadata", "generation"),
+                "status": met,
+                "lastProbeTime": None,
+                "lastTransitionTime": since or stamp(now),
+                **{key: value for key, value in more.items() if value},
+            }
+        )
+    return told + [one for type_, one in before.items() if type_ not in _CONDITIONS]
+
+
+def _judged(facts: PodFacts, phase: PodPhase) -> Iterator[tuple[bool, str, str]]:
+    """Yield whether each condition is met, with reason and message (pkg/kubelet/status/generate.go)."""
+    yield bool(facts.pod_ip) and facts.verdict is None, "", ""
+    completed = {PodPhase.SUCCEEDED: "PodCompleted", PodPhase.FAILED: "PodFailed"}.get(phase, "")
+    pending = [
+        one.name for one in facts.plan.of_role(Role.INITIAL, Role.SIDECAR) if not _is_set_up(facts, one.name)
+    ]
+    if pending and phase is not PodPhase.SUCCEEDED:
+        yield False, "ContainersNotInitialized", f"containers with incomplete status: {_listed(pending)}"
+    else:
+        yield True, completed if phase is PodPhase.SUCCEEDED else "", ""
+    lasting = facts.plan.of_role(Role.SIDECAR, Role.APP)
+    unready = [one.name for one in lasting if not facts.records[one.name].is_running]
+    if completed:
+        verdict = (False, completed, "")
+    elif unready:
+        verdict = (False, "ContainersNotReady", f"containers with unready status: {_listed(unready)}")
+    else:
+        verdict = (True, "", "")
+    yield verdict
+    yield verdict
+    yield True, "", ""
+
+
+def _is_set_up(facts: PodFacts, name: str) -> bool:
+    """Whether an init container has done its part: a sidecar runs, any other has ended well."""
+    record = facts.records[name]
+    if any(one.name == name for one in facts.plan.of_role(Role.SIDECAR)):
+        return record.starts > 0
+    return (
+        record.has_ended and not record.is_stale and record.ended is not None and not record.ended.exit_code
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
+
+
+# ── containers and resources ──────────────────────────────────────────────────────────────────────
+
+
+def _container_statuses(pod: Object, facts: PodFacts) -> Object:
+    set_up = all(_is_set_up(facts, one.name) for one in facts.plan.of_role(Role.INITIAL, Role.SIDECAR))
+    initial = {one.name for one in facts.plan.of_role(Role.INITIAL)}
+    told: Object = {}
+    for word, key in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        is_app = word == "containers"
+        reason = "PodInitializing" if facts.pod_ip and not (is_app and set_up) else "ContainerCreating"
+        if is_app and not set_up:
+            reason = "PodInitializing"
+        statuses = []
+        for container in entries(pod, "spec", word):
+            name = text(container, "name")
+            is_ready = _is_set_up(facts, name) if name in initial else facts.records[name].is_running
+            statuses.append(
+                container_status(
+                    fields(container),
+                    facts.records[name],
+                    facts.allocated.get(name, {}) if is_app else {},
+                    reason,
+                    is_ready=is_ready,
+                )
+            )
+        if statuses:
+            told[key] = statuses
+    return told
+
+
+def _resources(pod: Object, *, is_settled: bool) -> Object:
+    """Return what the pod as a whole has (KEP-2837).
+
+    At first the spec is told, later what the runtime says of it, which knows of nothing but CPU and memory.
+    """
+    limits, requests = _total(pod, "limits"), _total(pod, "requests")
+    found: Object = {}
+    for word, amounts in (("limits", limits), ("requests", requests)):
+        known = {
+            name: amount for name, amount in amounts.items() if not is_settled or name in {"cpu", "memory"}
+        }
+        if known:
+            found[word] = known
+    return {"allocatedResources": requests, "resources": found} if requests else {"resources": found}
+
+
+def _total(pod: Object, word: str) -> Object:
+    """Return what all containers that run at once have, or an init container if that is more."""
+    lasting: dict[str, Fraction] = {}
+    peak: dict[str, Fraction] = {}
+    forms: dict[str, str] = {}
+    for one in entries(pod, "spec", "initContainers"):
+        is_sidecar = text(one, "restartPolicy") == "Always"
+        for name, amount in _amounts(one, word, forms):
+            if is_sidecar:
+                lasting[name] = lasting.get(name, Fraction()) + amount
+            needed = lasting.get(name, Fraction()) + (0 if is_sidecar else amount)
+            peak[name] = max(peak.get(name, Fraction()), needed)
+    for one in entries(pod, "spec", "containers"):
+        for name, amount in _amounts(one, word, forms):
+            lasting[name] = lasting.get(name, Fraction()) + amount
+    return {
+        name: canonical(Quantity(form, max(lasting.get(name, Fraction()), peak.get(name, Fraction()))))
+        for name, form in sorted(forms.items())
+    }
+
+
+def _amounts(container: object, word: str, forms: dict[str, str]) -> Iterator[tuple[str, Fraction]]:
+    """Yield a container's quantities, and note the form in which each was written first."""
+    for name, written in fields(container, "resources", word).items():
+        try:
+            quantity = Quantity.parse(str(written))
+        except QuantityError:
+            continue
+        forms.setdefault(name, quantity.text)
+        yield name, quantity.number

@@ -1,0 +1,242 @@
+"""One pod on its node: whatever is done about it is done here, one thing after the other.
+
+What that is, is `lifecycle`'s; how containers are started and ended is `podcontainers`'; what people are
+told is `podstatus`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from devplug.errors import KubeletCrashError, KubeletError
+from devplug.kubelet.pods import PodPhase
+from devplug.kubelet.podspecs import PodReader
+from devplug.sandbox.api.lifecycle import Preconditions
+from devplug.sandbox.api.objects import part, same, text
+from devplug.sandbox.api.statuses import StatusError
+from devplug.sandbox.api.times import moment
+from devplug.sandbox.nodes.lifecycle import BackOff, End, Finish, Remove, Start, Stop, Verdict, look
+from devplug.sandbox.nodes.plans import AnnotationError, plan_of, planned_exit
+from devplug.sandbox.nodes.podcontainers import PodContainers
+from devplug.sandbox.nodes.podstatus import PodFacts, status_of
+from devplug.sandbox.registry import PODS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.lifecycle import Step
+    from devplug.sandbox.nodes.podcontainers import Surroundings
+
+__all__ = ["PodWorker"]
+
+
+class PodWorker:
+    """The owner of one pod of one node, from its binding until it is gone; `run` is its life.
+
+    A pod that is over, or was before its node knew it, keeps its status until it is deleted.
+    """
+
+    def __init__(self, pod: Object, around: Surroundings) -> None:
+        self.uid = text(pod, "metadata", "uid")
+        self.containers = PodContainers(pod, around, self.wake)
+        self.is_admitted = asyncio.Event()
+        """Set once the kubelet has decided about the pod for the first time."""
+        self._around = around
+        self._namespace = text(pod, "metadata", "namespace")
+        self._name = text(pod, "metadata", "name")
+        self._since = moment(text(pod, "status", "startTime")) or self._now
+        self._verdict = _verdict_of(pod)
+        self._is_over = self._verdict is not None
+        self._is_settled = False
+        self._told_annotation = ""
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have it look at the pod again."""
+        self._woken.set()
+
+    def beat(self) -> None:
+        """Tell it that time has passed."""
+        self._is_settled |= bool(self.containers.running)
+        self.wake()
+
+    async def boot(self) -> None:
+        """End all containers at once, as a boot of the node does."""
+        if not self._is_over:
+            await self.containers.boot()
+
+    async def run(self) -> None:
+        """Do what is to be done about the pod until it is gone."""
+        try:
+            await self._admit()
+        finally:
+            self.is_admitted.set()
+        while True:
+            self._woken.clear()
+            if not self._is_over:
+                await self._around.is_up.wait()
+            if not self._is_here():
+                break
+            self._note_rejection()
+            self._tell_annotation()
+            self._write_status()
+            plan, records = self.containers.plan, self.containers.records
+            seen = look(plan, records, self._now, since=self._since, verdict=self._verdict)
+            try:
+                if seen.step is None:
+                    await self._wait(seen.until)
+                else:
+                    await self._do(seen.step)
+            except KubeletCrashError as error:
+                self._around.crashed(error)
+            except KubeletError:
+                # Between two lives of the kubelet; it says so when the next one is there.
+                await self._wait(None)
+        await self.containers.stop(self.containers.running, 0)
+        self.containers.release_address()
+        with suppress(KubeletError):
+            self._around.kubelet.remove_pod(self.uid)
+
+    # ── looking ──
+
+    @property
+    def _now(self) -> datetime:
+        return self._around.registry.now
+
+    def _is_here(self) -> bool:
+        """Whether the pod still exists; what it says now is taken over."""
+        found = self._around.registry.find(PODS, self._namespace, self._name)
+        if found is None or text(found, "metadata", "uid") != self.uid:
+            return False
+        self.containers.pod, self.containers.plan = found, plan_of(found)
+        return True
+
+    async def _wait(self, until: datetime | None) -> None:
+        """Wait until something changes, or until then."""
+        seconds = None if until is None else max((until - self._now).total_seconds(), 0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+
+    async def _admit(self) -> None:
+        """Have the kubelet decide about the pod, unless that is over or on its way out."""
+        reader = PodReader(self.containers.pod)
+        pod = reader.pod(self.uid)
+        while self._verdict is None:
+            self._woken.clear()
+            await self._around.is_up.wait()
+            if not self._is_here() or self.containers.plan.is_deleted:
+                return
+            if reader.problems:
+                self._reject("InvalidPod", "; ".join(map(str, reader.problems)))
+                return
+            self._around.refresh_node()
+            try:
+                await self._around.kubelet.admit(pod)
+            except KubeletCrashError as error:
+                self._around.crashed(error)
+                return
+            except KubeletError:
+                await self._wait(None)
+            else:
+                return
+
+    def _note_rejection(self) -> None:
+        """Take over that the kubelet has refused the pod, now or after a start of its own."""
+        with suppress(KubeletError):
+            status = self._around.kubelet.pod(self.uid)
+            if self._verdict is None and status.phase is PodPhase.FAILED:
+                self._reject(status.reason, status.message.removeprefix("Pod was rejected: "))
+
+    def _reject(self, reason: str, message: str) -> None:
+        told = f"Pod was rejected: {message}"
+        self._verdict = Verdict(PodPhase.FAILED, reason, told, was_rejected=True)
+        self.containers.tell("Warning", reason, message)
+
+    # ── telling ──
+
+    def _write_status(self) -> None:
+        """Write the status if it says anything new; that of a pod that is over is the last."""
+        if self._is_over:
+            return
+        allocated: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        with suppress(KubeletError):
+            seen = self._around.kubelet.pod(self.uid)
+            allocated = {one.name: one.allocated_resources for one in seen.containers}
+        facts = PodFacts(
+            self.containers.plan,
+            self.containers.records,
+            self._since,
+            allocated,
+            self._verdict,
+            self.containers.pod_ip,
+            self._around.host_ip,
+            self._is_settled,
+        )
+        status = status_of(self.containers.pod, facts, self._now)
+        if not same(status, part(self.containers.pod, "status")):
+            self.containers.pod = self._around.registry.update(
+                PODS,
+                self._namespace,
+                self._name,
+                lambda old: {**old, "status": status},
+                part_name="status",
+            )
+        self._is_over = self._verdict is not None and not self.containers.running
+
+    def _tell_annotation(self) -> None:
+        """Say once what is wrong with an annotation of ours."""
+        told = ""
+        try:
+            planned_exit(self.containers.pod)
+        except AnnotationError as error:
+            told = str(error)
+        if told and told != self._told_annotation:
+            self.containers.tell("Warning", "InvalidAnnotation", told)
+        self._told_annotation = told
+
+    # ── doing ──
+
+    async def _do(self, step: Step) -> None:
+        match step:
+            case Start(name):
+                await self.containers.start(name)
+            case BackOff(name):
+                self.containers.back_off(name)
+            case End(name, exit_code):
+                await self.containers.end(name, exit_code)
+            case Stop(names):
+                await self.containers.stop(names, self.containers.plan.grace_seconds)
+            case Finish(verdict):
+                self._verdict = verdict
+            case Remove():
+                self._remove()
+                if self._is_here():
+                    await self._wait(None)
+        if self._verdict is not None and not self.containers.running:
+            self._end_at_kubelet(self._verdict.phase)
+
+    def _end_at_kubelet(self, phase: PodPhase) -> None:
+        """Have the pod's devices freed, now that none of its containers runs."""
+        with suppress(KubeletError):
+            if not self._around.kubelet.pod(self.uid).is_terminal:
+                self._around.kubelet.end_pod(self.uid, phase)
+
+    def _remove(self) -> None:
+        """Take the pod away for good; with a finalizer it stays until somebody takes that away."""
+        with suppress(StatusError):
+            self._around.registry.delete(
+                PODS, self._namespace, self._name, grace_seconds=0, preconditions=Preconditions(self.uid)
+            )
+
+
+def _verdict_of(pod: Object) -> Verdict | None:
+    """Return the end of a pod that was over before its node knew it."""
+    for phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
+        if text(pod, "status", "phase") == phase.value:
+            return Verdict(phase, text(pod, "status", "reason"), text(pod, "status", "message"))
+    return None
