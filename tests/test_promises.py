@@ -29,7 +29,7 @@ HOMES = {
     "grpc": ("devplug.wire.",),
     "google.protobuf": ("devplug.wire.",),
     "yaml": ("devplug.daemon.grammar.document", "devplug.kubelet.manifests"),
-    "lightkube": ("devplug.daemon.cluster",),
+    "lightkube": ("devplug.cli.advertise", "devplug.daemon.cluster"),
     "msgspec": ("devplug.daemon.",),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),

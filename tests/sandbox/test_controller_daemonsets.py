@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from devplug.sandbox.api.objects import entries, fields, part, text, with_part
+from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.controllers.daemons.pods import new_pod, revision_of
 from devplug.sandbox.controllers.daemonsets import DaemonSets
 from devplug.sandbox.controllers.garbage import GarbageCollector
@@ -434,14 +437,7 @@ def test_ready_pods_are_available_after_min_ready_seconds() -> None:
     asyncio.run(scenario())
 
 
-def test_a_set_whose_selector_is_none_is_left_alone() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry)
-        asked = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}
-        add_daemons(registry, selector=asked)
-        async with running(DaemonSets(registry)):
-            await settled(registry)
-            assert not pods_in(registry)
-
-    asyncio.run(scenario())
+def test_a_set_whose_selector_is_none_is_not_taken() -> None:
+    asked = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["x"]}]}
+    with pytest.raises(StatusError, match='"Like" is not a valid label selector operator'):
+        add_daemons(new_registry(), selector=asked)

@@ -10,6 +10,8 @@ from click.core import ParameterSource
 
 from devplug import __version__
 from devplug.cli.exits import exit_code_of
+from devplug.cli.options import color as _color
+from devplug.cli.sandbox.acting import advertise, sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,11 +65,15 @@ def main() -> None:
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "DEVPLUG"},
-    epilog="Start here:  devplug demo, devplug discover",
+    epilog="Start here:  devplug demo, devplug discover, devplug sandbox up",
 )
 @click.version_option(__version__, prog_name="devplug")
 def commands() -> None:
     """Put a machine's hardware into Kubernetes pods."""
+
+
+commands.add_command(sandbox)
+commands.add_command(advertise)
 
 
 _kubelet_root = click.option(
@@ -94,14 +100,6 @@ _output = click.option(
     default="table",
     show_default=True,
     help="A table, one with all there is, or the facts for programs.",
-)
-_color = click.option(
-    "--color",
-    envvar="DEVPLUG_COLOR",
-    type=click.Choice(["auto", "never"]),
-    default="auto",
-    show_default=True,
-    help="Colour and progress: on a terminal, or not at all.",
 )
 
 

@@ -146,7 +146,7 @@ class Lifecycle:
         )
 
     def _folder(self) -> Folder:
-        absent = "no kubelet here, waiting for its folder; without a cluster: devplug demo"
+        absent = "no kubelet here, waiting for its folder; without a cluster: devplug sandbox run -- COMMAND"
         folder = self._surroundings.folder
         try:
             links = folder.stat().st_nlink

@@ -86,7 +86,9 @@ def plan(
     todo = _managed(wishes, held, backing_off)
     if todo != Plan() or not rollout.is_rolling:
         return todo
-    return replace(todo, delete=_replaced(held, rollout, now))
+    # What is left on nodes that are gone says nothing of the rollout; it ends with them.
+    here = {name: found for name, found in held.items() if name in wishes}
+    return replace(todo, delete=_replaced(here, rollout, now))
 
 
 def _managed(

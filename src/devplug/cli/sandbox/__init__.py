@@ -1,0 +1,1 @@
+"""The commands `devplug sandbox ...`: arguments, what they do, and what they print."""

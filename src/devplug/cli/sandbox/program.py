@@ -1,0 +1,117 @@
+"""A program that runs in the sandbox and on this terminal: its environment, its signals, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import PluginError
+from devplug.programs import (
+    cannot_run,
+    filled,
+    signal_group,
+    surroundings,
+    wants_default_dir,
+    with_default_dir,
+)
+from devplug.sandbox.containers.warden import Warden
+from devplug.sandbox.place import PLACE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from devplug.sandbox.place import Place
+
+__all__ = ["run_program"]
+
+_GRACE_SECONDS: Final = 10.0
+"""How long a program may take to end when its sandbox does."""
+
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE: Final = 2
+"""How many signals are passed on before the program is killed."""
+
+
+async def run_program(
+    place: Place, node: str, command: Sequence[str], until: Coroutine[None, None, None] | None = None
+) -> int:
+    """Run a program as one of a node's until it ends, or until `until` does; return its exit code.
+
+    One that is ended by signal N has 128 + N, as in a shell. Nothing that it has started is left behind, even
+    if we are killed. Raises `PluginError` if it cannot be started.
+    """
+    async with Warden.watching() as warden:
+        child = await _start(place, node, command)
+        warden.watch([child.pid])
+        try:
+            with _signals_passed_on(child):
+                if until is None:
+                    code = await child.wait()
+                else:
+                    code = await _end_with(child, until)
+        finally:
+            signal_group(child.pid, signal.SIGKILL)
+            await child.wait()
+            warden.watch([])
+    return code if code >= 0 else 128 - code
+
+
+async def _start(place: Place, node: str, command: Sequence[str]) -> asyncio.subprocess.Process:
+    plugin_dir = place.node(node).plugin_dir
+    places = {"{dir}": str(plugin_dir), "{dev}": str(place.devices), "{node}": node}
+    words = [filled(word, places) for word in command]
+    if wants_default_dir(command):
+        if shutil.which(words[0]) is None:
+            raise PluginError(f"cannot run {words[0]}: No such file or directory")
+        words = with_default_dir(words, plugin_dir)
+    variables = {
+        "DEVPLUG_KUBELET_ROOT": str(place.node(node).folder),
+        "DEVPLUG_SANDBOX_DEV": str(place.devices),
+        PLACE_VARIABLE: str(place.folder),
+        "KUBECONFIG": str(place.kubeconfig),
+        "NODE_NAME": node,
+    }
+    try:
+        return await asyncio.create_subprocess_exec(
+            *words,
+            # A group of its own has its signals from us alone; it could not read from the terminal.
+            stdin=asyncio.subprocess.DEVNULL if os.isatty(0) else None,
+            env=surroundings(plugin_dir, variables),
+            process_group=0,
+        )
+    except OSError as error:
+        raise cannot_run(words, error) from error
+
+
+async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, None, None]) -> int:
+    async with asyncio.TaskGroup() as group:
+        ended, over = group.create_task(child.wait()), group.create_task(until)
+        await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            signal_group(child.pid, signal.SIGTERM)
+            await asyncio.wait((ended,), timeout=_GRACE_SECONDS)
+            signal_group(child.pid, signal.SIGKILL)
+        over.cancel()
+        return await ended
+
+
+@contextmanager
+def _signals_passed_on(child: asyncio.subprocess.Process) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    def pass_on(number: int) -> None:
+        seen.append(number)
+        signal_group(child.pid, number if len(seen) <= _PATIENCE else signal.SIGKILL)
+
+    for number in _PASSED_ON:
+        loop.add_signal_handler(number, pass_on, number)
+    try:
+        yield
+    finally:
+        for number in _PASSED_ON:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,189 @@
+"""The arguments of `devplug sandbox up` and `run`, which start something. What they do is elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from devplug.cli.options import place_of, sandbox_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["sandbox"]
+
+_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+_STRATEGIES = {
+    "least-allocated": "LeastAllocated",
+    "most-allocated": "MostAllocated",
+    "requested-to-capacity-ratio": "RequestedToCapacityRatio",
+}
+_EPILOG = """\b
+Examples:
+  devplug sandbox up
+  devplug sandbox run -- ./my-plugin --dir {dir}
+  devplug sandbox describe
+"""
+_EPILOG_UP = """\b
+Examples:
+  devplug sandbox up
+  devplug sandbox up --nodes 2 --numa 2 --policy single-numa-node --detach
+  devplug sandbox up --image my-plugin='./my-plugin --dir {dir}' -- make end-to-end-test
+"""
+_EPILOG_RUN = """\b
+Examples:
+  devplug sandbox run -- ./my-plugin --dir {dir}
+  devplug sandbox run --node worker-1 -- devplug run -c devplug.yaml
+"""
+_command = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+
+
+@click.group("sandbox", epilog=_EPILOG)
+def sandbox() -> None:
+    """A small Kubernetes for devices, for kubectl: one process, no root, no containers."""
+
+
+@sandbox.command("up", epilog=_EPILOG_UP)
+@_command
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 100), help="How many nodes.")
+@click.option(
+    "--numa", default=1, show_default=True, type=click.IntRange(1, 8), help="NUMA nodes of each node."
+)
+@click.option(
+    "--policy",
+    default="none",
+    show_default=True,
+    type=click.Choice(_POLICIES),
+    help="The kubelet's topology manager policy.",
+)
+@click.option(
+    "--scope",
+    default="container",
+    show_default=True,
+    type=click.Choice(["container", "pod"]),
+    help="What that policy places as one.",
+)
+@sandbox_dir
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Of the API server, on 127.0.0.1. Default: one that is free.",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="NAME=COMMAND",
+    help="Start this local command for containers of this image. Repeatable; {dir} works in COMMAND.",
+)
+@click.option(
+    "--state", metavar="FILE", help="Keep all objects in this file; else they end with the sandbox."
+)
+@click.option(
+    "--scoring",
+    default="least-allocated",
+    show_default=True,
+    type=click.Choice(list(_STRATEGIES)),
+    help="Which node the scheduler prefers.",
+)
+@click.option("--tls-cert", metavar="FILE", help="Serve the API with TLS and this certificate, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="The private key of that certificate.")
+@click.option("--detach", is_flag=True, allow_from_autoenv=False, help="Return when it is up; it runs on.")
+def _up(
+    command: tuple[str, ...],
+    *,
+    nodes: int,
+    numa: int,
+    policy: str,
+    scope: str,
+    folder: str | None,
+    port: int,
+    images: tuple[str, ...],
+    state: str | None,
+    scoring: str,
+    tls_cert: str | None,
+    tls_key: str | None,
+    detach: bool,
+) -> int:
+    """Start a sandbox, and print how kubectl reaches it. Ctrl-C ends it.
+
+    With a COMMAND, a plugin or a test, the sandbox ends when it does, with its exit code. In it, {dir}
+    becomes the plugin folder of the first node, {dev} the folder of devices that `plug` fills and {node} the
+    node's name.
+    """
+    from pathlib import Path
+
+    from devplug.cli.sandbox import background, foreground
+    from devplug.kubelet.topology import Policy, Scope, TopologySettings
+    from devplug.sandbox.scheduling.scoring import ScoringSettings, Strategy
+    from devplug.sandbox.settings import SandboxSettings
+
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    settings = SandboxSettings(
+        folder=place_of(folder).folder,
+        nodes=nodes,
+        numa_nodes=numa,
+        topology=TopologySettings(policy=Policy(policy), scope=Scope(scope)),
+        scoring=ScoringSettings(strategy=Strategy(_STRATEGIES[scoring])),
+        port=port,
+        images=_commands_of(images),
+        state=Path(state).absolute() if state else None,
+        certificate=_readable(tls_cert),
+        key=_readable(tls_key),
+    )
+    if not detach:
+        return foreground.up(settings, command)
+    given = [
+        *("--nodes", nodes, "--numa", numa, "--policy", policy, "--scope", scope, "--port", port),
+        *(word for image in images for word in ("--image", image)),
+        *(("--state", settings.state) if settings.state else ()),
+        *(("--tls-cert", settings.certificate, "--tls-key", settings.key) if settings.key else ()),
+        *("--dir", settings.folder, "--scoring", scoring, "--", *command),
+    ]
+    return background.up(settings, [str(word) for word in given])
+
+
+@sandbox.command("run", epilog=_EPILOG_RUN)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...", required=True)
+@click.option("--node", metavar="NAME", help="On this node. Default: the first.")
+@sandbox_dir
+def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> int:
+    """Start a plugin in the sandbox, on this terminal. If no sandbox is up, one lives as long as the plugin.
+
+    In COMMAND, {dir} becomes the plugin folder, {dev} the folder of devices that `plug` fills and {node} the
+    node's name. A plugin that is told no folder finds ours at the kubelet's own path, in a mount namespace
+    of its own; that needs root. The exit code is COMMAND's.
+    """
+    from devplug.cli.sandbox import foreground
+
+    return foreground.run(place_of(folder), node, command)
+
+
+def _commands_of(images: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for image in images:
+        name, equals, written = image.partition("=")
+        try:
+            words = tuple(shlex.split(written))
+        except ValueError as error:
+            raise click.UsageError(f"--image {image}: {error}") from error
+        if not name or not equals or not words:
+            raise click.UsageError(f"--image takes NAME=COMMAND, not {image}")
+        found[name] = words
+    return found
+
+
+def _readable(file: str | None) -> Path | None:
+    from pathlib import Path
+
+    if file is None:
+        return None
+    try:
+        Path(file).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {error.strerror}") from error
+    return Path(file).absolute()

@@ -1,0 +1,282 @@
+"""A sandbox as a whole: nodes with their kubelets, controllers, the API server, and how they come and go.
+
+Start here. All of it is one process and one event loop; its parts meet in the registry and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from devplug.errors import KubeletError
+from devplug.kubelet.machine import Machine, NumaNode
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.settings import KubeletSettings
+from devplug.sandbox.api.changes import ChangeType
+from devplug.sandbox.api.objects import entries, text
+from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.times import stamp
+from devplug.sandbox.containers.runtime import Runtime
+from devplug.sandbox.control import Control
+from devplug.sandbox.controllers.daemonsets import DaemonSets
+from devplug.sandbox.controllers.expiry import Expiry
+from devplug.sandbox.controllers.garbage import GarbageCollector
+from devplug.sandbox.controllers.namespaces import Namespaces, make_first_namespaces
+from devplug.sandbox.controllers.nodelifecycle import NodeLifecycle
+from devplug.sandbox.controllers.podgc import PodCollector
+from devplug.sandbox.controllers.quotas import Quotas
+from devplug.sandbox.controllers.scheduler import Scheduler
+from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
+from devplug.sandbox.nodes.nodereport import facts_of_this_machine
+from devplug.sandbox.openapi.documents import served
+from devplug.sandbox.openapi.fieldvalidation import field_report
+from devplug.sandbox.place import Place, Record
+from devplug.sandbox.registry import NODES, PODS, Registry
+from devplug.sandbox.server.hooks import Hooks
+from devplug.sandbox.server.serving import ApiServer, Tls
+from devplug.sandbox.statefile import opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.nodes.runtime import Ended
+    from devplug.sandbox.settings import SandboxSettings
+    from devplug.sandbox.statefile import StateFile
+
+__all__ = ["Sandbox"]
+
+_LOCAL, _REMOTE = 10, 20
+"""Distances between NUMA nodes, as the kernel tells them of most machines with several."""
+
+
+class Sandbox:
+    """One sandbox, up inside `running`. What `devplug sandbox` asks of it comes through `control`."""
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self.settings = settings
+        self.place = Place(settings.folder)
+        self.registry = Registry()
+        self._agents: dict[str, NodeAgent] = {}
+        self._down = asyncio.Event()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file that kubectl is told of; there while the sandbox is up."""
+        return self.place.kubeconfig
+
+    async def wait_down(self) -> None:
+        """Wait until somebody asks the sandbox to end."""
+        await self._down.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Run: up when entered, with every node Ready; gone when left, with all that was started in it.
+
+        Raises `PlaceError`, `StateFileError`, `ServingError` and `KubeletError` if it cannot come up as it is
+        set, and what a part of it has died of.
+        """
+        settings = self.settings
+        failure: Exception | None = None
+        with ExitStack() as stack:
+            stack.enter_context(
+                self.place.claimed(node_count=settings.nodes, keeps=settings.state is not None)
+            )
+            state = None
+            if settings.state is not None:
+                state = stack.enter_context(opened(settings.state))
+                self.registry = Registry(Store(state.contents, state.version))
+            try:
+                async with self._parts(state):
+                    try:
+                        yield self
+                    except Exception as error:  # noqa: BLE001 -- raised below: groups wrap what passes them
+                        failure = error
+            except BaseExceptionGroup as errors:
+                raise _first_of(errors) from errors
+        if failure is not None:
+            raise failure
+
+    # ── what `control` asks for ──
+
+    def nodes(self) -> Sequence[str]:
+        """Return the names of the nodes."""
+        return tuple(self._agents)
+
+    async def restart_kubelet(self, node: str) -> None:
+        """Restart a node's kubelet; containers run on. Returns when it is back."""
+        await self._agents[node].restart_kubelet()
+
+    async def reboot(self, node: str) -> None:
+        """Reboot a node: all containers end. Returns when its kubelet is back."""
+        await self._agents[node].reboot()
+
+    def description(self, node: str) -> Object:
+        """Return what there is to know of a node's devices and pods."""
+        return self._agents[node].description()
+
+    def plugged(self) -> Sequence[str]:
+        """Return the names of the devices that are plugged in."""
+        return self.place.plugged()
+
+    def plug(self, names: list[str]) -> Sequence[str]:
+        """Plug devices in; return those that were not there."""
+        return self.place.plug(names)
+
+    def unplug(self, names: list[str]) -> Sequence[str]:
+        """Pull devices out; return those that were there."""
+        return self.place.unplug(names)
+
+    async def end_pod(self, namespace: str, name: str, container: str | None, exit_code: int) -> None:
+        """End a pod's containers, or one of them, as if its program had. Raises 404 and `KubeletError`."""
+        node = text(self.registry.get(PODS, namespace, name), "spec", "nodeName")
+        if node not in self._agents:
+            raise KubeletError(f"pod {namespace}/{name} is on no node yet")
+        await self._agents[node].end_container(namespace, name, container, exit_code)
+
+    def down(self) -> None:
+        """Begin to end the sandbox."""
+        self._down.set()
+
+    # ── inside ──
+
+    @asynccontextmanager
+    async def _parts(self, state: StateFile | None) -> AsyncIterator[None]:
+        """Run everything for a block; programs end before their nodes, and what keeps the objects last."""
+        make_first_namespaces(self.registry)
+        runtime = Runtime(self.settings.images, self.place.logs, self._container_ended)
+        server = self._server(runtime)
+        async with asyncio.TaskGroup() as keeping:
+            kept = [keeping.create_task(state.run(self.registry))] if state else []
+            try:
+                server.listen()
+                async with asyncio.TaskGroup() as tasks:
+                    running = [
+                        tasks.create_task(part.run(), name=f"sandbox: {type(part).__name__}")
+                        for part in (*self._controllers(), *self._make_nodes(runtime), runtime, server)
+                    ]
+                    running.append(tasks.create_task(self._forget_logs(runtime)))
+                    try:
+                        await self._until_ready()
+                        self._announce(server)
+                        yield
+                    finally:
+                        for task in running:
+                            task.cancel()
+            finally:
+                server.close()
+                for task in kept:
+                    task.cancel()
+
+    def _controllers(
+        self,
+    ) -> tuple[
+        Namespaces
+        | Quotas
+        | Expiry
+        | NodeLifecycle
+        | PodCollector
+        | GarbageCollector
+        | DaemonSets
+        | Scheduler,
+        ...,
+    ]:
+        registry = self.registry
+        return (
+            Namespaces(registry),
+            Quotas(registry),
+            Expiry(registry),
+            NodeLifecycle(registry),
+            PodCollector(registry),
+            GarbageCollector(registry),
+            DaemonSets(registry),
+            Scheduler(registry, self.settings.scoring, host=os.uname().nodename),
+        )
+
+    def _make_nodes(self, runtime: Runtime) -> Sequence[NodeAgent]:
+        settings = self.settings
+        numbers = range(settings.numa_nodes)
+        machine = Machine(
+            tuple(
+                NumaNode(one, tuple(_LOCAL if one == other else _REMOTE for other in numbers))
+                for one in numbers
+            )
+        )
+        for index in range(settings.nodes):
+            name = f"worker-{index}"
+            place = self.place.node(name)
+            place.make()
+            kubelet = Kubelet.under(
+                place.folder, KubeletSettings(machine=machine, topology=settings.topology)
+            )
+            self._agents[name] = NodeAgent(
+                facts_of_this_machine(name),
+                kubelet,
+                self.registry,
+                runtime,
+                AgentSettings(pod_subnet=f"10.244.{index}.0/24"),
+            )
+        return tuple(self._agents.values())
+
+    def _server(self, runtime: Runtime) -> ApiServer:
+        settings = self.settings
+        tls = None
+        if settings.certificate is not None and settings.key is not None:
+            tls = Tls(settings.certificate, settings.key)
+        self._token = secrets.token_hex(16)
+        hooks = Hooks(field_report, served, runtime.logs.read, self._metrics, Control(self).handle)
+        return ApiServer(self.registry, hooks, token=self._token, port=settings.port, tls=tls)
+
+    async def _until_ready(self) -> None:
+        """Wait until every node is."""
+        missing = set(self._agents)
+        async with aclosing(self.registry.follow(NODES)) as events:
+            async for event in events:
+                if _is_ready(event.object):
+                    missing.discard(text(event.object, "metadata", "name"))
+                if not missing:
+                    return
+
+    async def _forget_logs(self, runtime: Runtime) -> None:
+        """Throw away the logs of pods that are gone."""
+        async with aclosing(self.registry.follow(PODS)) as events:
+            async for event in events:
+                if event.type is ChangeType.DELETED:
+                    runtime.logs.forget(text(event.object, "metadata", "uid"))
+
+    def _announce(self, server: ApiServer) -> None:
+        self.place.write_private(self.place.kubeconfig, server.kubeconfig)
+        self.place.announce(
+            Record(
+                pid=os.getpid(),
+                server=server.url,
+                token=self._token,
+                started=stamp(self.registry.now),
+                nodes=tuple(self._agents),
+                certificate=str(self.settings.certificate or ""),
+            )
+        )
+
+    def _metrics(self, node: str) -> str | None:
+        agent = self._agents.get(node)
+        return None if agent is None else agent.kubelet.metrics.exposition()
+
+    def _container_ended(self, ended: Ended) -> None:
+        for agent in self._agents.values():
+            agent.container_ended(ended)
+
+
+def _is_ready(node: Object) -> bool:
+    conditions = entries(node, "status", "conditions")
+    return any(text(one, "type") == "Ready" and text(one, "status") == "True" for one in conditions)
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error in a group; the others are what it has made of other parts."""
+    first = errors.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first

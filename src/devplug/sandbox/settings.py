@@ -1,0 +1,38 @@
+"""What of a sandbox can be set, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from devplug.kubelet.topology import TopologySettings
+from devplug.sandbox.scheduling.scoring import ScoringSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["SandboxSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    """Settings of one sandbox."""
+
+    folder: Path
+    """Where it is; see `place`."""
+    nodes: int = 1
+    numa_nodes: int = 1
+    """How many each node has."""
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    port: int = 0
+    """Of the API server, on 127.0.0.1; 0 takes a free one."""
+    images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Image → the local command that is started for its containers."""
+    state: Path | None = None
+    """The file that keeps the objects; None keeps them in memory."""
+    certificate: Path | None = None
+    """The API server's certificate, in PEM; None serves without TLS."""
+    key: Path | None = None
+    """Its private key."""

@@ -1,0 +1,146 @@
+"""`devplug advertise` against a sandbox, and against a cluster through its kubeconfig."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.sandbox.api.objects import fields
+from devplug.sandbox.api.statuses import forbidden
+from devplug.sandbox.registry import NODES
+from tests.cli.programs import devplug, run
+from tests.sandbox.standin import StandIn, up_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WIDGET = "example.com/widget"
+NOT_INSTALLED = """
+import sys
+sys.modules["lightkube"] = None
+from devplug.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def standin(short_dir: Path) -> Iterator[StandIn]:
+    with up_in(short_dir) as (_, standin):
+        yield standin
+
+
+def capacity(standin: StandIn) -> dict[str, object]:
+    return fields(standin.registry.get(NODES, "", "worker-0"), "status", "capacity")
+
+
+def kubeconfig(standin: StandIn, folder: Path) -> Path:
+    """A kubeconfig of a cluster that does not know of sandboxes."""
+    path = folder / "kubeconfig"
+    cluster = {"name": "lab", "cluster": {"server": standin.url}}
+    user = {"name": "me", "user": {"token": "mine"}}
+    context = {"name": "lab", "context": {"cluster": "lab", "user": "me"}}
+    config = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "lab"}
+    path.write_text(json.dumps(config))
+    return path
+
+
+# ── the sandbox ──
+
+
+def test_a_count_is_set_changed_and_removed_in_the_sandbox_that_is_up(standin: StandIn) -> None:
+    place = standin.place.folder
+    ran = devplug("advertise", "worker-0", f"{WIDGET}=2", "--dir", place)
+    assert (ran.returncode, ran.stdout) == (0, f"worker-0: {WIDGET} 0 -> 2\n")
+    assert ran.stderr == f"devplug: in the sandbox in {place}\n"
+    assert capacity(standin) == {WIDGET: "2"}
+    ran = devplug("advertise", "worker-0", "example.com/a=1", f"{WIDGET}=3", "--dir", place)
+    assert ran.stdout == f"worker-0: example.com/a 0 -> 1\nworker-0: {WIDGET} 2 -> 3\n"
+    assert capacity(standin) == {WIDGET: "3", "example.com/a": "1"}
+    ran = devplug("advertise", "worker-0", "--remove", WIDGET, "--dir", place)
+    assert ran.stdout == f"worker-0: {WIDGET} 3 -> removed\n"
+    assert capacity(standin) == {"example.com/a": "1"}
+
+
+def test_what_is_so_already_is_not_asked_for(standin: StandIn) -> None:
+    for expected in ("0 -> 2", "stays 2"):
+        ran = devplug("advertise", "worker-0", f"{WIDGET}=2", "--dir", standin.place.folder)
+        assert ran.stdout == f"worker-0: {WIDGET} {expected}\n"
+    assert [method for method, *_ in standin.seen] == ["GET", "PATCH", "GET"]
+
+
+def test_a_dry_run_asks_the_server_and_changes_nothing(standin: StandIn) -> None:
+    ran = devplug("advertise", "worker-0", f"{WIDGET}=2", "--dry-run", "--dir", standin.place.folder)
+    assert (ran.returncode, ran.stdout) == (0, f"worker-0: {WIDGET} 0 -> 2 (dry run)\n")
+    assert standin.seen[-1][:2] == ("PATCH", "/secret/api/v1/nodes/worker-0/status?dryRun=All")
+    assert capacity(standin) == {}
+
+
+def test_a_node_that_is_not_there_is_told_with_those_that_are(standin: StandIn) -> None:
+    ran = devplug("advertise", "worker-9", f"{WIDGET}=2", "--dir", standin.place.folder)
+    assert ran.returncode == 1
+    assert 'devplug: the sandbox has no node "worker-9"; there is worker-0, worker-1\n' in ran.stderr
+
+
+def test_bad_input_is_refused_before_anybody_is_asked(standin: StandIn) -> None:
+    ran = devplug("advertise", "worker-0", "widget=2", "--dir", standin.place.folder)
+    assert ran.returncode == 2
+    assert "needs a domain and a kind" in ran.stderr
+    assert standin.seen == []
+
+
+# ── a cluster ──
+
+
+def test_a_cluster_is_reached_by_its_kubeconfig(standin: StandIn, tmp_path: Path) -> None:
+    file = kubeconfig(standin, tmp_path)
+    ran = devplug("advertise", "worker-0", f"{WIDGET}=2", "--kubeconfig", file, "--dir", tmp_path / "none")
+    assert (ran.returncode, ran.stdout) == (0, f"worker-0: {WIDGET} 0 -> 2\n")
+    assert ran.stderr == "devplug: in the cluster of context lab\n"
+    assert capacity(standin) == {WIDGET: "2"}
+
+
+def test_a_context_that_is_named_means_the_cluster_even_if_a_sandbox_is_up(
+    standin: StandIn, tmp_path: Path
+) -> None:
+    variables = {"KUBECONFIG": str(kubeconfig(standin, tmp_path))}
+    words = ["advertise", "worker-0", f"{WIDGET}=2", "--dir", str(standin.place.folder), "--dry-run"]
+    ran = devplug(*words, "--context", "lab", **variables)
+    assert ran.stderr == "devplug: in the cluster of context lab\n"
+    assert (ran.stdout, capacity(standin)) == (f"worker-0: {WIDGET} 0 -> 2 (dry run)\n", {})
+    ran = devplug(*words, "--context", "nowhere", **variables)
+    assert ran.returncode == 1
+    assert "cannot use context nowhere" in ran.stderr
+
+
+def test_a_cluster_without_the_node_says_how_to_find_the_names(standin: StandIn, tmp_path: Path) -> None:
+    ran = devplug("advertise", "x", f"{WIDGET}=2", "--kubeconfig", kubeconfig(standin, tmp_path))
+    assert ran.returncode == 1
+    assert 'the cluster of context lab has no node "x"; kubectl get nodes names them' in ran.stderr
+
+
+def test_a_right_that_is_missing_is_named(standin: StandIn, tmp_path: Path) -> None:
+    standin.refusal = forbidden("nodes", "worker-0", 'User "u" cannot get resource "nodes"')
+    ran = devplug("advertise", "worker-0", f"{WIDGET}=2", "--kubeconfig", kubeconfig(standin, tmp_path))
+    assert ran.returncode == 1
+    assert 'refuses (403 nodes "worker-0" is forbidden' in ran.stderr
+    assert "--verb=get,patch --resource=nodes,nodes/status" in ran.stderr
+
+
+def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    words = ["advertise", "x", f"{WIDGET}=2", "--dir", str(tmp_path / "none")]
+    ran = devplug(*words, KUBECONFIG="/nowhere/config")
+    assert ran.returncode == 1
+    assert "cannot use /nowhere/config" in ran.stderr
+    assert "no sandbox is up either" in ran.stderr
+    assert "KUBECONFIG names several files" in devplug(*words, KUBECONFIG="/a:/b").stderr
+
+
+def test_without_the_extra_one_is_told_to_install_it(tmp_path: Path) -> None:
+    words = ["advertise", "x", f"{WIDGET}=2", "--dir", str(tmp_path / "none"), "--kubeconfig", "/x"]
+    ran = run([sys.executable, "-c", NOT_INSTALLED, *words])
+    assert ran.returncode == 1
+    assert "install devplug[k8s]" in ran.stderr

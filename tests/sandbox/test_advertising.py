@@ -1,0 +1,119 @@
+"""Counts without a plugin: which patch sets or removes them, and what is told of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.sandbox.advertising import AdvertisementError, Wish, changes, lines, warnings, wish_of
+from devplug.sandbox.api.jsonpatch import json_patched
+from devplug.sandbox.api.objects import Object, part
+
+WIDGET = "example.com/widget"
+
+
+def a_node(capacity: dict[str, str] | None = None, allocatable: dict[str, str] | None = None) -> Object:
+    status = {"capacity": capacity, "allocatable": allocatable}
+    return {"status": {name: amounts for name, amounts in status.items() if amounts is not None}}
+
+
+# ── the patch ──
+
+
+def test_a_new_resource_is_added_to_capacity_alone() -> None:
+    assert changes(a_node({"cpu": "1"}, {"cpu": "1"}), Wish({WIDGET: 2})) == [
+        {"op": "add", "path": "/status/capacity/example.com~1widget", "value": "2"}
+    ]
+
+
+def test_a_node_without_any_capacity_gets_the_map_too() -> None:
+    assert changes(a_node(), Wish({WIDGET: 2})) == [
+        {"op": "add", "path": "/status/capacity", "value": {WIDGET: "2"}}
+    ]
+
+
+def test_what_is_as_wished_is_not_patched() -> None:
+    assert changes(a_node({WIDGET: "2"}), Wish({WIDGET: 2}, ("example.com/gone",))) == []
+
+
+def test_removal_also_takes_what_a_departed_plugin_left_in_allocatable() -> None:
+    assert changes(a_node({WIDGET: "2"}, {WIDGET: "0"}), Wish({}, (WIDGET,))) == [
+        {"op": "remove", "path": "/status/capacity/example.com~1widget"},
+        {"op": "remove", "path": "/status/allocatable/example.com~1widget"},
+    ]
+
+
+NAMES = st.sampled_from(["example.com/a", "example.com/b", "example.com/c", "cpu"])
+AMOUNTS = st.dictionaries(NAMES, st.integers(0, 3).map(str))
+SET = st.dictionaries(NAMES.filter(lambda name: name != "cpu"), st.integers(0, 3))
+
+
+@given(AMOUNTS, AMOUNTS, SET, st.sets(NAMES.filter(lambda name: name != "cpu")))
+def test_the_patched_node_is_as_wished_and_nothing_else_has_changed(
+    capacity: dict[str, str], allocatable: dict[str, str], counts: dict[str, int], removed: set[str]
+) -> None:
+    wish = Wish(counts, tuple(removed - counts.keys()))
+    patched = json_patched(a_node(capacity, allocatable), changes(a_node(capacity, allocatable), wish))
+    wanted = {name: count for name, count in capacity.items() if name not in wish.removed}
+    wanted |= {name: str(count) for name, count in counts.items()}
+    assert part(patched, "status", "capacity") == wanted
+    left = {name: count for name, count in allocatable.items() if name not in wish.removed}
+    assert part(patched, "status", "allocatable") == left
+    assert isinstance(patched, dict)
+    assert changes(patched, wish) == []
+
+
+# ── what is told ──
+
+
+def test_each_change_is_told_on_a_line() -> None:
+    node = a_node({"example.com/a": "1", "example.com/b": "4", "example.com/c": "2"})
+    wish = wish_of([f"{WIDGET}=2", "example.com/a=3", "example.com/b=4"], ["example.com/c", "example.com/d"])
+    assert lines("worker-0", node, wish) == [
+        "worker-0: example.com/widget 0 -> 2",
+        "worker-0: example.com/a 1 -> 3",
+        "worker-0: example.com/b stays 4",
+        "worker-0: example.com/c 2 -> removed",
+        "worker-0: example.com/d is not there",
+    ]
+
+
+def test_a_count_that_a_plugin_seems_to_own_is_warned_of() -> None:
+    node = a_node({WIDGET: "2", "example.com/a": "1"}, {WIDGET: "0", "example.com/a": "1"})
+    (warning,) = warnings("worker-0", node, Wish({WIDGET: 3, "example.com/a": 1, "example.com/b": 1}))
+    assert "example.com/widget has capacity 2 and allocatable 0, so a device plugin serves it" in warning
+
+
+# ── what is asked for ──
+
+
+def test_counts_and_removals_are_read() -> None:
+    wish = wish_of([f"{WIDGET}=2", "a.b/c=0"], ["a.b/d", "a.b/d"])
+    assert wish == Wish({WIDGET: 2, "a.b/c": 0}, ("a.b/d",))
+
+
+@pytest.mark.parametrize(
+    ("counts", "removed", "words"),
+    [
+        ([], [], "nothing to do; write vendor.com/kind=2"),
+        ([WIDGET], [], f"write {WIDGET}=2, or --remove {WIDGET}"),
+        ([f"{WIDGET}="], [], "a whole number, 0 or more"),
+        ([f"{WIDGET}=-1"], [], "a whole number, 0 or more"),
+        ([f"{WIDGET}=1.5"], [], "a whole number, 0 or more"),
+        ([f"{WIDGET}=2k"], [], "a whole number, 0 or more"),
+        ([f"{WIDGET}=²"], [], "a whole number, 0 or more"),
+        ([f"{WIDGET}={2**63}"], [], "a whole number, 0 or more"),
+        (["widget=1"], [], "needs a domain and a kind"),
+        (["kubernetes.io/x=1"], [], "Kubernetes keeps for itself"),
+        ([], ["cpu"], "needs a domain and a kind"),
+        ([f"{WIDGET}=1", f"{WIDGET}=2"], [], "is given two counts"),
+        ([f"{WIDGET}=1"], [WIDGET], "is both set and removed"),
+    ],
+)
+def test_what_cannot_be_advertised_is_refused_with_what_to_write(
+    counts: list[str], removed: list[str], words: str
+) -> None:
+    with pytest.raises(AdvertisementError) as refused:
+        wish_of(counts, removed)
+    assert words in str(refused.value)
