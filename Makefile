@@ -64,7 +64,7 @@ test-wheel: .venv-wheel/.locked dist ## run the tests that are not slow on the w
 	@rm -rf build/sdist && mkdir -p build/sdist
 	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
 	@rm -r build/sdist/src
-	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -m "not slow" $(ARGS)
+	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -m "not slow" --hypothesis-profile brief $(ARGS)
 
 GOLDEN := tests/golden/data
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 settings.register_profile("here", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("brief", deadline=None, max_examples=10, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from devplug.kubelet.pods import ContainerConfig
 from devplug.sandbox.containers.runtime import Runtime
 from devplug.sandbox.nodes.runtime import Ended, StartOrder
-from devplug.sandbox.server.podlogs import LogOptions
+from devplug.sandbox.requests.podlogs import LogOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -17,7 +17,7 @@ from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.containers.logfile import LogFile, rows_of
 from devplug.sandbox.containers.loglines import LogTeller, blocks, nano_stamp, records, tail
 from devplug.sandbox.containers.logs import Logs
-from devplug.sandbox.server.podlogs import LogOptions
+from devplug.sandbox.requests.podlogs import LogOptions
 from tests.sandbox.containerbeds import pod, running
 
 if TYPE_CHECKING:

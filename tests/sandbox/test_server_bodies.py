@@ -12,15 +12,15 @@ from devplug.sandbox.api.patching import MERGE_PATCH, STRATEGIC_PATCH
 from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.openapi.fieldvalidation import FieldReport
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.server.bodies import Decoded, decoded_json, decoded_object
-from devplug.sandbox.server.deleting import DeleteOptions, delete_options, without_owner
-from devplug.sandbox.server.fieldreports import of_body, of_patch
-from devplug.sandbox.server.options import FieldValidation
+from devplug.sandbox.requests.bodies import Decoded, decoded_json, decoded_object
+from devplug.sandbox.requests.deleting import DeleteOptions, delete_options, without_owner
+from devplug.sandbox.requests.fieldreports import of_body, of_patch
+from devplug.sandbox.requests.options import FieldValidation
 from tests.sandbox.jsons import VALUES
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.server.hooks import FieldCheck
+    from devplug.sandbox.requests.fieldreports import FieldCheck
 
 JSON = "application/json"
 

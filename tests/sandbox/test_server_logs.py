@@ -10,8 +10,8 @@ import pytest
 
 from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.registry import PODS
+from devplug.sandbox.requests.podlogs import log_options, refuse_without_log
 from devplug.sandbox.server.hooks import Hooks
-from devplug.sandbox.server.podlogs import log_options, refuse_without_log
 from tests.sandbox.servers import Kubectl, pod, registry_of_test, served
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.server.podlogs import LogOptions
+    from devplug.sandbox.requests.podlogs import LogOptions
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 TWO: dict[str, Any] = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from devplug.sandbox.api.kinds import SERVED, resource_of_path
 from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.registry import EVENTS, PODS
-from devplug.sandbox.server.options import (
+from devplug.sandbox.requests.options import (
     FieldValidation,
     Place,
     continue_token,
@@ -20,7 +20,7 @@ from devplug.sandbox.server.options import (
     place_of_token,
     write_options,
 )
-from devplug.sandbox.server.requests import Verb, node_of_metrics, request_of
+from devplug.sandbox.requests.routes import Verb, node_of_metrics, request_of
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource

@@ -11,8 +11,8 @@ import pytest
 
 from devplug.sandbox.api.storage import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, PODS, Registry
-from devplug.sandbox.server.options import ListOptions
-from devplug.sandbox.server.requests import Request, Verb
+from devplug.sandbox.requests.options import ListOptions
+from devplug.sandbox.requests.routes import Request, Verb
 from devplug.sandbox.server.watching import watched
 from tests.sandbox.servers import TOKEN, pod, registry_of_test, served
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.sandbox.server.podlogs import LogOptions
+    from devplug.sandbox.requests.podlogs import LogOptions
 
 __all__ = ["LINE_LIMIT_BYTES", "LogTeller", "blocks", "nano_stamp", "records", "tail"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.server.podlogs import LogOptions
+    from devplug.sandbox.requests.podlogs import LogOptions
 
 __all__ = ["Logs", "in_name_only"]
 

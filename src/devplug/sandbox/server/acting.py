@@ -23,17 +23,17 @@ from devplug.sandbox.api.statuses import (
 )
 from devplug.sandbox.api.storage import version_of
 from devplug.sandbox.registry import EVENTS
-from devplug.sandbox.server.answers import Page
-from devplug.sandbox.server.bodies import decoded_json, decoded_object, media_type_of
-from devplug.sandbox.server.deleting import delete_options, without_owner
-from devplug.sandbox.server.fieldreports import of_body, of_patch
-from devplug.sandbox.server.options import (
+from devplug.sandbox.requests.bodies import decoded_json, decoded_object, media_type_of
+from devplug.sandbox.requests.deleting import delete_options, without_owner
+from devplug.sandbox.requests.fieldreports import of_body, of_patch
+from devplug.sandbox.requests.options import (
     Place,
     continue_token,
     list_options,
     write_options,
 )
-from devplug.sandbox.server.requests import Verb
+from devplug.sandbox.requests.routes import Verb
+from devplug.sandbox.server.answers import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.server.hooks import FieldCheck
-    from devplug.sandbox.server.options import ListOptions
-    from devplug.sandbox.server.requests import Request
+    from devplug.sandbox.requests.fieldreports import FieldCheck
+    from devplug.sandbox.requests.options import ListOptions
+    from devplug.sandbox.requests.routes import Request
 
 __all__ = ["Acts", "Outcome", "kept_resource", "page_of"]
 

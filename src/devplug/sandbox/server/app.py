@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.statuses import StatusError, internal_error
 from devplug.sandbox.registry import PODS
+from devplug.sandbox.requests.bodies import decoded_json
+from devplug.sandbox.requests.options import include_of, list_options
+from devplug.sandbox.requests.podlogs import log_options, refuse_without_log
+from devplug.sandbox.requests.routes import Verb, node_of_metrics, request_of
 from devplug.sandbox.server.access import admitted_path, refuse_strangers
 from devplug.sandbox.server.acting import Acts
 from devplug.sandbox.server.answers import (
@@ -27,22 +31,18 @@ from devplug.sandbox.server.answers import (
     text_answer,
     watch_lines,
 )
-from devplug.sandbox.server.bodies import decoded_json
 from devplug.sandbox.server.documents import document_at, nothing_here
 from devplug.sandbox.server.exchange import Exchange, GoneError
-from devplug.sandbox.server.options import include_of, list_options
-from devplug.sandbox.server.podlogs import log_options, refuse_without_log
-from devplug.sandbox.server.requests import Verb, node_of_metrics, request_of
 from devplug.sandbox.server.watching import BEAT_SECONDS, watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from devplug.sandbox.registry import Registry
+    from devplug.sandbox.requests.routes import Request
     from devplug.sandbox.server.answers import Answer
     from devplug.sandbox.server.exchange import Receive, Scope, Send
     from devplug.sandbox.server.hooks import Hooks
-    from devplug.sandbox.server.requests import Request
 
 __all__ = ["App"]
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 from devplug.errors import DevplugError
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.statuses import bad_request, too_large
-from devplug.sandbox.server.bodies import BODY_LIMIT_BYTES
+from devplug.sandbox.requests.bodies import BODY_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from devplug.sandbox.server.answers import Answer

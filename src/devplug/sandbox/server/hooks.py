@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.server.podlogs import LogOptions
+    from devplug.sandbox.requests.fieldreports import FieldCheck
+    from devplug.sandbox.requests.podlogs import LogOptions
 
 __all__ = [
     "Control",
     "Documents",
-    "FieldCheck",
     "Hooks",
     "Logs",
     "Metrics",
@@ -30,13 +30,6 @@ __all__ = [
     "no_logs",
     "no_metrics",
 ]
-
-
-class FieldCheck(Protocol):
-    """Says which fields of a decoded body are unknown, and whether its values can be read."""
-
-    def __call__(self, resource: Resource, body: object, /) -> FieldReport:
-        """Return what a decoder would say of `body`, an object of `resource`."""
 
 
 class Documents(Protocol):

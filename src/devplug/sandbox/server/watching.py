@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.server.options import ListOptions
-    from devplug.sandbox.server.requests import Request
+    from devplug.sandbox.requests.options import ListOptions
+    from devplug.sandbox.requests.routes import Request
 
 __all__ = ["BEAT_SECONDS", "watched"]
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from devplug.sandbox.api.kinds import resource_of_path
 from devplug.sandbox.api.statuses import StatusError, method_not_supported
-from devplug.sandbox.server.options import flag_of
+from devplug.sandbox.requests.options import flag_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

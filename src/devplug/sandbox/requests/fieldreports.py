@@ -5,22 +5,29 @@ The sentences are the API server's (handlers/create.go, handlers/patch.go; KEP-2
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.faults import go_json, invalid
 from devplug.sandbox.api.patching import STRATEGIC_PATCH
 from devplug.sandbox.api.statuses import bad_request
 from devplug.sandbox.api.statuses import invalid as invalid_object
-from devplug.sandbox.server.options import FieldValidation
+from devplug.sandbox.requests.options import FieldValidation
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.server.bodies import Decoded
-    from devplug.sandbox.server.hooks import FieldCheck
+    from devplug.sandbox.openapi.fieldvalidation import FieldReport
+    from devplug.sandbox.requests.bodies import Decoded
 
-__all__ = ["of_body", "of_patch"]
+__all__ = ["FieldCheck", "of_body", "of_patch"]
+
+
+class FieldCheck(Protocol):
+    """Says which fields of a decoded body are unknown, and whether its values can be read."""
+
+    def __call__(self, resource: Resource, body: object, /) -> FieldReport:
+        """Return what a decoder would say of `body`, an object of `resource`."""
 
 
 def of_body(

@@ -16,7 +16,7 @@ from devplug.sandbox.api.objects import entries, fields, text
 from devplug.sandbox.api.statuses import bad_request
 from devplug.sandbox.api.statuses import invalid as invalid_object
 from devplug.sandbox.api.times import moment
-from devplug.sandbox.server.options import flag_of, number_of
+from devplug.sandbox.requests.options import flag_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from devplug.sandbox.api.lifecycle import Preconditions
 from devplug.sandbox.api.objects import entries, part, text, with_part
 from devplug.sandbox.api.protobuf import PROTOBUF_MEDIA_TYPE, object_of_protobuf
 from devplug.sandbox.api.statuses import bad_request, unsupported_media_type
-from devplug.sandbox.server.bodies import decoded_json, media_type_of
-from devplug.sandbox.server.options import dry_run_faults, number_of, refuse_options
+from devplug.sandbox.requests.bodies import decoded_json, media_type_of
+from devplug.sandbox.requests.options import dry_run_faults, number_of, refuse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
