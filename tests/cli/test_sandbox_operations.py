@@ -190,7 +190,6 @@ def test_a_node_without_resources_is_shown_with_what_to_do(standin: StandIn, ask
         ["unplug", "x"],
         ["describe"],
         ["end", "p"],
-        ["down"],
     ],
 )
 def test_where_no_sandbox_is_up_every_operation_says_how_to_start_one(
@@ -205,7 +204,8 @@ def test_where_no_sandbox_is_up_every_operation_says_how_to_start_one(
 def test_the_folder_may_be_named_by_the_environment(short_dir: Path) -> None:
     ran = devplug("sandbox", "down", DEVPLUG_SANDBOX_DIR=str(short_dir / "sb"))
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"no sandbox is up in {short_dir}/sb" in ran.stderr
+    told = f"no sandbox is up in {short_dir}/sb; the folder of another one goes with --dir"
+    assert ran.stderr == f"devplug: {told}\n"
 
 
 # ── bad input of up ──
@@ -214,7 +214,10 @@ def test_the_folder_may_be_named_by_the_environment(short_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--image", "x"], "--image takes NAME=COMMAND, not x"),
+        (
+            ["--image", "x"],
+            "--image takes NAME=COMMAND, as in my-plugin='./my-plugin --dir {dir}', not \"x\"",
+        ),
         (["--image", "x="], "--image takes NAME=COMMAND"),
         (["--image", "x='a"], "No closing quotation"),
         (["--tls-cert", "/dev/null"], "--tls-cert and --tls-key belong together"),

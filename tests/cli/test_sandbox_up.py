@@ -152,9 +152,33 @@ def test_a_sandbox_for_a_command_ends_with_it_and_has_its_exit_code(short_dir: P
     place = Place(short_dir / "sb")
     script = "kubectl get nodes -o name; echo {dir}; exit 5"
     code, said, why = sandbox(place, "up", "--", "sh", "-c", script)
-    assert (code, why) == (5, "")
-    assert said.endswith(f"\nnode/worker-0\n{place.node('worker-0').plugin_dir}\n")
+    assert (code, said) == (5, f"node/worker-0\n{place.node('worker-0').plugin_dir}\n")
+    assert why.startswith("The sandbox is up, with 1 node; the end of the command ends it.\n")
+    assert "Next" not in why
     assert not place.is_claimed()
+
+
+def test_a_sandbox_for_a_command_that_is_not_there_says_only_that(short_dir: Path) -> None:
+    place = Place(short_dir / "sb")
+    for command in ("up", "run"):
+        code, said, why = sandbox(place, command, "--", "./no-such-program", "--verbose={dir}")
+        assert (code, said) == (1, "")
+        assert why.endswith(
+            f"  export DEVPLUG_SANDBOX_DIR={place.folder}\n"
+            f"devplug: cannot run ./no-such-program --verbose={place.node('worker-0').plugin_dir}: "
+            "No such file or directory\n"
+        )
+
+
+def test_who_has_no_kubectl_is_told_where_it_is(short_dir: Path) -> None:
+    place = Place(short_dir / "sb")
+    words = ["sandbox", "up", "--dir", str(place.folder), "--", sys.executable, "-c", "pass"]
+    (short_dir / "sh").symlink_to("/bin/sh")
+    ran = run([*DEVPLUG, *words], PATH=str(short_dir))
+    assert ran.returncode == 0
+    assert ran.stderr.endswith(
+        "There is no kubectl on the PATH; how to get one: https://kubernetes.io/docs/tasks/tools/\n"
+    )
 
 
 def test_down_ends_the_command_too(short_dir: Path) -> None:

@@ -101,6 +101,46 @@ def test_volumes_and_ports_have_their_defaults() -> None:
     assert container_of({"spec": spec})["ports"] == [{"protocol": "TCP", "containerPort": 80}]
 
 
+def test_probes_and_variables_have_their_defaults() -> None:
+    """pkg/apis/core/v1/defaults.go SetDefaults_Probe, SetDefaults_HTTPGetAction and the like."""
+    http = {"httpGet": {"port": "metrics"}, "initialDelaySeconds": 0, "periodSeconds": 0}
+    field, amount = (
+        {"fieldRef": {"fieldPath": "spec.nodeName"}},
+        {"resourceFieldRef": {"resource": "limits.cpu"}},
+    )
+    found = container_of(
+        defaulted(
+            PODS,
+            pod(
+                livenessProbe=http,
+                startupProbe={"grpc": {"port": 1}, "timeoutSeconds": 7},
+                lifecycle={"preStop": {"httpGet": {"port": 2, "scheme": "HTTPS"}}},
+                env=[{"name": "a", "valueFrom": field}, {"name": "b", "valueFrom": amount}, {"name": "c"}],
+            ),
+        )
+    )
+    always = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+    assert found["livenessProbe"] == {**always, "httpGet": {"path": "/", "port": "metrics", "scheme": "HTTP"}}
+    assert found["startupProbe"] == {**always, "grpc": {"port": 1, "service": ""}, "timeoutSeconds": 7}
+    assert found["lifecycle"] == {"preStop": {"httpGet": {"path": "/", "port": 2, "scheme": "HTTPS"}}}
+    assert [one.get("valueFrom") for one in found["env"]] == [
+        {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}},
+        {"resourceFieldRef": {"divisor": "0", "resource": "limits.cpu"}},
+        None,
+    ]
+
+
+def test_a_port_in_the_nodes_network_is_the_nodes_too() -> None:
+    """pkg/apis/core/v1/defaults.go defaultHostNetworkPorts; of templates it is not asked."""
+    given_pod = pod(ports=[{"containerPort": 80}, {"containerPort": 81, "hostPort": 82}, {}])
+    given_pod["spec"]["hostNetwork"] = True
+    told = container_of(defaulted(PODS, given_pod))["ports"]
+    assert [one.get("hostPort") for one in told] == [80, 82, None]
+    daemons: Any = defaulted(DAEMONS, {"spec": {"template": given_pod}})
+    told = container_of(daemons["spec"]["template"])["ports"]
+    assert [one.get("hostPort") for one in told] == [None, 82, None]
+
+
 def test_nodes_and_quotas_tell_their_quantities_in_one_form() -> None:
     node = {"status": {"capacity": {"kkloud.io/widget": 2, "cpu": "2000m"}, "allocatable": {"cpu": "0.5"}}}
     assert defaulted(known("Node"), {**node}) == {

@@ -108,6 +108,7 @@ def test_a_kind_that_is_not_read_is_asked_for_as_json() -> None:
     with pytest.raises(StatusError) as refused:
         object_of_protobuf(envelope("v1", "Pod", b""))
     assert refused.value.code == 415
+    assert 'takes objects of the kind "Pod" as JSON and not as protobuf' in str(refused.value)
 
 
 @given(st.binary(max_size=40), st.sampled_from(["ConfigMap", "Namespace", "ResourceQuota", "DeleteOptions"]))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.api.times import age, human_duration, micro_stamp, moment, stamp
+from devplug.sandbox.api.times import age, human_duration, later, micro_stamp, moment, stamp
 
 NOW = datetime(2026, 11, 21, 0, 21, 59, 123456, tzinfo=UTC)
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -61,3 +61,22 @@ def test_a_moment_of_another_zone_is_stamped_in_utc() -> None:
     there = moment("2026-11-21T01:21:59+01:00")
     assert there is not None
     assert stamp(there) == "2026-11-21T00:21:59Z"
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.integers(-(2**63), 2**63 - 1))
+def test_what_is_later_than_all_time_is_the_end_of_it(at: datetime, seconds: int) -> None:
+    found = later(at, seconds)
+    assert moment(micro_stamp(found)) == found
+    if abs(seconds) < YEAR and 1 < at.year < 9999:
+        assert found - at == timedelta(seconds=seconds)
+    elif abs(seconds) > 10_000 * YEAR:
+        assert found.year == (9999 if seconds > 0 else 1)
+
+
+@pytest.mark.parametrize("written", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_moment_before_or_after_all_others_in_utc_is_none(written: str) -> None:
+    assert moment(written) is None
+
+
+def test_a_year_has_four_digits() -> None:
+    assert stamp(datetime(1, 2, 3, tzinfo=UTC)) == "0001-02-03T00:00:00Z"

@@ -59,6 +59,10 @@ def test_kubectl_rolls_daemons_out_and_takes_them_away(short_dir: Path) -> None:
             await kubectl(sandbox, "delete", "ds", "plugin", "--cascade=orphan")
             owners = "jsonpath={.items[*].metadata.ownerReferences}"
             assert await kubectl(sandbox, "get", "pods", "-o", owners) == ""
+            assert len((await kubectl(sandbox, "get", "pods", "-o", "name")).splitlines()) == 2
+            await kubectl(sandbox, "apply", "-f", "-", stdin=DAEMONS)
+            await kubectl(sandbox, "delete", "ds", "plugin", "--cascade=foreground")
+            assert await kubectl(sandbox, "get", "ds,pods", "-o", "name") == ""
             await kubectl(sandbox, "apply", "-f", "-", stdin=DAEMONS)
             await kubectl(sandbox, "delete", "ds", "plugin")
             await kubectl(sandbox, "wait", "--for=delete", "pod", "-l", "app=plugin", "--timeout=30s")

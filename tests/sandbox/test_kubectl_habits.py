@@ -14,6 +14,9 @@ from tests.sandbox.playbackstage import Stage, why_kubectl_is_missing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MANIFESTS = Path(__file__).parent / "data" / "manifests"
+"""Written in the manner of what vendors and projects publish for their plugins."""
+
 DAEMONS = """
 apiVersion: apps/v1
 kind: DaemonSet
@@ -87,6 +90,55 @@ def test_a_pod_of_a_system_class_has_its_priority_and_another_class_is_refused(s
     )
 
 
+def test_a_vendors_daemons_are_taken_as_they_are_written(stage: Stage) -> None:
+    assert stage.applied((MANIFESTS / "vendor.yaml").read_text()) == "daemonset.apps/vendor-plugin created\n"
+    in_system = ("-n", "kube-system")
+    rolled_out = stage.kubectl("rollout", "status", "ds/vendor-plugin", *in_system, "--timeout=20s")
+    assert "successfully rolled out" in rolled_out
+    told = stage.kubectl("describe", "pod", "-l", "name=vendor-plugin", *in_system)
+    for line in (
+        "Priority Class Name:  system-node-critical\n",
+        "Service Account:      vendor-plugin\n",
+        "Liveness:   http-get http://:metrics/health delay=5s timeout=1s period=10s #success=1 #failure=3\n",
+        "Restart Count:  0\n",
+        "NODE_NAME:   (v1:spec.nodeName)\n",
+    ):
+        assert line in told
+    assert stage.kubectl("delete", "ds", "vendor-plugin", *in_system).startswith("daemonset.apps")
+
+
+def test_of_a_bundle_all_is_taken_but_what_only_a_cluster_has(stage: Stage) -> None:
+    said = stage.applied((MANIFESTS / "bundle.yaml").read_text())
+    assert [line for line in said.splitlines() if line.endswith(" created")] == [
+        "namespace/edge-devices created",
+        "configmap/edge-plugin created",
+        "daemonset.apps/edge-plugin created",
+        "pod/uses-video created",
+    ]
+    refused = [line for line in said.splitlines() if not line.endswith(" created")]
+    assert len(refused) == 4
+    for kind, line in zip(
+        ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service"), refused, strict=True
+    ):
+        assert f"nothing in it makes a {kind} work; leave it out, or use a cluster" in line
+    in_edge = ("-n", "edge-devices")
+    assert "rolled out" in stage.kubectl("rollout", "status", "ds/edge-plugin", *in_edge, "--timeout=20s")
+    assert "Pending" in stage.kubectl("get", "pod", "uses-video", *in_edge)
+    assert stage.kubectl("delete", "ns", "edge-devices") == 'namespace "edge-devices" deleted\n'
+
+
+def test_a_container_gets_another_image_while_it_is_there(stage: Stage) -> None:
+    assert applied(stage, "renewed", "{containers: [{name: main, image: x:1}]}") == "pod/renewed created\n"
+    assert "condition met" in stage.kubectl("wait", "--for=condition=Ready", "pod/renewed", "--timeout=20s")
+    assert stage.kubectl("set", "image", "pod/renewed", "main=x:2") == "pod/renewed image updated\n"
+    restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
+    assert "condition met" in stage.kubectl("wait", restarts, "pod/renewed", "--timeout=20s")
+    told = stage.kubectl("describe", "pod", "renewed")
+    assert "Image:          x:2\n" in told
+    assert "Killing" in told
+    assert "Container main definition changed, will be restarted" in told
+
+
 def test_a_node_is_cordoned_drained_and_used_again(stage: Stage) -> None:
     assert stage.applied(DAEMONS) == "daemonset.apps/plugin created\n"
     assert "successfully rolled out" in stage.kubectl("rollout", "status", "ds/plugin", "--timeout=20s")
@@ -113,6 +165,8 @@ def test_what_needs_a_container_runtime_says_that_there_is_none(stage: Stage) ->
         assert "is not in the devplug sandbox: it has no container runtime" in stage.kubectl(*command), (
             command
         )
+    debugged = stage.kubectl("debug", "node/worker-0", "--image=x", "--profile=general")
+    assert 'takes objects of the kind "Pod" as JSON and not as protobuf' in debugged
     assert stage.kubectl("top", "nodes") == "error: Metrics API not available\n"
 
 

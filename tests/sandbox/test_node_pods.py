@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.api.objects import with_part
+from devplug.sandbox.api.objects import text, with_part
+from devplug.sandbox.api.patching import STRATEGIC_PATCH
 from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, registered, unhealthy
 from tests.sandbox.jsons import printed, recorded
@@ -178,6 +179,47 @@ def test_a_container_that_is_a_process_gets_what_the_plugin_gives(short_dir: Pat
             bed.registry.delete(PODS, "default", "a")
             await bed.gone("a")
             assert runtime.stopped == [("c", 7)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("busybox:1", "busybox:2"), ("mapped", "busybox:1"), ("busybox:1", "mapped")]
+)
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_a_container_whose_image_is_changed_is_started_anew_with_it(
+    short_dir: Path, before: str, after: str, policy: str
+) -> None:
+    """kuberuntime_manager.go computePodActions: regardless of the restart policy, and without a backoff."""
+
+    async def scenario() -> None:
+        runtime = FakeRuntime()
+        async with (
+            node(short_dir, runtime=runtime) as bed,
+            registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
+        ):
+            bed.put(manifest("a", container(image=before, count=1), container("other"), restartPolicy=policy))
+            old = (await bed.running("a"))["status"]["containerStatuses"]
+            for restarts, image in enumerate((after, before, after), start=1):
+                patch = {"spec": {"containers": [{"name": "c", "image": image}]}}
+                bed.registry.patch(PODS, "default", "a", STRATEGIC_PATCH, patch)
+                pod = await bed.pod(
+                    "a",
+                    lambda pod, image=image: pod["status"]["containerStatuses"][0]["image"] == image,  # type: ignore[misc]
+                )
+                status, other = pod["status"]["containerStatuses"]
+                assert (status["restartCount"], list(status["state"])) == (restarts, ["running"])
+                assert status["imageID"] != old[0]["imageID"] or image == before
+                assert status["lastState"]["terminated"]["containerID"] != status["containerID"]
+                assert other == old[1]
+            killed = ("Normal", "Killing", "Container c definition changed, will be restarted")
+            assert killed in bed.events("a")
+            assert [text(one.container, "image") for one in runtime.orders] == [
+                image for image in (before, after, before, after) if image == "mapped"
+            ]
+            assert [name for name, _ in runtime.stopped] == ["c"] * (
+                len(runtime.orders) - (after == "mapped")
+            )
 
     asyncio.run(scenario())
 

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from devplug import AllocationError, ContainerResponse
 from devplug.errors import KubeletError
 from devplug.exchange import PluginOptions
+from devplug.sandbox.api.patching import STRATEGIC_PATCH
 from devplug.sandbox.nodes.addresses import AddressPool
 from devplug.sandbox.nodes.records import ContainerRecord
+from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, register, registered
 from tests.sandbox.nodebeds import RESOURCE, START, WORKER, FakeRuntime, FakeTime, container, manifest, node
 
@@ -72,7 +74,7 @@ def test_each_start_after_an_end_doubles_the_wait_unless_the_container_ran_for_l
     lives: list[float],
 ) -> None:
     """flowcontrol/backoff.go: from 10 s to 300 s, and from the beginning after more than 600 s."""
-    now, record, expected = START, ContainerRecord("c").running(START, "id"), 0.0
+    now, record, expected = START, ContainerRecord("c").running(START, "id", "image"), 0.0
     for seconds in lives:
         started, now = now, now + timedelta(seconds=seconds)
         record = record.terminated(1, now)
@@ -81,8 +83,28 @@ def test_each_start_after_an_end_doubles_the_wait_unless_the_container_ran_for_l
         assert record.may_start_at - now == timedelta(seconds=0 if recovered else expected)
         expected = 10.0 if recovered or not expected else min(2 * expected, 300.0)
         now = record.may_start_at
-        record = record.running(now, "id")
+        record = record.running(now, "id", "image")
     assert record.restart_count == len(lives)
+
+
+def test_a_container_that_backs_off_is_started_at_once_with_a_mended_image(short_dir: Path) -> None:
+    """kuberuntime_manager.go doBackOff: the backoff is of a container as it is written, by its hash."""
+
+    async def scenario() -> None:
+        time = FakeTime()
+        runtime = FakeRuntime(images=("broken", "mended"), time=time)
+        async with node(short_dir, runtime=runtime, time=time) as bed:
+            uid = bed.put(manifest("a", container(image="broken")))["metadata"]["uid"]
+            for count in range(2):
+                await bed.pod("a", restarts(count))
+                runtime.end(uid, "c", 1)
+            await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
+            patch = {"spec": {"containers": [{"name": "c", "image": "mended"}]}}
+            bed.registry.patch(PODS, "default", "a", STRATEGIC_PATCH, patch)
+            pod = await bed.pod("a", lambda pod: first(pod)["image"] == "mended")
+            assert (first(pod)["restartCount"], list(first(pod)["state"])) == (2, ["running"])
+
+    asyncio.run(scenario())
 
 
 def test_an_annotation_ends_every_start_of_a_container(short_dir: Path) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from devplug.sandbox.scheduling.cluster import Cluster
+from devplug.sandbox.scheduling.values import CPU, MEMORY, PODS, Node, Shape
 from tests.sandbox.scheduling import Naive, some_node, some_settings, some_shape
 
 CLUSTERS, PARTS = 1000, 10
@@ -59,3 +60,11 @@ def play(number: int) -> None:
 def test_placements_are_those_of_a_scheduler_that_looks_at_each_node(part: int) -> None:
     for number in range(part, CLUSTERS, PARTS):
         play(number)
+
+
+@pytest.mark.parametrize("overweight", [{MEMORY: 2**60}, {CPU: 2**62}, {CPU: 2**62, MEMORY: 1}])
+def test_a_pod_far_larger_than_every_node_goes_nowhere(overweight: dict[str, int]) -> None:
+    cluster = Cluster()
+    for number in range(3):
+        cluster.put_node(Node(f"n{number}", allocatable={CPU: 4000, MEMORY: 2**33, PODS: 110}))
+    assert cluster.choose(Shape.asking(overweight)) is None

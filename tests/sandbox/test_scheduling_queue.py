@@ -161,3 +161,19 @@ def test_a_pod_that_no_plugin_refused_waits_for_any_change() -> None:
     assert queue.pop(1) is None
     assert queue.change(NodeChange(None, Node("n", allocatable={PODS: 1})), 1) == ["u"]
     assert queue.pop(1) == pod
+
+
+def test_the_next_time_to_ask_is_the_earliest_of_all_that_still_wait() -> None:
+    queue = Queue()
+    assert queue.next_seconds() is None
+    queue.add(pod("a"), 0)
+    queue.add(pod("b"), 1)
+    refused(queue, "a", 0)
+    refused(queue, "b", 1)
+    assert queue.next_seconds() == 300
+    queue.remove("a")
+    assert queue.next_seconds() == 301
+    assert queue.change(PodGone(), 1) == ["b"]
+    assert queue.next_seconds() == 2
+    queue.remove("b")
+    assert queue.next_seconds() is None

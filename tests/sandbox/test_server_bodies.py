@@ -13,7 +13,7 @@ from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.openapi.fieldvalidation import FieldReport
 from devplug.sandbox.registry import PODS
 from devplug.sandbox.requests.bodies import Decoded, decoded_json, decoded_object
-from devplug.sandbox.requests.deleting import DeleteOptions, delete_options, without_owner
+from devplug.sandbox.requests.deleting import DeleteOptions, delete_options
 from devplug.sandbox.requests.fieldreports import of_body, of_patch
 from devplug.sandbox.requests.options import FieldValidation
 from tests.sandbox.jsons import VALUES
@@ -194,11 +194,13 @@ def test_a_deletion_asks_in_its_body_or_in_its_query() -> None:
         "dryRun": ["All"],
     }
     asked = delete_options(json.dumps(body).encode(), JSON, {})
-    assert (asked.grace_seconds, asked.orphans, asked.dry_run) == (0, True, True)
+    assert (asked.grace_seconds, asked.policy, asked.dry_run) == (0, "Orphan", True)
     assert asked.preconditions is not None
     assert asked.preconditions.uid == "u"
     query = {"gracePeriodSeconds": ["5"], "propagationPolicy": ["Background"]}
-    assert delete_options(b"", "", query) == DeleteOptions(5)
+    assert delete_options(b"", "", query) == DeleteOptions(5, policy="Background")
+    assert delete_options(b"", "", {"orphanDependents": ["true"]}) == DeleteOptions(policy="Orphan")
+    assert delete_options(b'{"orphanDependents": false}', JSON, {}) == DeleteOptions(policy="Background")
     assert delete_options(b"null", JSON, query) == DeleteOptions()
 
 
@@ -209,6 +211,11 @@ def test_a_deletion_asks_in_its_body_or_in_its_query() -> None:
             {"propagationPolicy": "Sometimes"},
             422,
             'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy',
+        ),
+        (
+            {"propagationPolicy": "Orphan", "orphanDependents": True},
+            422,
+            'propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be',
         ),
         ({"dryRun": ["Some"]}, 422, "dryRun: Unsupported value"),
         ({"gracePeriodSeconds": "5"}, 400, "gracePeriodSeconds must be a whole number of seconds"),
@@ -221,10 +228,3 @@ def test_a_deletion_that_makes_no_sense_is_refused(body: object, code: int, sent
         delete_options(json.dumps(body).encode(), JSON, {})
     assert error.value.code == code
     assert sentence in str(error.value)
-
-
-def test_what_is_let_go_keeps_its_other_owners() -> None:
-    one: Object = {"metadata": {"ownerReferences": [{"uid": "a"}, {"uid": "b"}]}}
-    assert without_owner(one, "a") == {"metadata": {"ownerReferences": [{"uid": "b"}]}}
-    assert without_owner(without_owner(one, "a"), "b") == {"metadata": {}}
-    assert without_owner(one, "c") is one

@@ -10,7 +10,7 @@ import pytest
 
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.openapi.fieldvalidation import FieldReport
-from devplug.sandbox.registry import DAEMON_SETS, NODES, PODS
+from devplug.sandbox.registry import NODES, PODS
 from devplug.sandbox.server.hooks import Hooks
 from tests.sandbox.jsons import recorded
 from tests.sandbox.servers import TOKEN, pod, registry_of_test, served
@@ -131,22 +131,30 @@ def test_a_deletion_is_answered_with_a_status_or_with_the_object(server: Server)
     assert waiting.json["metadata"]["deletionTimestamp"]
 
 
-def test_what_an_owner_leaves_behind_by_request_is_owned_no_more(server: Server) -> None:
-    daemons: Object = {
-        "metadata": {"name": "d"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "d"}},
-            "template": {"metadata": {"labels": {"app": "d"}}, "spec": pod()["spec"]},
-        },
-    }
-    owner = server.do(lambda: server.registry.create(DAEMON_SETS, "default", daemons))
-    meta: Any = owner["metadata"]
-    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": meta["uid"]}
-    owned = {**pod(), "metadata": {"name": "a", "ownerReferences": [reference]}}
-    assert server.ask("POST", PODS_PATH, owned).code == 201
-    path = "/apis/apps/v1/namespaces/default/daemonsets/d"
-    assert server.ask("DELETE", path, {"propagationPolicy": "Orphan"}).code == 200
-    assert "ownerReferences" not in server.ask("GET", f"{PODS_PATH}/a").json["metadata"]
+def test_what_an_owner_is_to_leave_or_to_take_with_it_is_told_by_its_finalizers(server: Server) -> None:
+    configs = "/api/v1/namespaces/default/configmaps"
+    meta = {"name": "c", "finalizers": ["orphan", "example.com/x"]}
+    assert server.ask("POST", configs, {"metadata": meta}).code == 201
+    for policy, expected in (
+        ("Foreground", ["example.com/x", "foregroundDeletion"]),
+        ("Orphan", ["example.com/x", "orphan"]),
+        (None, ["example.com/x", "orphan"]),
+        ("Background", ["example.com/x"]),
+    ):
+        asked = server.ask("DELETE", f"{configs}/c", {"propagationPolicy": policy})
+        assert (asked.code, asked.json["metadata"]["finalizers"]) == (200, expected)
+        assert asked.json["metadata"]["deletionTimestamp"]
+    server.ask("POST", configs, {"metadata": {"name": "d"}})
+    tried = server.ask("DELETE", configs, {"propagationPolicy": "Orphan", "dryRun": ["All"]})
+    assert ["orphan"] in [one["metadata"].get("finalizers") for one in tried.json["items"]]
+    assert "finalizers" not in server.ask("GET", f"{configs}/d").json["metadata"]
+
+
+def test_an_event_owns_nothing_and_waits_for_nobody(server: Server) -> None:
+    event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}
+    assert server.ask("POST", "/api/v1/namespaces/default/events", event).code == 201
+    gone = server.ask("DELETE", "/api/v1/namespaces/default/events/e", {"propagationPolicy": "Foreground"})
+    assert gone.json["status"] == "Success"
 
 
 def test_a_pod_is_bound_by_either_path(server: Server) -> None:

@@ -137,6 +137,28 @@ def test_discovery_and_the_version_are_what_kubectl_expects(kubectl: Kubectl) ->
     assert kubectl("get", "all,nodes,namespaces", "-A").returncode == 0
 
 
+def test_the_token_is_for_all_that_there_is_and_says_who_it_is(server: Server, kubectl: Kubectl) -> None:
+    assert kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}").stdout == "devplug-sandbox"
+    asked: tuple[tuple[str, ...], ...] = (
+        ("create", "pods"),
+        ("get", "/metrics"),
+        ("*", "*"),
+        ("patch", "nodes", "--subresource=status"),
+        ("list", "deployments.apps"),
+    )
+    for words in asked:
+        can = kubectl("auth", "can-i", *words)
+        assert (can.returncode, can.stdout) == (0, "yes\n"), (words, can)
+    cannot = kubectl("auth", "can-i", "create", "deployments.apps")
+    assert cannot.returncode == 1
+    assert cannot.stdout.startswith("no - the devplug sandbox runs pods and DaemonSets for devices")
+    assert kubectl("auth", "can-i", "--list").stdout.splitlines()[1].split() == ["*.*", "[]", "[]", "[*]"]
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    made = server.ask("POST", reviews, {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}})
+    assert (made.code, made.json["status"]) == (201, {"allowed": True})
+    assert server.ask("GET", reviews).code == 405
+
+
 def test_long_lists_come_in_pieces_and_namespaces_are_apart(server: Server, kubectl: Kubectl) -> None:
     def fill() -> None:
         for number in range(7):

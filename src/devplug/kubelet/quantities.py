@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from devplug.errors import DevplugError, quoted
@@ -50,6 +51,7 @@ class Quantity:
     """Rounded away from 0 to billionths, which is as exactly as Kubernetes keeps it."""
 
     @classmethod
+    @lru_cache(maxsize=4096)
     def parse(cls, text: str) -> Quantity:
         """Read a quantity; raises `QuantityError`."""
         form = _FORM.fullmatch(text)

@@ -21,7 +21,7 @@ from devplug.sandbox.admission import (
     refuse_over_quota,
     refuse_without_namespace,
 )
-from devplug.sandbox.api.changes import EVERYTHING, ChangeType, Selection, WatchEvent
+from devplug.sandbox.api.changes import EVERYTHING, Selection, differences, note, place_of
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.objects import entries, text, whole, with_part
 from devplug.sandbox.api.patching import patched
@@ -30,8 +30,9 @@ from devplug.sandbox.api.storage import Store
 from devplug.sandbox.api.times import stamp
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable
 
+    from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.lifecycle import Deletion, Preconditions
     from devplug.sandbox.api.objects import Object
@@ -206,9 +207,13 @@ class Registry:
         *,
         grace_seconds: int | None = None,
         preconditions: Preconditions | None = None,
+        policy: str = "",
         dry_run: bool = False,
     ) -> Deletion:
-        """Delete an object or mark it so; return it, and whether it is gone."""
+        """Delete an object or mark it so; return it, and whether it is gone.
+
+        `policy` says what becomes of what it owns: `Background`, `Foreground` or `Orphan`.
+        """
         deletion = self._store.delete(
             resource,
             namespace,
@@ -216,6 +221,7 @@ class Registry:
             now=self._now(),
             grace_seconds=grace_seconds,
             preconditions=preconditions,
+            policy=policy,
             dry_run=dry_run,
         )
         self._wake(resource)
@@ -259,15 +265,15 @@ class Registry:
         known: dict[tuple[str, str], Object] = {}
         while True:
             listing = self.listing(resource, selection)
-            for event in _differences(known, listing.items):
+            for event in differences(known, listing.items):
                 yield event
-            known = {_place_of(one): one for one in listing.items}
+            known = {place_of(one): one for one in listing.items}
             try:
                 watch = self.watch(resource, selection, str(listing.version), sends_list=False)
                 async with aclosing(watch) as lines:
                     async for events in lines:
                         for event in events:
-                            _note(known, event)
+                            note(known, event)
                             yield event
             except StatusError as error:
                 if error.code != _GONE:
@@ -285,30 +291,3 @@ class Registry:
     def _wake(self, resource: Resource) -> None:
         for woken in self._waiting.get(resource.storage, ()):
             woken.set()
-
-
-def _place_of(one: Object) -> tuple[str, str]:
-    return text(one, "metadata", "namespace"), text(one, "metadata", "name")
-
-
-def _note(known: dict[tuple[str, str], Object], event: WatchEvent) -> None:
-    if event.type is ChangeType.DELETED:
-        known.pop(_place_of(event.object), None)
-    else:
-        known[_place_of(event.object)] = event.object
-
-
-def _differences(known: dict[tuple[str, str], Object], items: Iterable[Object]) -> Iterator[WatchEvent]:
-    """Yield what has become of the objects that a follower knows; one in another's place is told as new."""
-    gone = dict(known)
-    for one in items:
-        before = gone.pop(_place_of(one), None)
-        if before is not None and text(before, "metadata", "uid") != text(one, "metadata", "uid"):
-            yield WatchEvent(ChangeType.DELETED, before)
-            before = None
-        if before is None:
-            yield WatchEvent(ChangeType.ADDED, one)
-        elif text(before, "metadata", "resourceVersion") != text(one, "metadata", "resourceVersion"):
-            yield WatchEvent(ChangeType.MODIFIED, one)
-    for one in gone.values():
-        yield WatchEvent(ChangeType.DELETED, one)

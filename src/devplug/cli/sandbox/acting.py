@@ -88,7 +88,7 @@ def _plug(names: tuple[str, ...], folder: str | None) -> int:
 
 
 @sandbox.command("unplug", epilog=_EPILOG_UNPLUG)
-@click.argument("names", nargs=-1, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @sandbox_dir
 def _unplug(names: tuple[str, ...], folder: str | None) -> int:
     """Pull devices out, or list them. They are what `plug` has plugged in; without NAME, they are listed."""

@@ -26,10 +26,10 @@ _LOOK_SECONDS: Final = 0.05
 _LAST_LINES: Final = 20
 
 
-def up(settings: SandboxSettings, arguments: Sequence[str]) -> int:
+def up(settings: SandboxSettings, arguments: Sequence[str], *, ends_with: str) -> int:
     """Start `devplug sandbox up` with these arguments, and return when it is up or has failed.
 
-    What it prints goes to a file in its folder.
+    What it prints goes to a file in its folder. `ends_with` is what ends it, for people.
     """
     place = Place(settings.folder)
     place.prepare(settings.nodes)
@@ -51,7 +51,7 @@ def up(settings: SandboxSettings, arguments: Sequence[str]) -> int:
     while child.poll() is None:
         record = place.running()
         if record is not None and record.pid == child.pid:
-            click.echo(greeting(place, record, os.environ, ends_with="devplug sandbox down"))
+            click.echo(greeting(place, record, os.environ, ends_with=ends_with))
             return OK
         if time.monotonic() > deadline:
             child.kill()

@@ -40,8 +40,9 @@ async def _up(settings: SandboxSettings, command: Sequence[str]) -> int:
     if command:
         async with Sandbox(settings).running() as sandbox:
             record = _record(place)
-            click.echo(greeting(place, record, os.environ, ends_with="the end of the command"))
-            return await run_program(place, record.nodes[0], command, sandbox.wait_down())
+            told = greeting(place, record, os.environ, ends_with="the end of the command", has_next=False)
+            click.echo(told, err=True)  # what goes to the standard output is the command's
+            return await run_program(place, record.nodes[0], command, sandbox.wait_down)
     async with stop_signals() as stopped, Sandbox(settings).running() as sandbox:
         click.echo(greeting(place, _record(place), os.environ, ends_with="Ctrl-C"))
         await _stopped_or_down(stopped, sandbox)
@@ -74,7 +75,7 @@ async def _run_in_own(place: Place, node: str | None, command: Sequence[str]) ->
         chosen = _node(record, node)
         told = "\n".join(f"  {line}" for line in exports(place, os.environ))
         click.echo(f"devplug: no sandbox was up; this one lives as long as the program:\n{told}", err=True)
-        return await run_program(place, chosen, command, sandbox.wait_down())
+        return await run_program(place, chosen, command, sandbox.wait_down)
 
 
 def _record(place: Place) -> Record:

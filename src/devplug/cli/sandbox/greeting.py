@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+import shutil
+from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.place import PLACE_VARIABLE, default_folder
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from devplug.sandbox.place import Place, Record
 
 __all__ = ["exports", "greeting"]
+
+_KUBECTL: Final = "https://kubernetes.io/docs/tasks/tools/"
 
 
 def exports(place: Place, environment: Mapping[str, str]) -> list[str]:
@@ -25,18 +28,30 @@ def exports(place: Place, environment: Mapping[str, str]) -> list[str]:
     return told
 
 
-def greeting(place: Place, record: Record, environment: Mapping[str, str], *, ends_with: str) -> str:
-    """Return the text; `ends_with` is what ends the sandbox."""
+def greeting(
+    place: Place,
+    record: Record,
+    environment: Mapping[str, str],
+    *,
+    ends_with: str,
+    has_next: bool = True,
+) -> str:
+    """Return the text; `ends_with` is what ends the sandbox, and `has_next` asks for what to do next."""
     count = len(record.nodes)
     lines = [
         f"The sandbox is up, with {count} node{'' if count == 1 else 's'}; {ends_with} ends it.",
         f"kubeconfig: {place.kubeconfig}",
         "",
         *(f"  {line}" for line in exports(place, environment)),
-        "",
-        "Next:",
-        "  kubectl get nodes",
-        "  devplug sandbox run -- ./my-plugin --dir {dir}",
-        "  devplug sandbox describe",
     ]
+    if has_next:
+        lines += [
+            "",
+            "Next:",
+            "  kubectl get nodes",
+            "  devplug sandbox run -- ./my-plugin --dir {dir}",
+            "  devplug sandbox describe",
+        ]
+    if shutil.which("kubectl", path=environment.get("PATH")) is None:
+        lines += ["", f"There is no kubectl on the PATH; how to get one: {_KUBECTL}"]
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import click
 
 from devplug.cli.exits import FAILED, OK
 from devplug.sandbox.api.objects import entries
-from devplug.sandbox.client import SandboxClient
+from devplug.sandbox.client import NoSandboxError, SandboxClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +74,8 @@ def kubeconfig(place: Place) -> int:
 
 def down(place: Place) -> int:
     """End the sandbox; return when it has."""
+    if place.running() is None:
+        raise NoSandboxError(f"no sandbox is up in {place.folder}; the folder of another one goes with --dir")
     client = SandboxClient(place)
     client.operate("POST", "down")
     deadline = time.monotonic() + _DOWN_SECONDS

@@ -22,7 +22,7 @@ from devplug.sandbox.containers.warden import Warden
 from devplug.sandbox.place import PLACE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from devplug.sandbox.place import Place
 
@@ -37,7 +37,10 @@ _PATIENCE: Final = 2
 
 
 async def run_program(
-    place: Place, node: str, command: Sequence[str], until: Coroutine[None, None, None] | None = None
+    place: Place,
+    node: str,
+    command: Sequence[str],
+    until: Callable[[], Coroutine[None, None, None]] | None = None,
 ) -> int:
     """Run a program as one of a node's until it ends, or until `until` does; return its exit code.
 
@@ -52,7 +55,7 @@ async def run_program(
                 if until is None:
                     code = await child.wait()
                 else:
-                    code = await _end_with(child, until)
+                    code = await _end_with(child, until())
         finally:
             signal_group(child.pid, signal.SIGKILL)
             await child.wait()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devplug.cli.options import place_of, sandbox_dir
+from devplug.errors import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ Examples:
   devplug sandbox run -- ./my-plugin --dir {dir}
   devplug sandbox run --node worker-1 -- devplug run -c devplug.yaml
 """
-_command = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+_command = click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 
 
 @click.group("sandbox", epilog=_EPILOG)
@@ -110,9 +111,9 @@ def _up(
 ) -> int:
     """Start a sandbox, and print how kubectl reaches it. Ctrl-C ends it.
 
-    With a COMMAND, a plugin or a test, the sandbox ends when it does, with its exit code. In it, {dir}
-    becomes the plugin folder of the first node, {dev} the folder of devices that `plug` fills and {node} the
-    node's name.
+    With a COMMAND, a plugin or a test, the sandbox ends when it does, with its exit code; KUBECONFIG is set
+    for it. In it, {dir} becomes the plugin folder of the first node, {dev} the folder of devices that `plug`
+    fills and {node} the node's name.
     """
     from pathlib import Path
 
@@ -144,7 +145,8 @@ def _up(
         *(("--tls-cert", settings.certificate, "--tls-key", settings.key) if settings.key else ()),
         *("--dir", settings.folder, "--scoring", scoring, "--", *command),
     ]
-    return background.up(settings, [str(word) for word in given])
+    ends_with = "the end of the command" if command else "devplug sandbox down"
+    return background.up(settings, [str(word) for word in given], ends_with=ends_with)
 
 
 @sandbox.command("run", epilog=_EPILOG_RUN)
@@ -172,7 +174,8 @@ def _commands_of(images: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         except ValueError as error:
             raise click.UsageError(f"--image {image}: {error}") from error
         if not name or not equals or not words:
-            raise click.UsageError(f"--image takes NAME=COMMAND, not {image}")
+            wanted = "NAME=COMMAND, as in my-plugin='./my-plugin --dir {dir}'"
+            raise click.UsageError(f"--image takes {wanted}, not {quoted(image)}")
         found[name] = words
     return found
 

@@ -17,12 +17,24 @@ from devplug.sandbox.api.selectors import LabelSelector
 from devplug.sandbox.api.statuses import expired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["EVERYTHING", "Change", "ChangeLog", "ChangeType", "Selection", "WatchEvent", "bookmark", "seen"]
+__all__ = [
+    "EVERYTHING",
+    "Change",
+    "ChangeLog",
+    "ChangeType",
+    "Selection",
+    "WatchEvent",
+    "bookmark",
+    "differences",
+    "note",
+    "place_of",
+    "seen",
+]
 
 
 class ChangeType(enum.Enum):
@@ -129,3 +141,32 @@ def bookmark(resource: Resource, version: int, *, ends_list: bool = False) -> Wa
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
     one: Object = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta}
     return WatchEvent(ChangeType.BOOKMARK, one)
+
+
+def place_of(one: Object) -> tuple[str, str]:
+    """Return namespace and name of an object."""
+    return text(one, "metadata", "namespace"), text(one, "metadata", "name")
+
+
+def note(known: dict[tuple[str, str], Object], event: WatchEvent) -> None:
+    """Take a change into what a follower knows."""
+    if event.type is ChangeType.DELETED:
+        known.pop(place_of(event.object), None)
+    else:
+        known[place_of(event.object)] = event.object
+
+
+def differences(known: dict[tuple[str, str], Object], items: Iterable[Object]) -> Iterator[WatchEvent]:
+    """Yield what has become of the objects that a follower knows; one in another's place is told as new."""
+    gone = dict(known)
+    for one in items:
+        before = gone.pop(place_of(one), None)
+        if before is not None and text(before, "metadata", "uid") != text(one, "metadata", "uid"):
+            yield WatchEvent(ChangeType.DELETED, before)
+            before = None
+        if before is None:
+            yield WatchEvent(ChangeType.ADDED, one)
+        elif text(before, "metadata", "resourceVersion") != text(one, "metadata", "resourceVersion"):
+            yield WatchEvent(ChangeType.MODIFIED, one)
+    for one in gone.values():
+        yield WatchEvent(ChangeType.DELETED, one)

@@ -37,6 +37,14 @@ _OF_CONTAINER: Final[Mapping[str, object]] = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
+_OF_PROBE: Final[Mapping[str, object]] = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+_OF_HTTP: Final[Mapping[str, object]] = {"path": "/", "scheme": "HTTP"}
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _OF_DAEMONS: Final[Mapping[str, object]] = {
     "revisionHistoryLimit": 10,
     "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
@@ -116,7 +124,7 @@ def _pod(spec: Object) -> Object:
     result = {**_OF_POD, **_priority(spec), **spec}
     for word in _CONTAINERS:
         if word in result:
-            result[word] = [_with_requests(one) for one in entries(result, word)]
+            result[word] = [_with_host_ports(_with_requests(one), spec) for one in entries(result, word)]
     tolerations = entries(result, "tolerations")
     missing = [key for key in _OUTAGES if not any(_tolerates(one, key) for one in tolerations)]
     added: list[object] = [
@@ -146,7 +154,38 @@ def _container(container: object, resource: Resource) -> Object:
         result = _counted(result, resource, "resources", word)
     if ports := entries(result, "ports"):
         result["ports"] = [{"protocol": "TCP", **fields(port)} for port in ports]
+    if variables := entries(result, "env"):
+        result["env"] = [_variable(one) for one in variables]
+    for word in _PROBES:
+        if isinstance(part(result, word), dict):
+            result[word] = _asking({**_OF_PROBE, **_given(fields(result, word))})
+    for word in ("postStart", "preStop"):
+        if isinstance(part(result, "lifecycle", word), dict):
+            result = with_part(result, _asking(fields(result, "lifecycle", word)), "lifecycle", word)
     return result
+
+
+def _given(owner: Object) -> Object:
+    """Return what says something: where there are defaults, nothing and 0 are the same to the API."""
+    return {key: value for key, value in owner.items() if value not in (None, 0)}
+
+
+def _asking(handler: Object) -> Object:
+    """Return how a container is asked, with the path and the scheme of HTTP."""
+    if isinstance(part(handler, "httpGet"), dict):
+        given = {key: value for key, value in fields(handler, "httpGet").items() if value}
+        handler = with_part(handler, {**_OF_HTTP, **given}, "httpGet")
+    if isinstance(part(handler, "grpc"), dict):
+        handler = with_part(handler, {"service": "", **fields(handler, "grpc")}, "grpc")
+    return handler
+
+
+def _variable(variable: object) -> Object:
+    given = fields(variable)
+    for word, default in (("fieldRef", {"apiVersion": "v1"}), ("resourceFieldRef", {"divisor": "0"})):
+        if isinstance(part(given, "valueFrom", word), dict):
+            given = with_part(given, {**default, **fields(given, "valueFrom", word)}, "valueFrom", word)
+    return given
 
 
 def _counted(owner: Object, resource: Resource, *path: str) -> Object:
@@ -172,6 +211,18 @@ def _with_requests(container: object) -> Object:
     if not limits:
         return given
     return with_part(given, {**limits, **fields(given, "resources", "requests")}, "resources", "requests")
+
+
+def _with_host_ports(container: Object, spec: Object) -> Object:
+    """Return a container of a pod in its node's network, where a port is the node's too."""
+    if part(spec, "hostNetwork") is not True or not entries(container, "ports"):
+        return container
+    told = []
+    for port in entries(container, "ports"):
+        given = fields(port)
+        on_node = part(given, "hostPort") or part(given, "containerPort")
+        told.append({**given, "hostPort": on_node} if on_node else given)
+    return with_part(container, told, "ports")
 
 
 def _volume(volume: object) -> Object:

@@ -54,6 +54,8 @@ class Resource:
     """Whether a deletion answers the object, and not a Status."""
     needs_version: bool = False
     """Whether an update must say which version it rests on (AllowUnconditionalUpdate)."""
+    is_review: bool = False
+    """Whether what is created is answered, and not kept."""
     refusal: str = ""
     """Why objects of this kind cannot be created here; empty for what is served."""
 
@@ -85,6 +87,12 @@ class Resource:
     def subresource(self, name: str) -> Subresource | None:
         """Return the subresource of this name, if there is one."""
         return next((one for one in self.subresources if one.name == name), None)
+
+
+def _review(plural: str, kind: str, group: str) -> Resource:
+    return Resource(
+        plural=plural, kind=kind, group=group, namespaced=False, verbs=("create",), is_review=True
+    )
 
 
 _BINDING: Final = Subresource("binding", "Binding", ("create",))
@@ -143,6 +151,9 @@ SERVED: Final = (
         counts_generations=True,
         has_status=True,
     ),
+    _review("selfsubjectreviews", "SelfSubjectReview", "authentication.k8s.io"),
+    _review("selfsubjectaccessreviews", "SelfSubjectAccessReview", "authorization.k8s.io"),
+    _review("selfsubjectrulesreviews", "SelfSubjectRulesReview", "authorization.k8s.io"),
     Resource(plural="leases", kind="Lease", group="coordination.k8s.io", needs_version=True),
     Resource(plural="events", kind="Event", group="events.k8s.io", short_names=("ev",)),
 )

@@ -7,18 +7,17 @@ kinds). Where the object is kept is `storage`'; what a spec may contain is not l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.defaults import qos_class
+from devplug.sandbox.api.dependents import propagating
 from devplug.sandbox.api.faults import forbidden, invalid, required
 from devplug.sandbox.api.names import label_faults, label_key_faults, label_value_faults, subdomain_faults
 from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
 from devplug.sandbox.api.statuses import bad_request, conflict, unclassified
-from devplug.sandbox.api.statuses import forbidden as forbidden_act
 from devplug.sandbox.api.statuses import forbidden as not_allowed
 from devplug.sandbox.api.statuses import invalid as invalid_object
-from devplug.sandbox.api.times import moment, stamp
+from devplug.sandbox.api.times import later, moment, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,9 +44,6 @@ _IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that stay (plugin/pkg/admission/namespace/lifecycle)."""
 
 _IMMUTABLE: Final = "field is immutable"
-
-_LASTING_NAMESPACES: Final = frozenset(("default", "kube-public", "kube-system"))
-"""What nobody may delete (plugin/namespace/lifecycle)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +157,13 @@ def deleted(
     now: datetime,
     grace_seconds: int | None = None,
     preconditions: Preconditions | None = None,
+    policy: str = "",
 ) -> Deletion:
     """Return what a deletion makes of `old`; raises `StatusError`.
 
-    `grace_seconds` is what the client asks for: None for what the pod has, 0 for at once.
+    `grace_seconds` is what the client asks for: None for what the pod has, 0 for at once. `policy` is one of
+    `dependents.POLICIES`, or empty; it cannot change any more while a pod ends.
     """
-    if resource.kind == "Namespace" and text(old, "metadata", "name") in _LASTING_NAMESPACES:
-        raise forbidden_act("namespaces", text(old, "metadata", "name"), "this namespace may not be deleted")
     if resource.kind == "Namespace" and text(old, "metadata", "name") in _IMMORTAL:
         raise not_allowed("namespaces", text(old, "metadata", "name"), "this namespace may not be deleted")
     if preconditions is not None:
@@ -178,15 +174,16 @@ def deleted(
     if not resource.ends_gracefully or (
         text(meta, "deletionTimestamp") and not whole(meta, "deletionGracePeriodSeconds")
     ):
-        if not _finalizers(old):
+        one = propagating(resource, old, policy)
+        if not _finalizers(one):
             return Deletion(old, is_gone=True)
-        return Deletion(old if text(meta, "deletionTimestamp") else _marked(old, now, 0), is_gone=False)
+        return Deletion(one if text(meta, "deletionTimestamp") else _marked(one, now, 0), is_gone=False)
     if text(meta, "deletionTimestamp"):
         return _shortened(old, now, grace_seconds)
     grace = _grace_of_pod(old) if grace_seconds is None else grace_seconds
     if not text(old, "spec", "nodeName") or text(old, "status", "phase") in {"Failed", "Succeeded"}:
         grace = 0
-    marked = _marked(old, now, grace)
+    marked = _marked(propagating(resource, old, policy), now, grace)
     return Deletion(marked, is_gone=is_over(marked))
 
 
@@ -196,7 +193,7 @@ def _grace_of_pod(pod: Object) -> int:
 
 
 def _marked(one: Object, now: datetime, grace_seconds: int) -> Object:
-    ends = stamp(now + timedelta(seconds=grace_seconds))
+    ends = stamp(later(now, grace_seconds))
     marked = with_part(one, ends, "metadata", "deletionTimestamp")
     if one.get("kind") == "Namespace":
         return with_part(marked, "Terminating", "status", "phase")
@@ -211,7 +208,7 @@ def _shortened(pod: Object, now: datetime, grace_seconds: int | None) -> Deletio
     ends = moment(text(pod, "metadata", "deletionTimestamp"))
     if grace_seconds is None or grace_seconds >= before or ends is None:
         return Deletion(pod, is_gone=False)
-    nearer = ends - timedelta(seconds=before - grace_seconds)
+    nearer = later(ends, grace_seconds - before)
     if nearer < now:
         nearer = now
         grace_seconds = min(grace_seconds, 1)

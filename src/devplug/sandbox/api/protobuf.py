@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
+from devplug.errors import quoted
 from devplug.sandbox.api.kinds import REFUSED
 from devplug.sandbox.api.objects import fields, text
-from devplug.sandbox.api.statuses import bad_request, unsupported_media_type
+from devplug.sandbox.api.statuses import StatusError, bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,11 +59,37 @@ _MESSAGES: Final[Mapping[str, Mapping[int, tuple[str, str]]]] = {
     "Quantity": {1: ("string", "text")},
     "ResourceQuota": {1: ("metadata", "ObjectMeta"), 2: ("spec", "ResourceQuotaSpec")},
     "ResourceQuotaSpec": {1: ("hard", "map Quantity"), 2: ("scopes", "list text")},
+    "SelfSubjectAccessReview": {1: ("metadata", "ObjectMeta"), 2: ("spec", "SelfSubjectAccessReviewSpec")},
+    "SelfSubjectAccessReviewSpec": {
+        1: ("resourceAttributes", "ResourceAttributes"),
+        2: ("nonResourceAttributes", "NonResourceAttributes"),
+    },
+    "ResourceAttributes": {
+        1: ("namespace", "text"),
+        2: ("verb", "text"),
+        3: ("group", "text"),
+        4: ("version", "text"),
+        5: ("resource", "text"),
+        6: ("subresource", "text"),
+        7: ("name", "text"),
+    },
+    "NonResourceAttributes": {1: ("path", "text"), 2: ("verb", "text")},
+    "SelfSubjectReview": {1: ("metadata", "ObjectMeta")},
+    "SelfSubjectRulesReview": {1: ("metadata", "ObjectMeta"), 2: ("spec", "SelfSubjectRulesReviewSpec")},
+    "SelfSubjectRulesReviewSpec": {1: ("namespace", "text")},
     "OnlyMetadata": {1: ("metadata", "ObjectMeta")},
 }
 """The messages: by the number of a field its name and its form."""
 
-_WHOLE_KINDS: Final = ("ConfigMap", "DeleteOptions", "Namespace", "ResourceQuota")
+_WHOLE_KINDS: Final = (
+    "ConfigMap",
+    "DeleteOptions",
+    "Namespace",
+    "ResourceQuota",
+    "SelfSubjectAccessReview",
+    "SelfSubjectReview",
+    "SelfSubjectRulesReview",
+)
 
 
 def object_of_protobuf(body: bytes) -> Object:
@@ -73,7 +100,9 @@ def object_of_protobuf(body: bytes) -> Object:
     version, kind = text(envelope, "type", "apiVersion"), text(envelope, "type", "kind")
     refused = any((one.api_version, one.kind) == (version, kind) for one in REFUSED)
     if not refused and kind not in _WHOLE_KINDS:
-        raise unsupported_media_type(["application/json"])
+        told = f"the devplug sandbox takes objects of the kind {quoted(kind)} as JSON and not as protobuf"
+        told = f"{told}; have the client send application/json, as kubectl apply does"
+        raise StatusError(415, "UnsupportedMediaType", told)
     raw = base64.b64decode(text(envelope, "raw"))
     return {"apiVersion": version, "kind": kind, **_message("OnlyMetadata" if refused else kind, raw)}
 

@@ -16,6 +16,7 @@ from devplug.sandbox.api.changes import (
     ChangeType,
     WatchEvent,
     bookmark,
+    place_of,
     seen,
 )
 from devplug.sandbox.api.faults import go_json, invalid
@@ -100,7 +101,7 @@ class Store:
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
         self._logs: dict[str, ChangeLog] = {}
         for resource, one in contents:
-            self._of(resource)[_place_of(one)] = one
+            self._of(resource)[place_of(one)] = one
 
     @property
     def version(self) -> int:
@@ -139,7 +140,7 @@ class Store:
     ) -> Object:
         """Store a new object, which has its name; return it as stored. Raises `StatusError`."""
         one = created(resource, new, namespace if resource.namespaced else "", uid, now)
-        if _place_of(one) in self._of(resource):
+        if place_of(one) in self._of(resource):
             raise already_exists(resource.qualified, text(one, "metadata", "name"))
         return one if dry_run else self._store(resource, ChangeType.ADDED, one, None)
 
@@ -184,11 +185,12 @@ class Store:
         now: datetime,
         grace_seconds: int | None = None,
         preconditions: Preconditions | None = None,
+        policy: str = "",
         dry_run: bool = False,
     ) -> Deletion:
         """Delete an object or mark it so; return it, and whether it is gone. Raises `StatusError`."""
         old = self.get(resource, namespace, name)
-        deletion = deleted(resource, old, now, grace_seconds, preconditions)
+        deletion = deleted(resource, old, now, grace_seconds, preconditions, policy)
         if dry_run:
             return deletion
         if deletion.is_gone:
@@ -235,12 +237,12 @@ class Store:
 
     def _store(self, resource: Resource, type_: ChangeType, one: Object, old: Object | None) -> Object:
         stored = self._counted(resource, type_, one, old)
-        self._of(resource)[_place_of(stored)] = stored
+        self._of(resource)[place_of(stored)] = stored
         return stored
 
     def _take(self, resource: Resource, one: Object, old: Object) -> Object:
         gone = self._counted(resource, ChangeType.DELETED, one, old)
-        del self._of(resource)[_place_of(old)]
+        del self._of(resource)[place_of(old)]
         return gone
 
     def _counted(self, resource: Resource, type_: ChangeType, one: Object, old: Object | None) -> Object:
@@ -258,7 +260,3 @@ class Store:
         if log is None:
             log = self._logs[resource.storage] = ChangeLog(self._start_version, self._log_length)
         return log
-
-
-def _place_of(one: Object) -> tuple[str, str]:
-    return text(one, "metadata", "namespace"), text(one, "metadata", "name")

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-__all__ = ["age", "human_duration", "micro_stamp", "moment", "stamp"]
+__all__ = ["age", "human_duration", "later", "micro_stamp", "moment", "stamp"]
 
 _MINUTE_SECONDS = 60
 _HOUR_SECONDS = 3600
 _DAY_HOURS = 24
 _YEAR_HOURS = 24 * 365
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
 def stamp(now: datetime) -> str:
     """Return a moment to the second, as most of the API has it (metav1.Time)."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _iso(now, "seconds")
 
 
 def micro_stamp(now: datetime) -> str:
     """Return a moment to the microsecond, as events and leases have it (metav1.MicroTime)."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _iso(now, "microseconds")
 
 
 def moment(written: str) -> datetime | None:
-    """Return what `stamp` and its like wrote; None for anything else."""
+    """Return what `stamp` and its like wrote, in UTC; None for anything else."""
     try:
         read = datetime.fromisoformat(written)
-    except ValueError:
+        return read.astimezone(UTC) if read.tzinfo is not None else None
+    except (ValueError, OverflowError):
         return None
-    return read if read.tzinfo is not None else None
+
+
+def later(at: datetime, seconds: float) -> datetime:
+    """Return the moment so much later, or earlier; at most the last or the first one that there is.
+
+    Objects may have numbers of seconds that lead far beyond the year 9999.
+    """
+    try:
+        return at + timedelta(seconds=seconds)
+    except OverflowError:
+        return _LAST if seconds > 0 else _FIRST
 
 
 def age(written: str, now: datetime) -> str:
@@ -68,3 +80,8 @@ def human_duration(seconds: float) -> str:
 
 def _two(much: int, unit: str, rest: int, small_unit: str) -> str:
     return f"{much}{unit}{rest}{small_unit}" if rest else f"{much}{unit}"
+
+
+def _iso(now: datetime, timespec: str) -> str:
+    """Return a moment; `strftime` would write the year 1 with one digit."""
+    return f"{now.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec)}Z"

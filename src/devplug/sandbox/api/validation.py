@@ -89,6 +89,9 @@ def _spec_faults(spec: Object, place: str, restarts: tuple[str, ...]) -> Iterato
             if (name := text(container, "name")) in names:
                 yield duplicate(f"{here}.name", name)
             names.add(name)
+    for path in (("overhead",), ("resources", "limits"), ("resources", "requests")):
+        for name, value in sorted(fields(spec, *path).items()):
+            yield from _quantity_faults(name, value, ".".join((place, *path, name)))
     if (restart := text(spec, "restartPolicy")) not in restarts:
         yield unsupported(f"{place}.restartPolicy", restart, restarts)
     for key in fields(spec, "nodeSelector"):

@@ -1,7 +1,7 @@
 """The garbage collector: what belongs to an owner that is gone is deleted, or left alone on demand.
 
-How a deletion asks for it is the finalizers of `owners`. Owners of kinds that are not served are not looked
-for: what belongs to them stays.
+How a deletion asks for it is the finalizers of `api.dependents`. Owners of kinds that are not served are not
+looked for: what belongs to them stays.
 """
 
 from __future__ import annotations
@@ -11,17 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.changes import ChangeType
+from devplug.sandbox.api.dependents import FOREGROUND, ORPHAN
 from devplug.sandbox.api.kinds import SERVED, resource_of_kind
 from devplug.sandbox.api.lifecycle import Preconditions
 from devplug.sandbox.api.objects import entries, part, text
 from devplug.sandbox.controllers.loops import Worklist, keep
-from devplug.sandbox.controllers.rules.owners import (
-    FOREGROUND,
-    ORPHAN,
-    owner_uids,
-    without_finalizer,
-    without_owner,
-)
+from devplug.sandbox.controllers.rules.owners import owner_uids, without_finalizer, without_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -49,7 +49,7 @@ def container_status(
     `allocated` is resource name → device ID → health, of app containers; `waiting_reason` is why a
     container waits that was not tried yet.
     """
-    image = text(container, "image")
+    image = record.image or text(container, "image")
     status: Object = {
         "name": record.name,
         "state": _state(record, waiting_reason),

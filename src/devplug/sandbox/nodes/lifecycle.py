@@ -6,10 +6,10 @@ The rules are those of pkg/kubelet/kuberuntime computePodActions and pkg/kubelet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from devplug.kubelet.pods import PodPhase
+from devplug.sandbox.api.times import later
 from devplug.sandbox.nodes.plans import Role
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "Finish",
     "Look",
     "Remove",
+    "Replace",
     "Start",
     "Step",
     "Stop",
@@ -75,6 +76,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Stop a container whose image was changed, and start it with the new one."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Note that the pod has ended."""
 
@@ -86,7 +94,7 @@ class Remove:
     """Take the pod away: it is deleted, and none of its containers runs."""
 
 
-Step: TypeAlias = Start | BackOff | End | Stop | Finish | Remove
+Step: TypeAlias = Start | BackOff | End | Stop | Replace | Finish | Remove
 
 Records: TypeAlias = "Mapping[str, ContainerRecord]"
 
@@ -112,11 +120,11 @@ def look(
         return Look(Stop(running) if running else Remove())
     if verdict is not None:
         return Look(Stop(running) if running else None)
-    ends_at = since + timedelta(seconds=plan.deadline_seconds) if plan.deadline_seconds else None
+    ends_at = later(since, plan.deadline_seconds) if plan.deadline_seconds else None
     if ends_at is not None and now >= ends_at:
         message = "Pod was active on the node longer than the specified deadline"
         return Look(Finish(Verdict(PodPhase.FAILED, "DeadlineExceeded", message)))
-    looks = [Look(until=ends_at), *_planned_ends(plan, records, now)]
+    looks = [Look(until=ends_at), *_replacements(plan, records), *_planned_ends(plan, records, now)]
     looks += _conclusion(plan, records) or _starts(plan, records, now)
     return _first(looks)
 
@@ -141,6 +149,15 @@ def _first(looks: Iterable[Look]) -> Look:
     return Look(until=min((one.until for one in listed if one.until is not None), default=None))
 
 
+def _replacements(plan: PodPlan, records: Records) -> list[Look]:
+    """Return which containers run an image that is not theirs any more; their restart policy is not asked."""
+    return [
+        Look(Replace(one.name))
+        for one in plan.of_role(Role.SIDECAR, Role.APP)
+        if records[one.name].is_running and records[one.name].image != one.image
+    ]
+
+
 def _planned_ends(plan: PodPlan, records: Records, now: datetime) -> list[Look]:
     """Return what annotations say of the ends of app containers."""
     if plan.exit is None:
@@ -148,7 +165,7 @@ def _planned_ends(plan: PodPlan, records: Records, now: datetime) -> list[Look]:
     looks = []
     for one in plan.of_role(Role.APP):
         if (started := records[one.name].started) is not None:
-            at = started + timedelta(seconds=plan.exit.runs_seconds)
+            at = later(started, plan.exit.runs_seconds)
             looks.append(Look(End(one.name, plan.exit.exit_code)) if now >= at else Look(until=at))
     return looks
 
@@ -175,21 +192,21 @@ def _starts(plan: PodPlan, records: Records, now: datetime) -> list[Look]:
         if one.role is Role.INITIAL and _is_done(record):
             continue
         if not record.is_running:
-            looks.append(_start(record, now))
+            looks.append(_start(one, record, now))
         if one.role is Role.INITIAL or not record.starts:
             return looks
     for one in plan.of_role(Role.APP):
         record = records[one.name]
         if not record.is_running and not _is_final(one, record):
-            looks.append(_start(record, now))
+            looks.append(_start(one, record, now))
     return looks
 
 
-def _start(record: ContainerRecord, now: datetime) -> Look:
+def _start(plan: ContainerPlan, record: ContainerRecord, now: datetime) -> Look:
     if record.retry_at is not None and now < record.retry_at:
         return Look(until=record.retry_at)
     at = record.may_start_at
-    if at is None or now >= at:
+    if at is None or now >= at or not record.is_of(plan.image):
         return Look(Start(record.name))
     if record.waits_for != "CrashLoopBackOff":
         return Look(BackOff(record.name))

@@ -65,6 +65,7 @@ class ContainerPlan:
     role: Role
     policy: str
     """Whether it is started again: `Always`, `OnFailure` or `Never`."""
+    image: str
 
     def starts_again(self, exit_code: int) -> bool:
         """Whether it is started again after it ended so (pkg/kubelet/container/helpers.go)."""
@@ -146,10 +147,10 @@ def _containers(spec: Object) -> Iterator[ContainerPlan]:
     policy = text(spec, "restartPolicy") or "Always"
     for one in entries(spec, "initContainers"):
         if text(one, "restartPolicy") == "Always":
-            yield ContainerPlan(text(one, "name"), Role.SIDECAR, "Always")
+            yield ContainerPlan(text(one, "name"), Role.SIDECAR, "Always", text(one, "image"))
         else:
-            yield ContainerPlan(
-                text(one, "name"), Role.INITIAL, "Never" if policy == "Never" else "OnFailure"
-            )
+            until_done = "Never" if policy == "Never" else "OnFailure"
+            yield ContainerPlan(text(one, "name"), Role.INITIAL, until_done, text(one, "image"))
     for one in entries(spec, "containers"):
-        yield ContainerPlan(text(one, "name"), Role.APP, text(one, "restartPolicy") or policy)
+        policy_of_one = text(one, "restartPolicy") or policy
+        yield ContainerPlan(text(one, "name"), Role.APP, policy_of_one, text(one, "image"))

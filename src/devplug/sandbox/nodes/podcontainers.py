@@ -120,7 +120,7 @@ class PodContainers:
         )
         id_ = container_id(self._uid, name, order.restart_count, in_name_only=in_name_only)
         self.tell("Normal", "Created", "Container created", name)
-        self._records[name] = self._records[name].running(self._now, id_)
+        self._records[name] = self._records[name].running(self._now, id_, image)
         if not in_name_only:
             try:
                 await around.runtime.start(order)
@@ -175,6 +175,11 @@ class PodContainers:
             for name in names:
                 self.tell("Normal", "Killing", f"Stopping container {name}", name)
                 tasks.create_task(self._stop_one(name, grace_seconds))
+
+    async def stop_outdated(self, name: str, grace_seconds: float) -> None:
+        """Stop a container that is to be started anew with another image."""
+        self.tell("Normal", "Killing", f"Container {name} definition changed, will be restarted", name)
+        await self._stop_one(name, grace_seconds)
 
     async def _stop_one(self, name: str, grace_seconds: float) -> None:
         if not is_in_name_only(self._records[name].container_id):

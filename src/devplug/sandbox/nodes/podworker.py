@@ -17,7 +17,7 @@ from devplug.sandbox.api.lifecycle import Preconditions
 from devplug.sandbox.api.objects import part, same, text
 from devplug.sandbox.api.statuses import StatusError
 from devplug.sandbox.api.times import moment
-from devplug.sandbox.nodes.lifecycle import BackOff, End, Finish, Remove, Start, Stop, Verdict, look
+from devplug.sandbox.nodes.lifecycle import BackOff, End, Finish, Remove, Replace, Start, Stop, Verdict, look
 from devplug.sandbox.nodes.plans import AnnotationError, plan_of, planned_exit
 from devplug.sandbox.nodes.podcontainers import PodContainers
 from devplug.sandbox.nodes.podstatus import PodFacts, status_of
@@ -211,6 +211,8 @@ class PodWorker:
                 await self.containers.end(name, exit_code)
             case Stop(names):
                 await self.containers.stop(names, self.containers.plan.grace_seconds)
+            case Replace(name):
+                await self._replace(name)
             case Finish(verdict):
                 self._verdict = verdict
             case Remove():
@@ -219,6 +221,12 @@ class PodWorker:
                     await self._wait(None)
         if self._verdict is not None and not self.containers.running:
             self._end_at_kubelet(self._verdict.phase)
+
+    async def _replace(self, name: str) -> None:
+        """Stop a container and start it as the pod has it now, unless the pod was deleted meanwhile."""
+        await self.containers.stop_outdated(name, self.containers.plan.grace_seconds)
+        if self._is_here() and not self.containers.plan.is_deleted:
+            await self.containers.start(name)
 
     def _end_at_kubelet(self, phase: PodPhase) -> None:
         """Have the pod's devices freed, now that none of its containers runs."""

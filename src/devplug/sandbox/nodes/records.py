@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.objects import fields, part, text, whole
-from devplug.sandbox.api.times import moment
+from devplug.sandbox.api.times import later, moment
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,6 +45,8 @@ class ContainerRecord:
     """Since when it runs; None while it does not."""
     container_id: str = ""
     """Of the start that runs, or of the last one."""
+    image: str = ""
+    """That it was started with; empty before its first start."""
     starts: int = 0
     ended: Termination | None = None
     """Its last end."""
@@ -84,7 +85,7 @@ class ContainerRecord:
         """When it may be started again after its last end; None if it has not ended."""
         if self.ended is None:
             return None
-        return self.ended.finished + timedelta(seconds=0 if self._has_recovered else self.backoff_seconds)
+        return later(self.ended.finished, 0 if self._has_recovered else self.backoff_seconds)
 
     @property
     def _has_recovered(self) -> bool:
@@ -92,8 +93,14 @@ class ContainerRecord:
             return True
         return (self.ended.finished - self.backoff_since).total_seconds() > _FORGOTTEN_SECONDS
 
-    def running(self, now: datetime, container_id: str) -> ContainerRecord:
+    def is_of(self, image: str) -> bool:
+        """Whether it was started with this image, or not yet; the backoff is that image's alone."""
+        return self.image in {"", image}
+
+    def running(self, now: datetime, container_id: str, image: str) -> ContainerRecord:
         """Return the record of a container that has just started; each restart doubles the backoff."""
+        if not self.is_of(image):
+            return replace(self, image=image).patient().running(now, container_id, image)
         backoff, since = self.backoff_seconds, self.backoff_since
         if self.ended is not None and not self.is_stale:
             backoff = (
@@ -104,6 +111,7 @@ class ContainerRecord:
             self,
             started=now,
             container_id=container_id,
+            image=image,
             starts=self.starts + 1,
             is_stale=False,
             waits_for="",
@@ -142,7 +150,9 @@ def record_of(name: str, status: object, now: datetime) -> ContainerRecord:
     restarts = whole(status, "restartCount")
     state, last = fields(status, "state"), _termination(part(status, "lastState", "terminated"), now)
     ended = _termination(state.get("terminated"), now)
-    record = ContainerRecord(name, None, text(status, "containerID"), ended=ended or last)
+    record = ContainerRecord(
+        name, None, text(status, "containerID"), text(status, "image"), ended=ended or last
+    )
     if ended is not None:
         record = replace(record, ended_before=last)
     if running := fields(state, "running"):

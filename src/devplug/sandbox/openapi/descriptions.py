@@ -46,6 +46,9 @@ TYPES: Final[Mapping[str, str]] = {
         "`limits`, and the same under `requests` or nothing."
     ),
     "ResourceStatus": "How the devices of one resource are that a container holds.",
+    "SelfSubjectAccessReview": "Whether one may do something, as `kubectl auth can-i` asks.",
+    "SelfSubjectReview": "Who one is, as `kubectl auth whoami` asks.",
+    "SelfSubjectRulesReview": "All that one may do, as `kubectl auth can-i --list` asks.",
     "Status": "How a request ended.",
     "Taint": "Keeps pods off a node that do not tolerate it.",
     "Toleration": "Lets a pod onto nodes with a taint.",

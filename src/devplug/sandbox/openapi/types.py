@@ -12,6 +12,7 @@ from devplug.sandbox.openapi.fields.nodes import NODES
 from devplug.sandbox.openapi.fields.objects import APPS, COORDINATION, CORE, EVENTS
 from devplug.sandbox.openapi.fields.pods import PODS
 from devplug.sandbox.openapi.fields.podstatuses import POD_STATUSES
+from devplug.sandbox.openapi.fields.reviews import AUTHENTICATION, AUTHORIZATION
 from devplug.sandbox.openapi.fields.volumes import VOLUMES
 from devplug.sandbox.openapi.fields.words import WORDS
 from devplug.sandbox.openapi.notation import Field, read_fields
@@ -45,6 +46,8 @@ PLAIN: Final = frozenset(
 
 _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.api.apps.v1": APPS,
+    "io.k8s.api.authentication.v1": AUTHENTICATION,
+    "io.k8s.api.authorization.v1": AUTHORIZATION,
     "io.k8s.api.coordination.v1": COORDINATION,
     "io.k8s.api.core.v1": {**CONTAINERS, **CORE, **NODES, **POD_STATUSES, **PODS, **VOLUMES},
     "io.k8s.api.events.v1": EVENTS,

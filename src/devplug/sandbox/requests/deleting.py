@@ -1,4 +1,4 @@
-"""What a deletion asks for, in its body or in its query, and what becomes of those that an object owns. Pure.
+"""What a deletion asks for, in its body or in its query. Pure.
 
 The rules are apimachinery's (apis/meta/v1/validation ValidateDeleteOptions, endpoints/handlers/delete.go).
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.faults import unsupported
+from devplug.sandbox.api.dependents import POLICIES
+from devplug.sandbox.api.faults import invalid, unsupported
 from devplug.sandbox.api.lifecycle import Preconditions
-from devplug.sandbox.api.objects import entries, part, text, with_part
+from devplug.sandbox.api.objects import entries, part, text
 from devplug.sandbox.api.protobuf import PROTOBUF_MEDIA_TYPE, object_of_protobuf
 from devplug.sandbox.api.statuses import bad_request, unsupported_media_type
 from devplug.sandbox.requests.bodies import decoded_json, media_type_of
@@ -19,11 +20,9 @@ from devplug.sandbox.requests.options import dry_run_faults, number_of, refuse_o
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devplug.sandbox.api.objects import Object
+__all__ = ["DeleteOptions", "delete_options"]
 
-__all__ = ["DeleteOptions", "delete_options", "without_owner"]
-
-_POLICIES: Final = ("Background", "Foreground", "Orphan")
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class DeleteOptions:
     grace_seconds: int | None = None
     """How long a pod may take to end; None for what it says itself."""
     preconditions: Preconditions | None = None
-    orphans: bool = False
-    """Whether what the object owns is to stay."""
+    policy: str = ""
+    """What is to become of what the object owns: one of `dependents.POLICIES`, or empty."""
     dry_run: bool = False
 
 
@@ -47,6 +46,7 @@ def delete_options(body: bytes, content_type: str, query: Mapping[str, Sequence[
         asked = {
             "gracePeriodSeconds": number_of(query, "gracePeriodSeconds"),
             "propagationPolicy": (query.get("propagationPolicy") or [""])[0],
+            "orphanDependents": _BOOLEANS.get((query.get("orphanDependents") or [""])[0]),
             "dryRun": list(query.get("dryRun", ())),
         }
     grace, policy = part(asked, "gracePeriodSeconds"), text(asked, "propagationPolicy")
@@ -54,24 +54,23 @@ def delete_options(body: bytes, content_type: str, query: Mapping[str, Sequence[
         raise bad_request("gracePeriodSeconds must be a whole number of seconds")
     dry_runs = entries(asked, "dryRun")
     faults = list(dry_run_faults(dry_runs))
-    if policy and policy not in _POLICIES:
+    if policy and policy not in POLICIES:
         faults.append(unsupported("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"]))
+    orphans = part(asked, "orphanDependents")
+    if policy and orphans is not None:
+        told = "orphanDependents and deletionPropagation cannot be both set"
+        faults.append(invalid("propagationPolicy", policy, told))
     refuse_options("DeleteOptions", faults)
+    if isinstance(orphans, bool):
+        policy = "Orphan" if orphans else "Background"
     uid = text(asked, "preconditions", "uid")
     version = text(asked, "preconditions", "resourceVersion")
     return DeleteOptions(
         grace,
         Preconditions(uid, version) if uid or version else None,
-        orphans=policy == "Orphan" or part(asked, "orphanDependents") is True,
+        policy=policy,
         dry_run=bool(dry_runs),
     )
-
-
-def without_owner(one: Object, uid: str) -> Object:
-    """Return an object that is no longer owned by the object with this UID."""
-    owners = entries(one, "metadata", "ownerReferences")
-    kept = [owner for owner in owners if text(owner, "uid") != uid]
-    return one if kept == owners else with_part(one, kept or None, "metadata", "ownerReferences")
 
 
 def _read(body: bytes, content_type: str) -> object:

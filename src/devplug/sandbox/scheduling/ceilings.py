@@ -111,8 +111,9 @@ def _balance_at_most(rating: Rating, shelf: ShelfKey) -> float:
     begin, end = shelf.skew * _BAND, (shelf.skew + 1) * _BAND
     turns = [at for at in (0.0, -lowest, -highest) if begin < at < end]
     mended = max(_mended(at, lowest, highest) for at in (begin, end, *turns))
-    # Scores are whole numbers, so what is less than one is lost.
-    return math.floor(MOST * 3 / 4 + _ROUNDED + mended / 2 + _TINY)
+    # Scores are whole numbers, so what is less than one is lost. Searches count on none being below 0; the
+    # bound of a pod that is far larger than the node, and gets no score, would be.
+    return max(math.floor(MOST * 3 / 4 + _ROUNDED + mended / 2 + _TINY), 0)
 
 
 def _mended(skew: float, lowest: float, highest: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.sandbox.scheduling.filtering import Plugin
 from devplug.sandbox.scheduling.hinting import may_help
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduling.values import PendingPod
 
 __all__ = ["Queue", "backoff_seconds"]
+
+_Entry: TypeAlias = tuple[float, tuple[int, float, int], str]
+"""When something is due for a pod (0 for one that is ready), its order, and its UID."""
 
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -58,9 +61,9 @@ class Queue:
     """Each pod in the queue once, by its UID."""
     _taken: dict[str, int] = field(default_factory=dict)
     """Pods that the scheduler is at, with how often they were refused before."""
-    _ready: list[tuple[tuple[int, float, int], str]] = field(default_factory=list)
-    _backing_off: list[tuple[float, tuple[int, float, int], str]] = field(default_factory=list)
-    _refused: list[tuple[float, tuple[int, float, int], str]] = field(default_factory=list)
+    _ready: list[_Entry] = field(default_factory=list)
+    _backing_off: list[_Entry] = field(default_factory=list)
+    _refused: list[_Entry] = field(default_factory=list)
     """Heaps; what is not the entry of `_pods` any more is skipped."""
     _number: int = 0
 
@@ -84,7 +87,7 @@ class Queue:
         Where nothing else is ready, pods that back off are taken early (SchedulerPopFromBackoffQ).
         """
         self._end_waits(now_seconds)
-        waiting = self._next_ready() or self._next_backing_off()
+        waiting = self._next(self._ready) or self._next(self._backing_off)
         if waiting is None:
             return None
         del self._pods[waiting.pod.uid]
@@ -120,11 +123,18 @@ class Queue:
 
     def next_seconds(self) -> float | None:
         """Return when to ask again if nothing else happens: a backoff or a long wait ends; None if never."""
-        times = [
-            waiting.since_seconds + _FORGOTTEN_SECONDS if waiting.plugins else waiting.ready_seconds
-            for waiting in self._pods.values()
-        ]
-        return min(times, default=None)
+        firsts = [self._first(heap) for heap in (self._ready, self._backing_off, self._refused)]
+        return min((first[0] for first in firsts if first), default=None)
+
+    def _first(self, heap: list[_Entry]) -> _Entry | None:
+        """Return the first entry of a heap that still holds; those before it are thrown away."""
+        while heap:
+            _, order, uid = heap[0]
+            waiting = self._pods.get(uid)
+            if waiting and waiting.order == order and bool(waiting.plugins) == (heap is self._refused):
+                return heap[0]
+            heappop(heap)
+        return None
 
     def _wake(self, waiting: _Waiting, now_seconds: float) -> None:
         if waiting.ready_seconds <= now_seconds:
@@ -135,34 +145,16 @@ class Queue:
 
     def _make_ready(self, waiting: _Waiting) -> None:
         self._pods[waiting.pod.uid] = waiting = replace(waiting, ready_seconds=0.0)
-        heappush(self._ready, (waiting.order, waiting.pod.uid))
+        heappush(self._ready, (0.0, waiting.order, waiting.pod.uid))
 
     def _end_waits(self, now_seconds: float) -> None:
         """Make ready whose backoff has ended, and wake whom nothing has helped for long."""
-        while self._refused and self._refused[0][0] <= now_seconds:
-            _, order, uid = heappop(self._refused)
-            waiting = self._pods.get(uid)
-            if waiting and waiting.order == order and waiting.plugins:
-                self._wake(waiting, now_seconds)
-        while self._backing_off and self._backing_off[0][0] <= now_seconds:
-            _, order, uid = heappop(self._backing_off)
-            if waiting := self._current(uid, order):
-                self._make_ready(waiting)
+        while (first := self._first(self._refused)) and first[0] <= now_seconds:
+            self._wake(self._pods[first[2]], now_seconds)
+        while (first := self._first(self._backing_off)) and first[0] <= now_seconds:
+            heappop(self._backing_off)
+            self._make_ready(self._pods[first[2]])
 
-    def _next_ready(self) -> _Waiting | None:
-        while self._ready:
-            order, uid = heappop(self._ready)
-            if waiting := self._current(uid, order):
-                return waiting
-        return None
-
-    def _next_backing_off(self) -> _Waiting | None:
-        while self._backing_off:
-            _, order, uid = heappop(self._backing_off)
-            if waiting := self._current(uid, order):
-                return waiting
-        return None
-
-    def _current(self, uid: str, order: tuple[int, float, int]) -> _Waiting | None:
-        waiting = self._pods.get(uid)
-        return waiting if waiting and waiting.order == order and not waiting.plugins else None
+    def _next(self, heap: list[_Entry]) -> _Waiting | None:
+        entry = self._first(heap)
+        return self._pods[heappop(heap)[2]] if entry else None

@@ -163,8 +163,8 @@ class Search:
     groups: InitVar[Iterable[Group]]
     """All that there are when the search begins."""
     _rankings: dict[Tier, _Ranking] = field(default_factory=dict)
-    _ranking_of: dict[Family, _Ranking] = field(default_factory=dict)
-    """Families that the pod may be in."""
+    _unrated_of: dict[Family, defaultdict[int, list[Group]]] = field(default_factory=dict)
+    """Of families that the pod may be in, where their ranking takes in what is new."""
     _allowances: list[float] = field(default_factory=list)
     """By number of shelf."""
     _first_lines: list[Line] = field(default_factory=list)
@@ -179,7 +179,7 @@ class Search:
         """Return the rank of the best node, or None; families may be added at the end between calls."""
         for family in islice(families, self._families, None):
             if tier := tier_of(self.shape, family.node):
-                self._ranking_of[family] = self._rankings.setdefault(tier, _Ranking())
+                self._unrated_of[family] = self._rankings.setdefault(tier, _Ranking()).unrated
         self._families = len(families)
         for key in islice(self.shelves.keys, len(self._allowances), None):
             self._allowances.append(allowance(self.shelves.settings, self.rating, key) + _ROUNDING)
@@ -191,7 +191,7 @@ class Search:
 
     def _put_aside(self, lines: Iterable[Line]) -> None:
         """Take in what happened, by how good it may be; a look at each group would cost too much."""
-        ranking_of, allowances = self._ranking_of, self._allowances
+        unrated_of, allowances = self._unrated_of.get, self._allowances
         for group, family, most, shelf in lines:
-            if ranking := ranking_of.get(family):
-                ranking.unrated[int(most + allowances[shelf])].append(group)
+            if (unrated := unrated_of(family)) is not None:
+                unrated[int(most + allowances[shelf])].append(group)

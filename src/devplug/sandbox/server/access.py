@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from devplug.sandbox.api.reviews import USER
 from devplug.sandbox.api.statuses import StatusError, unauthorized
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTEXT", "admitted_path", "kubeconfig", "refuse_strangers"]
 
-CONTEXT: Final = "devplug-sandbox"
+CONTEXT: Final = USER
 """The name of the cluster, the user and the context in the kubeconfig."""
 
 _PUBLIC: Final = {"healthz", "livez", "readyz", "version"}

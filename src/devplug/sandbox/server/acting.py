@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.events import core_event, grouped_event
 from devplug.sandbox.api.faults import required, unsupported
-from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.patching import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, patched
+from devplug.sandbox.api.reviews import review
 from devplug.sandbox.api.statuses import (
     StatusError,
     bad_request,
@@ -22,9 +22,10 @@ from devplug.sandbox.api.statuses import (
     unsupported_media_type,
 )
 from devplug.sandbox.api.storage import version_of
+from devplug.sandbox.openapi.nulls import with_zeros
 from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.requests.bodies import decoded_json, decoded_object, media_type_of
-from devplug.sandbox.requests.deleting import delete_options, without_owner
+from devplug.sandbox.requests.deleting import delete_options
 from devplug.sandbox.requests.fieldreports import of_body, of_patch
 from devplug.sandbox.requests.options import (
     Place,
@@ -128,6 +129,8 @@ class Acts:
         options = write_options(request.query, "CreateOptions")
         given = decoded_object(body, content_type, resource.kind, resource.api_version)
         warnings = of_body(resource, given, options.field_validation, self._field_report)
+        if resource.is_review:
+            return Outcome(review(resource, given.object), 201, warnings)
         made = self._registry.create(
             kept_resource(resource),
             request.namespace,
@@ -200,14 +203,13 @@ class Acts:
     def _delete(self, request: Request, body: bytes, content_type: str) -> Outcome:
         resource, kept = request.resource, kept_resource(request.resource)
         options = delete_options(body, content_type, request.query)
-        if options.orphans and not options.dry_run:
-            self._release(kept, request.namespace, request.name)
         deletion = self._registry.delete(
             kept,
             request.namespace,
             request.name,
             grace_seconds=options.grace_seconds,
             preconditions=options.preconditions,
+            policy=options.policy,
             dry_run=options.dry_run,
         )
         one = deletion.object
@@ -223,28 +225,17 @@ class Acts:
         deleted = []
         for one in page.items:
             namespace, name = _key(one)
-            if options.orphans and not options.dry_run:
-                self._release(kept, namespace, name)
             deletion = self._registry.delete(
                 kept,
                 namespace,
                 name,
                 grace_seconds=options.grace_seconds,
                 preconditions=options.preconditions,
+                policy=options.policy,
                 dry_run=options.dry_run,
             )
             deleted.append(deletion.object)
         return Outcome(Page(self._registry.version, tuple(deleted)))
-
-    def _release(self, resource: Resource, namespace: str, name: str) -> None:
-        """Take an owner's name from what it owns, so that nobody deletes it for the owner's sake."""
-        uid = text(self._registry.get(resource, namespace, name), "metadata", "uid")
-        for owned in dict.fromkeys(map(kept_resource, SERVED)):
-            if "update" not in owned.verbs:
-                continue
-            for one in self._registry.all(owned):
-                if without_owner(one, uid) is not one:
-                    self._registry.update(owned, *_key(one), lambda old: without_owner(old, uid))
 
 
 def _key(one: Object) -> tuple[str, str]:
@@ -252,7 +243,8 @@ def _key(one: Object) -> tuple[str, str]:
 
 
 def _kept(resource: Resource, one: Object) -> Object:
-    return core_event(one) if kept_resource(resource) != resource else one
+    read = with_zeros(resource, one)
+    return core_event(read) if kept_resource(resource) != resource else read
 
 
 def _outer(resource: Resource, one: Object) -> Object:

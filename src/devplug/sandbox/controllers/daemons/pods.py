@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
-from devplug.sandbox.api.times import moment
+from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.controllers.rules.owners import owner_reference
 from devplug.sandbox.scheduling.values import NAME_FIELD
 
@@ -61,7 +60,7 @@ class DaemonPod:
         """Return when it is ready for long enough, if it stays ready; None while it is not ready."""
         if self.ready_since is None:
             return None
-        return self.ready_since + timedelta(seconds=min_ready_seconds)
+        return later(self.ready_since, min_ready_seconds)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
         """Whether it is ready, and has been for so long (podutil.IsPodAvailable)."""

@@ -5,7 +5,7 @@ After pkg/controller/garbagecollector and metav1.GetControllerOf.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.sandbox.api.objects import entries, fields, part, text, with_part
 
@@ -14,20 +14,12 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.objects import Object
 
 __all__ = [
-    "FOREGROUND",
-    "ORPHAN",
     "controller_of",
     "owner_reference",
     "owner_uids",
     "without_finalizer",
     "without_owner",
 ]
-
-ORPHAN: Final = "orphan"
-"""The finalizer of an owner that is to leave what it owns alone (propagationPolicy `Orphan`)."""
-
-FOREGROUND: Final = "foregroundDeletion"
-"""The finalizer of an owner that is to end after what it owns (propagationPolicy `Foreground`)."""
 
 
 def controller_of(one: Object) -> Object | None:

@@ -6,7 +6,6 @@ bare name and `limits.` of an extended resource (C101), and here also storage an
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import resource_name_fault
@@ -14,7 +13,7 @@ from devplug.kubelet.quantities import Quantity
 from devplug.sandbox.admission import has_ended
 from devplug.sandbox.api.objects import entries, fields, text, whole, with_part
 from devplug.sandbox.api.quantitytexts import canonical
-from devplug.sandbox.api.times import moment
+from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.scheduling.quota import usage
 from devplug.sandbox.scheduling.reading import shape
 
@@ -37,8 +36,7 @@ def counts_for_quota(pod: Object, now: datetime) -> bool:
     if has_ended(pod):
         return False
     ends = moment(text(pod, "metadata", "deletionTimestamp"))
-    grace = timedelta(seconds=whole(pod, "metadata", "deletionGracePeriodSeconds"))
-    return ends is None or now <= ends + grace
+    return ends is None or now <= later(ends, whole(pod, "metadata", "deletionGracePeriodSeconds"))
 
 
 def used_by_pods(pods: Iterable[Object], now: datetime) -> dict[str, str]:

@@ -19,6 +19,7 @@ META: Final[Mapping[str, str]] = {
         propagationPolicy:DeletionPropagation dryRun:[string]
         ignoreStoreReadErrorWithClusterBreakingPotential:bool
     """,
+    "FieldSelectorRequirement": "key! operator! values:[string]",
     "LabelSelector": "matchLabels:{string} matchExpressions:[LabelSelectorRequirement]",
     "LabelSelectorRequirement": "key! operator!:LabelSelectorOperator values:[string]",
     "ListMeta": "selfLink resourceVersion continue remainingItemCount:int64 shardInfo:ShardInfo",
