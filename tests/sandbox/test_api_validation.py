@@ -10,6 +10,7 @@ import yaml
 from devplug.sandbox.api import statuses
 from devplug.sandbox.api.defaults import defaulted
 from devplug.sandbox.api.kinds import Resource, resource_of_kind
+from devplug.sandbox.api.objects import with_part
 from devplug.sandbox.api.validation import change_faults, object_faults
 from tests.sandbox.jsons import KUBECTL, as_kubectl, printed
 
@@ -125,7 +126,42 @@ DAEMONS = known("DaemonSet", "apps/v1")
 
 def daemons(selected: str, labelled: str, **spec: Any) -> Any:
     template = {"metadata": {"labels": {"app": labelled}}, **pod(**spec)}
-    return {"spec": {"selector": {"matchLabels": {"app": selected}}, "template": template}}
+    one = {"spec": {"selector": {"matchLabels": {"app": selected}}, "template": template}}
+    return with_part(one, {"type": "OnDelete"}, "spec", "updateStrategy")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        (
+            {"type": "Recreate"},
+            'type: Unsupported value: "Recreate": supported values: "OnDelete", "RollingUpdate"',
+        ),
+        (
+            {"rollingUpdate": {"maxUnavailable": 0}},
+            "rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
+        ),
+        (
+            {"rollingUpdate": {"maxSurge": "10%"}},
+            'rollingUpdate.maxSurge: Invalid value: "10%": may not be set when maxUnavailable is non-zero',
+        ),
+    ],
+)
+def test_a_daemon_set_says_how_its_pods_are_replaced(strategy: dict[str, Any], told: str) -> None:
+    spec = {
+        "selector": {"matchLabels": {"app": "a"}},
+        "template": {
+            "metadata": {"labels": {"app": "a"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    }
+    one = {"metadata": {"name": "a"}, "spec": {**spec, "updateStrategy": strategy}}
+    assert [str(fault) for fault in object_faults(DAEMONS, defaulted(DAEMONS, one))] == [
+        f"spec.updateStrategy.{told}"
+    ]
+    for right in ({}, {"type": "OnDelete"}, {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}):
+        one = {"metadata": {"name": "a"}, "spec": {**spec, "updateStrategy": right}}
+        assert object_faults(DAEMONS, defaulted(DAEMONS, one)) == []
 
 
 def test_a_daemon_set_knows_its_pods_by_their_labels() -> None:

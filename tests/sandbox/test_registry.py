@@ -252,3 +252,13 @@ def test_a_replaced_namespace_is_still_emptied_before_it_goes() -> None:
     assert not made.delete(NAMESPACES, "", "lab").is_gone
     made.update(NAMESPACES, "", "lab", lambda old: {**old, "spec": {}}, part_name="finalize")
     assert made.find(NAMESPACES, "", "lab") is None
+
+
+def test_a_quota_counts_pods_too() -> None:
+    made = registry()
+    made.create(QUOTAS, "default", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
+    made.create(PODS, "default", pod("a"))
+    with pytest.raises(StatusError) as caught:
+        made.create(PODS, "default", pod("b"))
+    why = "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
+    assert refusal_of(caught) == (403, f'pods "b" is forbidden: {why}')

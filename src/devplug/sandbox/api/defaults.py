@@ -45,10 +45,7 @@ _OF_PROBE: Final[Mapping[str, object]] = {
 }
 _OF_HTTP: Final[Mapping[str, object]] = {"path": "/", "scheme": "HTTP"}
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-_OF_DAEMONS: Final[Mapping[str, object]] = {
-    "revisionHistoryLimit": 10,
-    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-}
+_OF_ROLLING: Final[Mapping[str, object]] = {"maxSurge": 0, "maxUnavailable": 1}
 _PRIORITIES: Final[Mapping[str, int]] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
@@ -71,7 +68,8 @@ def defaulted(resource: Resource, one: Object) -> Object:
         case "DaemonSet":
             template = fields(spec, "template")
             of_pods = {**template, "spec": _spec(fields(template, "spec"), resource)}
-            return {**one, "spec": {**_OF_DAEMONS, **_present(spec), "template": of_pods}}
+            told = {"revisionHistoryLimit": 10, **_present(spec), "updateStrategy": _strategy(spec)}
+            return {**one, "spec": {**told, "template": of_pods}}
         case "Node":
             one = _counted(one, resource, "status", "capacity")
             return _counted(one, resource, "status", "allocatable")
@@ -83,6 +81,13 @@ def defaulted(resource: Resource, one: Object) -> Object:
 def knows_priority_class(name: str) -> bool:
     """Whether a pod may name this class: nothing, or one that every cluster has."""
     return not name or name in _PRIORITIES
+
+
+def _strategy(spec: Object) -> Object:
+    strategy: Object = {"type": "RollingUpdate", **_present(fields(spec, "updateStrategy"))}
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {**_OF_ROLLING, **_present(fields(strategy, "rollingUpdate"))}
+    return strategy
 
 
 def qos_class(pod: Object) -> str:

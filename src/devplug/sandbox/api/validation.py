@@ -13,7 +13,7 @@ from devplug.devices import resource_name_fault
 from devplug.kubelet.quantities import Quantity
 from devplug.sandbox.api.faults import duplicate, forbidden, invalid, required, unsupported
 from devplug.sandbox.api.names import label_faults, label_key_faults
-from devplug.sandbox.api.objects import entries, fields, part, same, text
+from devplug.sandbox.api.objects import entries, fields, part, same, text, whole
 from devplug.sandbox.api.quantitytexts import canonical
 from devplug.sandbox.api.selectors import SelectorError, selector_of_object
 
@@ -41,6 +41,7 @@ _OF_QUOTAS: Final = re.compile(
 )
 """What a quota may limit under a name without a domain (helpers.go IsStandardQuotaResourceName)."""
 
+_UPDATES: Final = ("OnDelete", "RollingUpdate")
 _RESTARTS: Final = ("Always", "OnFailure", "Never")
 _CHANGEABLE: Final = (
     "`spec.containers[*].image`",
@@ -194,6 +195,26 @@ def _daemon_faults(daemons: Object) -> Iterator[FieldFault]:
                 "spec.template.metadata.labels", held, "`selector` does not match template `labels`"
             )
     yield from _spec_faults(fields(spec, "template", "spec"), "spec.template.spec", ("Always",))
+    for word in ("minReadySeconds", "revisionHistoryLimit"):
+        if whole(spec, word) < 0:
+            yield invalid(f"spec.{word}", whole(spec, word), "must be greater than or equal to 0")
+    yield from _strategy_faults(fields(spec, "updateStrategy"), "spec.updateStrategy")
+
+
+def _strategy_faults(strategy: Object, place: str) -> Iterator[FieldFault]:
+    """Yield what is wrong with how pods follow their template (apps/validation ValidateDaemonSet...)."""
+    type_ = text(strategy, "type")
+    if type_ not in _UPDATES:
+        yield unsupported(f"{place}.type", type_, _UPDATES)
+    if type_ != "RollingUpdate":
+        return
+    rolling = fields(strategy, "rollingUpdate")
+    most, surge = (rolling.get(word) not in {0, "0", "0%", None} for word in ("maxUnavailable", "maxSurge"))
+    if most and surge:
+        why = "may not be set when maxUnavailable is non-zero"
+        yield invalid(f"{place}.rollingUpdate.maxSurge", rolling["maxSurge"], why)
+    elif not most and not surge:
+        yield required(f"{place}.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
 def _node_faults(node: Object) -> Iterator[FieldFault]:

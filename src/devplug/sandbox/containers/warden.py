@@ -39,7 +39,7 @@ class Warden:
         try:
             # A group of its own, because Ctrl-C is for the sandbox.
             child = await asyncio.create_subprocess_exec(
-                "sh",
+                "/bin/sh",
                 "-c",
                 _SCRIPT,
                 stdin=reader,

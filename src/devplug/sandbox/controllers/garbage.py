@@ -91,6 +91,8 @@ class GarbageCollector:
     def _end_after_owned(self, uid: str) -> None:
         waits = False
         for owned_uid, one in list(self._owned_by(uid)):
+            if owned_uid == uid:
+                continue  # it would wait for itself
             references = entries(one, "metadata", "ownerReferences")
             self._delete(owned_uid)
             waits |= self._find(owned_uid) is not None and any(

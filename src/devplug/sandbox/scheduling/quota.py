@@ -1,7 +1,7 @@
 """Whether a pod may be made where its namespace has quotas (quota/v1/evaluator/core/pods.go). Pure.
 
-Of extended resources only `requests.<name>` is kept: `<name>` and `limits.<name>` may stand in a quota, and
-never matter.
+Kept are the number of pods and, of extended resources, `requests.<name>`: `<name>` and `limits.<name>` may
+stand in a quota, and never matter. What else a quota may limit is told in its status, and refuses nobody.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from devplug.devices import resource_name_fault
 from devplug.errors import DevplugError
+from devplug.sandbox.scheduling.values import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,13 +46,14 @@ class Quota:
 
     name: str
     hard: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By key, as it stands in the quota; keys that are not of extended resources do not matter here."""
+    """By key, as it stands in the quota; keys that are not kept do not matter here."""
 
 
 def usage(shapes: Iterable[Shape]) -> dict[str, int]:
     """Return what pods use, by quota key. The caller leaves out who has ended, or hangs past its grace."""
-    used: dict[str, int] = {}
+    used: dict[str, int] = {PODS: 0}
     for shape in shapes:
+        used[PODS] += 1
         for name, amount in shape.requests:
             if resource_name_fault(name) is None:
                 used[_PREFIX + name] = used.get(_PREFIX + name, 0) + amount
