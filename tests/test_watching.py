@@ -18,6 +18,7 @@ from devplug.watching import (
     Watcher,
     folders_to_watch,
     shared_watcher,
+    until_absent,
     until_present,
 )
 from tests.wire.fakes import open_descriptors
@@ -486,5 +487,21 @@ def test_who_waits_for_a_path_is_woken_when_it_is_there(tmp_path: Path) -> None:
             path.touch()
             await waiting
             await until_present(path)
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_the_end_of_a_path_is_woken_when_its_folder_is_gone(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "folder" / "lock"
+        path.parent.mkdir()
+        path.touch()
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            waiting = group.create_task(until_absent(path))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            shutil.rmtree(path.parent)
+            await waiting
+            await until_absent(path)
 
     asyncio.run(story())

@@ -32,6 +32,7 @@ __all__ = [
     "Watcher",
     "folders_to_watch",
     "shared_watcher",
+    "until_absent",
     "until_present",
 ]
 
@@ -336,13 +337,22 @@ async def shared_watcher() -> AsyncIterator[Watcher]:
 
 async def until_present(path: Path) -> None:
     """Wait until something is at an absolute path."""
-    is_there = functools.partial(os.path.lexists, path)
+    await _until(path, is_there=True)
+
+
+async def until_absent(path: Path) -> None:
+    """Wait until nothing is at an absolute path."""
+    await _until(path, is_there=False)
+
+
+async def _until(path: Path, *, is_there: bool) -> None:
+    look = functools.partial(os.path.lexists, path)
     changed = asyncio.Event()
     async with shared_watcher() as watcher:
         with watcher.subscribe(changed.set) as subscription:
             while True:
                 changed.clear()
                 subscription.arm([str(path)])
-                if is_there():
+                if look() is is_there:
                     return
                 await changed.wait()

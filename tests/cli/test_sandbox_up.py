@@ -93,6 +93,15 @@ def test_a_sandbox_says_how_to_reach_it_and_ends_well_with_ctrl_c(short_dir: Pat
     assert [entry.name for entry in place.folder.iterdir()] == ["lock"]
 
 
+def test_a_sandbox_whose_folder_is_removed_ends(short_dir: Path) -> None:
+    place = Place(short_dir / "sb")
+    with started("sandbox", "up", "--dir", place.folder) as process:
+        said_until(process, "sandbox describe", on_error=False)
+        shutil.rmtree(place.folder)
+        assert ended(process) == 0
+    assert not place.folder.exists()
+
+
 def test_a_second_sandbox_in_the_same_folder_is_refused(up: Place) -> None:
     code, said, why = sandbox(up, "up")
     assert (code, said) == (1, "")

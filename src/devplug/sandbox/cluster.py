@@ -6,6 +6,7 @@ Start here. All of it is one process and one event loop; its parts meet in the r
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from contextlib import ExitStack, aclosing, asynccontextmanager
@@ -38,6 +39,7 @@ from devplug.sandbox.registry import NODES, PODS, Registry
 from devplug.sandbox.server.hooks import Hooks
 from devplug.sandbox.server.serving import ApiServer, Tls
 from devplug.sandbox.statefile import opened
+from devplug.watching import until_absent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from devplug.sandbox.statefile import StateFile
 
 __all__ = ["Sandbox"]
+
+logger = logging.getLogger(__name__)
 
 _LOCAL, _REMOTE = 10, 20
 """Distances between NUMA nodes, as the kernel tells them of most machines with several."""
@@ -161,6 +165,7 @@ class Sandbox:
                         for part in (*self._controllers(), *self._make_nodes(runtime), runtime, server)
                     ]
                     running.append(tasks.create_task(self._forget_logs(runtime)))
+                    running.append(tasks.create_task(self._end_with_folder()))
                     try:
                         await self._until_ready()
                         self._announce(server)
@@ -248,6 +253,12 @@ class Sandbox:
             async for event in events:
                 if event.type is ChangeType.DELETED:
                     runtime.logs.forget(text(event.object, "metadata", "uid"))
+
+    async def _end_with_folder(self) -> None:
+        """Go down when somebody removes the folder: nobody could reach this sandbox any more."""
+        await until_absent(self.place.lock_file)
+        logger.warning("the sandbox's folder was removed", extra={"folder": str(self.place.folder)})
+        self.down()
 
     def _announce(self, server: ApiServer) -> None:
         self.place.write_private(self.place.kubeconfig, server.kubeconfig)
