@@ -1,0 +1,229 @@
+"""A look at one device node: what is one, what is refused by name, and where sysfs says it belongs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from devplug.daemon.sources.found import FoundNode
+from devplug.daemon.sources.host import Host, NotADeviceNodeError
+from tests.daemon.hosts import block_node, char_node, link, needs_mknod, tree
+
+MACHINES = Path(__file__).parents[4] / "shared" / "data" / "hwloc"
+
+CHIP = FoundNode("/dev/chip0", (240, 7))
+CHIP_FOLDER = "sys/devices/pci0000:00/0000:00:03.0/chip/chip0"
+CHIP_LINK = {"sys/dev/char/240:7": "-> ../../devices/pci0000:00/0000:00:03.0/chip/chip0"}
+
+
+def fault(path: Path | str, host: Host | None = None) -> str:
+    with pytest.raises(NotADeviceNodeError) as refused:
+        (host or Host()).node(str(path))
+    return str(refused.value)
+
+
+# ── what is a device node ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_character_node_has_its_number() -> None:
+    assert Host().node("/dev/null") == FoundNode("/dev/null", (1, 3), is_block=False)
+
+
+def test_a_terminal_is_a_device_node() -> None:
+    ends = os.openpty()
+    path = os.ttyname(ends[1])
+    try:
+        assert Host().node(path) == FoundNode(path, (136, int(Path(path).name)))
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@needs_mknod
+def test_a_block_node_is_told_from_a_character_node_of_the_same_number(tmp_path: Path) -> None:
+    char_node(tmp_path / "c", 5)
+    block_node(tmp_path / "b", 5)
+    assert Host().node(f"{tmp_path}/c") == FoundNode(f"{tmp_path}/c", (240, 5), is_block=False)
+    assert Host().node(f"{tmp_path}/b") == FoundNode(f"{tmp_path}/b", (240, 5), is_block=True)
+
+
+def test_a_link_keeps_its_own_path_and_has_the_number_of_what_it_leads_to(tmp_path: Path) -> None:
+    link(tmp_path / "by-id")
+    assert Host().node(f"{tmp_path}/by-id") == FoundNode(f"{tmp_path}/by-id", (1, 3))
+
+
+def test_a_missing_path_is_no_device_and_no_error(tmp_path: Path) -> None:
+    assert Host().node(f"{tmp_path}/none") is None
+
+
+def test_a_dangling_link_is_no_device_and_no_error(tmp_path: Path) -> None:
+    link(tmp_path / "by-id", tmp_path / "gone")
+    assert Host().node(f"{tmp_path}/by-id") is None
+
+
+def test_a_link_in_a_circle_is_no_device_and_no_error(tmp_path: Path) -> None:
+    link(tmp_path / "round", tmp_path / "round")
+    assert Host().node(f"{tmp_path}/round") is None
+
+
+@needs_mknod
+def test_a_host_below_another_root_is_seen_by_its_own_paths(tmp_path: Path) -> None:
+    char_node(tmp_path / "dev" / "chip0", 7)
+    assert Host(tmp_path).node("/dev/chip0") == CHIP
+
+
+# ── what is refused by name ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_regular_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    assert fault("/f", Host(tmp_path)) == '"/f" is a regular file, not a device node'
+
+
+def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    assert fault("/d", Host(tmp_path)) == '"/d" is a folder, not a device node'
+
+
+def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p")
+    assert fault("/p", Host(tmp_path)) == '"/p" is a pipe, not a device node'
+
+
+def test_a_socket_is_refused_by_name(short_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(short_dir / "s"))
+        assert fault("/s", Host(short_dir)) == '"/s" is a socket, not a device node'
+
+
+@needs_mknod
+@pytest.mark.parametrize("minor", [1, 2, 4])
+def test_the_machines_memory_is_refused_whatever_its_name(tmp_path: Path, minor: int) -> None:
+    char_node(tmp_path / "harmless", minor, major=1)
+    text = '"/harmless" is the machine\'s own memory, which is never given out'
+    assert fault("/harmless", Host(tmp_path)) == text
+
+
+@needs_mknod
+def test_a_ram_disk_is_no_memory_although_it_has_the_same_number(tmp_path: Path) -> None:
+    block_node(tmp_path / "ram1", 1, major=1)
+    assert Host(tmp_path).node("/ram1") == FoundNode("/ram1", (1, 1), is_block=True)
+
+
+# ── NUMA ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_numa_node_is_the_devices_own_if_it_has_one(tmp_path: Path) -> None:
+    tree(tmp_path, {**CHIP_LINK, f"{CHIP_FOLDER}/numa_node": "3\n"})
+    assert Host(tmp_path).numa_node(CHIP) == 3
+
+
+def test_the_numa_node_is_that_of_the_nearest_parent_that_has_one(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            **CHIP_LINK,
+            f"{CHIP_FOLDER}/dev": "240:7\n",
+            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
+            "sys/devices/pci0000:00/numa_node": "0\n",
+        },
+    )
+    assert Host(tmp_path).numa_node(CHIP) == 1
+
+
+def test_minus_one_is_no_numa_node_and_ends_the_search(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            **CHIP_LINK,
+            f"{CHIP_FOLDER}/numa_node": "-1\n",
+            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
+        },
+    )
+    assert Host(tmp_path).numa_node(CHIP) is None
+
+
+def test_a_misc_device_without_a_parent_has_no_numa_node(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            "sys/dev/char/10:229": "-> ../../devices/virtual/misc/fuse",
+            "sys/devices/virtual/misc/fuse/dev": "10:229\n",
+            "sys/numa_node": "9\n",
+        },
+    )
+    assert Host(tmp_path).numa_node(FoundNode("/dev/fuse", (10, 229))) is None
+
+
+def test_a_node_that_sysfs_does_not_know_has_no_numa_node(tmp_path: Path) -> None:
+    assert Host(tmp_path).numa_node(CHIP) is None
+
+
+def test_a_numa_node_that_is_no_number_counts_as_not_there(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            **CHIP_LINK,
+            f"{CHIP_FOLDER}/numa_node": "\n",
+            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
+        },
+    )
+    assert Host(tmp_path).numa_node(CHIP) == 1
+
+
+def test_a_block_node_is_looked_up_among_the_block_nodes(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {
+            **CHIP_LINK,
+            f"{CHIP_FOLDER}/numa_node": "3\n",
+            "sys/dev/block/240:7": "-> ../../devices/disk",
+            "sys/devices/disk/numa_node": "5\n",
+        },
+    )
+    assert Host(tmp_path).numa_node(FoundNode("/dev/disk0", (240, 7), is_block=True)) == 5
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    """A real machine's sysfs. It lacks /sys/dev, made here of each device's `dev` file, as by the kernel."""
+    folder = tmp_path_factory.mktemp("machine")
+    with tarfile.open(MACHINES / "32em64t-2n8c+dax+nvme+mic+dimms.tar.bz2") as archive:
+        if hasattr(tarfile, "data_filter"):  # from 3.11.4 on
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder, [m for m in archive if "/sys/devices/" in m.name])
+    (root,) = folder.iterdir()
+    links = root / "sys" / "dev" / "char"
+    links.mkdir(parents=True)
+    for dev in (root / "sys" / "devices").rglob("dev"):
+        if "block" not in dev.parts:
+            (links / dev.read_text().strip()).symlink_to(Path("../..", dev.parent.relative_to(root / "sys")))
+    return Host(root)
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not MACHINES.is_dir(), reason=f"no machines in {MACHINES}")
+@pytest.mark.parametrize(
+    ("name", "number", "numa_node"),
+    [
+        ("infiniband/uverbs0", (231, 192), 1),
+        ("mic0", (246, 2), 1),
+        ("ptp0", (247, 0), 0),
+        ("hidraw0", (249, 0), 0),
+        ("mic/scif", (246, 1), None),
+        ("nvme0", (10, 57), 0),
+    ],
+)
+def test_the_numa_node_of_a_real_machines_device_is_its_pci_parents(
+    machine: Host,
+    name: str,
+    number: tuple[int, int],
+    numa_node: int | None,
+) -> None:
+    """A PCI function may say -1, as nvme0's does, and have processors near to it all the same."""
+    assert Path(machine.inside(f"/sys/dev/char/{number[0]}:{number[1]}"), "dev").exists()
+    assert machine.numa_node(FoundNode(f"/dev/{name}", number)) == numa_node

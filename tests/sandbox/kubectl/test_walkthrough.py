@@ -1,0 +1,41 @@
+"""The commands of docs/sandbox.md do what the page says, with a real kubectl."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.kubectl.consoles import Player, environment, is_told, steps_of
+
+PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
+BIN = Path(sysconfig.get_path("scripts"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_every_command_of_the_walkthrough_does_what_the_page_says(tmp_path: Path) -> None:
+    # Sockets have short paths, and pytest's folders are long.
+    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
+        variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
+        player = Player(tmp_path, environment(BIN, variables))
+        try:
+            for step in steps_of(PAGE.read_text()):
+                player.play(step)
+        finally:
+            player.close()
+            player.shell("devplug sandbox down")
+
+
+def test_a_page_is_not_told_by_another_text() -> None:
+    assert is_told(["pod/a created"], "pod/a   created\n")
+    assert is_told(["NAME AGE", "a 3s"], "NAME   AGE\na      2m5s\n")
+    assert is_told(["one", "...", "four"], "one\ntwo\nthree\nfour\n")
+    assert not is_told(["one", "...", "four"], "one\ntwo\n")
+    assert not is_told(["a 1/1 Running 0 3s"], "a   0/1   Pending   0   3s\n")
+    assert not is_told(["2 0"], "2 2\n")
+    assert not is_told(["one"], "one\ntwo\n")
