@@ -201,7 +201,7 @@ def test_no_score_is_above_what_the_search_takes_for_the_most(part: int) -> None
         usage = Usage()
         for _ in range(rng.randrange(4)):
             usage = usage.plus(some_shape(rng, 1))
-        group = Group(0, 0, Family(node), node.allocatable, usage, settings)
+        group = Group(0, 0, Family(0, node), node.allocatable, usage, settings)
         rating = Rating.of(shape, settings)
         score = rating.rate(settings)(group)
         if score != NO_ROOM:
@@ -222,7 +222,7 @@ def test_the_default_that_is_written_out_is_the_rule_for_all() -> None:
             usage = usage.plus(some_shape(rng, 1))
         scores = {
             Rating.of(shape, settings).rate(settings)(
-                Group(0, 0, Family(node), node.allocatable, usage, settings),
+                Group(0, 0, Family(0, node), node.allocatable, usage, settings),
             )
             for settings in (written_out, general)
         }

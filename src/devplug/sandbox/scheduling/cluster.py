@@ -279,6 +279,6 @@ class Cluster:
         key = labels, node.taints, node.unschedulable
         family = self._families.get(key)
         if family is None:
-            family = self._families[key] = Family(node)
+            family = self._families[key] = Family(len(self._family_list), node)
             self._family_list.append(family)
         return family, tuple(sorted(node.allocatable.items()))

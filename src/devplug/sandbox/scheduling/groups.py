@@ -62,6 +62,8 @@ class Usage:
 class Family:
     """Groups that any pod sees alike, resources aside. It lives until the nodes are grouped anew."""
 
+    number: int
+    """Its place among the families, from 0."""
     node: Node
     """Any node that is, or was, of it."""
 

@@ -18,6 +18,7 @@ from devplug.sandbox.scheduling.filtering import static_refusal
 from devplug.sandbox.scheduling.matching import preferred_weight, unwanted_taints
 from devplug.sandbox.scheduling.rating import NO_ROOM
 from devplug.sandbox.scheduling.scoring import normalised_affinity, normalised_taints
+from devplug.sandbox.scheduling.shelves import PART_BITS, in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduling.values import Node, Shape
 
 __all__ = ["Search", "Tier", "best_of", "tier_of"]
-
-_ROUNDING: Final = 1e-6
-"""Ceilings are floats; far more than they can be wrong by, and far less than a point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +161,11 @@ class Search:
     groups: InitVar[Iterable[Group]]
     """All that there are when the search begins."""
     _rankings: dict[Tier, _Ranking] = field(default_factory=dict)
-    _unrated_of: dict[Family, defaultdict[int, list[Group]]] = field(default_factory=dict)
-    """Of families that the pod may be in, where their ranking takes in what is new."""
-    _allowances: list[float] = field(default_factory=list)
-    """By number of shelf."""
+    _unrated_of: list[defaultdict[int, list[Group]] | None] = field(default_factory=list)
+    """By number of family, where its ranking takes in what is new; None if the pod may not be in it."""
+    _allowances: list[int] = field(default_factory=list)
+    """By number of shelf, in parts of a point."""
     _first_lines: list[Line] = field(default_factory=list)
-    _families: int = 0
     _lines: int = 0
 
     def __post_init__(self, groups: Iterable[Group]) -> None:
@@ -177,12 +174,11 @@ class Search:
 
     def best(self, families: Sequence[Family]) -> str | None:
         """Return the rank of the best node, or None; families may be added at the end between calls."""
-        for family in islice(families, self._families, None):
-            if tier := tier_of(self.shape, family.node):
-                self._unrated_of[family] = self._rankings.setdefault(tier, _Ranking()).unrated
-        self._families = len(families)
+        for family in islice(families, len(self._unrated_of), None):
+            tier = tier_of(self.shape, family.node)
+            self._unrated_of.append(self._rankings.setdefault(tier, _Ranking()).unrated if tier else None)
         for key in islice(self.shelves.keys, len(self._allowances), None):
-            self._allowances.append(allowance(self.shelves.settings, self.rating, key) + _ROUNDING)
+            self._allowances.append(in_parts(allowance(self.shelves.settings, self.rating, key)))
         self._put_aside(self._first_lines)
         self._put_aside(self.shelves.lines[self._lines :])
         self._first_lines, self._lines = [], len(self.shelves.lines)
@@ -191,7 +187,8 @@ class Search:
 
     def _put_aside(self, lines: Iterable[Line]) -> None:
         """Take in what happened, by how good it may be; a look at each group would cost too much."""
-        unrated_of, allowances = self._unrated_of.get, self._allowances
+        unrated_of, allowances = self._unrated_of, self._allowances
         for group, family, most, shelf in lines:
-            if (unrated := unrated_of(family)) is not None:
-                unrated[int(most + allowances[shelf])].append(group)
+            unrated = unrated_of[family]
+            if unrated is not None:
+                unrated[(most + allowances[shelf]) >> PART_BITS].append(group)

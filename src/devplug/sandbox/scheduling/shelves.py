@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.sandbox.scheduling.ceilings import ShelfKey, ceiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devplug.sandbox.scheduling.groups import Family, Group
+    from devplug.sandbox.scheduling.groups import Group
     from devplug.sandbox.scheduling.scoring import ScoringSettings
 
-__all__ = ["Line", "Shelves"]
+__all__ = ["PART_BITS", "Line", "Shelves", "in_parts"]
 
-Line: TypeAlias = "tuple[Group, Family, float, int]"
-"""A group that came, or whose first node is another; its family, its ceiling, the number of its shelf."""
+PART_BITS: Final = 16
+"""Ceilings are whole numbers of parts of a point: 2 to the power of so many make one."""
+
+_ROUNDING: Final = 1e-6
+"""Far more points than floats are wrong by."""
+
+Line: TypeAlias = "tuple[Group, int, int, int]"
+"""A group that came, or whose first node is another; the numbers of its family, of the parts of its ceiling
+and of its shelf."""
+
+
+def in_parts(points: float) -> int:
+    """Return so many points as parts, and rather more than fewer."""
+    return math.ceil((points + _ROUNDING) * (1 << PART_BITS))
 
 
 @dataclass(slots=True)
@@ -38,7 +51,8 @@ class Shelves:
 
     def lines_of(self, groups: Iterable[Group]) -> list[Line]:
         """Return a line for each group: what a search reads that begins now."""
-        return [self._line(one) for one in groups]
+        known = self._line_of.get
+        return [known(one.number) or self._line(one) for one in groups]
 
     def _line(self, group: Group) -> Line:
         line = self._line_of.get(group.number)
@@ -52,4 +66,5 @@ class Shelves:
         if number is None:
             number = self._numbers[key] = len(self.keys)
             self.keys.append(key)
-        return group, group.family, ceiling(self.settings, self.weights, group), number
+        most = in_parts(ceiling(self.settings, self.weights, group))
+        return group, group.family.number, most, number
