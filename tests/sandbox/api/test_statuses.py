@@ -102,7 +102,6 @@ def test_several_faults_are_one_sentence_and_the_same_one_is_told_once() -> None
         (faults.required("f"), "f: Required value"),
         (faults.required("f", "why"), "f: Required value: why"),
         (faults.duplicate("f", "x"), 'f: Duplicate value: "x"'),
-        (faults.too_long("f", 63), "f: Too long: may not be more than 63 bytes"),
         (
             faults.unsupported("f", "x", ["a", "b"]),
             'f: Unsupported value: "x": supported values: "a", "b"',
@@ -159,7 +158,6 @@ def test_each_fault_has_its_words(fault: faults.FieldFault, told: str) -> None:
             "Timeout: Too large resource version: 9, current: 7",
         ),
         (statuses.internal_error("why"), 500, "InternalError", "Internal error occurred: why"),
-        (statuses.no_such_path(), 404, "NotFound", "the server could not find the requested resource"),
     ],
     ids=lambda one: one.reason if isinstance(one, statuses.StatusError) else "",
 )

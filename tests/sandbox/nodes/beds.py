@@ -13,7 +13,7 @@ from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.api.changes import ChangeType
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
 from devplug.sandbox.nodes.nodereport import facts_of_this_machine
-from devplug.sandbox.nodes.runtime import Ended, NoPrograms
+from devplug.sandbox.nodes.runtime import Ended
 from devplug.sandbox.registry import EVENTS, LEASES, NAMESPACES, NODES, PODS, Registry
 
 if TYPE_CHECKING:
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 RESOURCE = "example.com/resource"
 WORKER = "worker-0"
 START = datetime(2026, 11, 21, 0, 21, 59, tzinfo=UTC)
+
+
+class NoPrograms:
+    """A runtime without a single program: every container runs in name only."""
+
+    def maps(self, image: str) -> bool:
+        """Return False."""
+        return False
+
+    async def start(self, order: StartOrder) -> None:
+        """Do nothing; nobody asks for it."""
+
+    async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
+        """Do nothing; nobody asks for it."""
 
 
 class FakeTime:

@@ -25,7 +25,6 @@ __all__ = [
     "go_json",
     "invalid",
     "required",
-    "too_long",
     "unsupported",
 ]
 
@@ -37,7 +36,6 @@ class FaultType(enum.Enum):
     FORBIDDEN = "FieldValueForbidden"
     INVALID = "FieldValueInvalid"
     REQUIRED = "FieldValueRequired"
-    TOO_LONG = "FieldValueTooLong"
     UNSUPPORTED = "FieldValueNotSupported"
 
     @property
@@ -51,10 +49,9 @@ _WORDS = {
     FaultType.FORBIDDEN: "Forbidden",
     FaultType.INVALID: "Invalid value",
     FaultType.REQUIRED: "Required value",
-    FaultType.TOO_LONG: "Too long",
     FaultType.UNSUPPORTED: "Unsupported value",
 }
-_WITHOUT_VALUE = {FaultType.FORBIDDEN, FaultType.REQUIRED, FaultType.TOO_LONG}
+_WITHOUT_VALUE = {FaultType.FORBIDDEN, FaultType.REQUIRED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +116,3 @@ def unsupported(field: str, value: object, supported: Iterable[str]) -> FieldFau
     """Say that a value is none of those that there are."""
     words = ", ".join(map(go_quoted, supported))
     return FieldFault(FaultType.UNSUPPORTED, field, f"supported values: {words}" if words else "", value)
-
-
-def too_long(field: str, limit_bytes: int) -> FieldFault:
-    """Say that a text has more bytes than `limit_bytes`."""
-    return FieldFault(FaultType.TOO_LONG, field, f"may not be more than {limit_bytes} bytes")

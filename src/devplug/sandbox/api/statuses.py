@@ -29,7 +29,6 @@ __all__ = [
     "internal_error",
     "invalid",
     "method_not_supported",
-    "no_such_path",
     "not_acceptable",
     "not_found",
     "patch_rejected",
@@ -94,11 +93,6 @@ def success(what: str, name: str, uid: str) -> Object:
 def not_found(what: str, name: str) -> StatusError:
     """Say that there is no object of this name."""
     return StatusError(404, "NotFound", f"{what} {go_quoted(name)} not found", _about(what, name))
-
-
-def no_such_path() -> StatusError:
-    """Say that nothing is served here, or not this kind of thing."""
-    return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(what: str, name: str) -> StatusError:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from devplug.kubelet.pods import ContainerConfig
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["Ended", "NoPrograms", "Runtime", "StartOrder"]
+__all__ = ["Ended", "Runtime", "StartOrder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,3 @@ class Runtime(Protocol):
 
     async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
         """Stop a container and return once it is gone and told of; one that does not run is no error."""
-
-
-class NoPrograms:
-    """A runtime without a single program: every container runs in name only."""
-
-    def maps(self, image: str) -> bool:  # noqa: ARG002
-        """Return False."""
-        return False
-
-    async def start(self, order: StartOrder) -> None:
-        """Do nothing; nobody asks for it."""
-
-    async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
-        """Do nothing; nobody asks for it."""
