@@ -1,0 +1,122 @@
+"""Resources and their devices as metric families, from the values that every view is made from. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from devplug.devices import UNHEALTHY
+from devplug.metrics import catalogue
+from devplug.metrics.bounded import DEVICE_SERIES_LIMIT, bounded
+from devplug.metrics.families import Family, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from devplug.status.values import DeviceStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
+
+__all__ = ["pod_resources_families", "process_families", "resource_families"]
+
+
+def resource_families(
+    resources: Sequence[ResourceStatus], limit: int = DEVICE_SERIES_LIMIT
+) -> tuple[Family, ...]:
+    """Return what there is to tell of resources; at most `limit` of their devices get series of their own.
+
+    One that waits for its first device is not registered, and nothing is wrong with it: it is left out there.
+    """
+    listed = [(resource.name, device) for resource in resources for device in resource.devices]
+    which = bounded(
+        ((name, device.id, device.is_held or not device.is_healthy) for name, device in listed), limit
+    )
+    told = [(name, device) for name, device in listed if (name, device.id) in which.chosen]
+    return (
+        Family(
+            catalogue.REGISTERED,
+            [
+                Sample((one.name,), float(one.is_registered))
+                for one in resources
+                if one.is_registered or (one.is_registered is not None and one.fault)
+            ],
+        ),
+        Family(
+            catalogue.DEVICES,
+            [
+                Sample((one.name, state), count)
+                for one in resources
+                if not one.devices or any(map(_is_told, one.devices))
+                for state, count in (
+                    ("healthy", one.allocatable),
+                    ("unhealthy", sum(map(_is_unhealthy, one.devices))),
+                )
+            ],
+        ),
+        Family(catalogue.DEVICES_HELD, [Sample((one.name,), one.held) for one in resources]),
+        Family(
+            catalogue.DEVICE_SERIES_OMITTED,
+            [Sample((one.name,), which.omitted.get(one.name, 0)) for one in resources],
+        ),
+        *_device_families(told),
+    )
+
+
+def _device_families(told: Iterable[tuple[str, DeviceStatus]]) -> Iterable[Family]:
+    listed = list(told)
+    yield Family(
+        catalogue.DEVICE_INFO, [Sample((name, device.id, _numa_nodes(device)), 1) for name, device in listed]
+    )
+    yield Family(
+        catalogue.DEVICE_HEALTHY,
+        [Sample((name, device.id), float(device.is_healthy)) for name, device in listed if _is_told(device)],
+    )
+    yield Family(
+        catalogue.DEVICE_HEALTH_CHANGE_TIMESTAMP,
+        [Sample((name, device.id), device.since) for name, device in listed if device.since is not None],
+    )
+    yield Family(
+        catalogue.DEVICE_HELD,
+        [
+            Sample((name, device.id, holder.namespace, holder.pod, holder.container), 1)
+            for name, device in listed
+            for holder in device.holders
+        ],
+    )
+
+
+def _is_told(device: DeviceStatus) -> bool:
+    """Whether anybody knows its health; of another plugin's device often nobody does."""
+    return device.is_healthy or _is_unhealthy(device)
+
+
+def _is_unhealthy(device: DeviceStatus) -> bool:
+    return device.health == UNHEALTHY or (not device.is_healthy and bool(device.reason))
+
+
+def _numa_nodes(device: DeviceStatus) -> str:
+    return ",".join(map(str, device.numa_nodes))
+
+
+def process_families(status: ProcessStatus) -> tuple[Family, ...]:
+    """Return what there is to tell of a process as a whole."""
+    families = [
+        Family(catalogue.BUILD_INFO, [Sample((status.version, status.python), 1)]),
+        Family(catalogue.START_TIME, [Sample((), status.started_at)]),
+        Family(catalogue.READY, [Sample((), float(not status.faults))]),
+    ]
+    if (config := status.config) is not None:
+        families += [
+            Family(catalogue.CONFIG_LAST_RELOAD_SUCCESSFUL, [Sample((), float(not config.problems))]),
+            Family(catalogue.CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, [Sample((), config.applied_at)]),
+        ]
+    return tuple(families)
+
+
+def pod_resources_families(status: PodResourcesStatus, now: float) -> tuple[Family, ...]:
+    """Return how it stands with the kubelet's PodResources; `now` is a Unix time in seconds."""
+    age = [] if status.answered_at is None else [Sample((), max(0.0, now - status.answered_at))]
+    return (
+        Family(
+            catalogue.PODRESOURCES_ERRORS,
+            [Sample((trouble,), count) for trouble, count in sorted(status.errors.items())],
+        ),
+        Family(catalogue.PODRESOURCES_AGE, age),
+    )

@@ -1,0 +1,169 @@
+"""The server: it takes connections, no more than its limits allow, and owns all of their tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from devplug.web.addresses import TcpAddress, UnixAddress
+from devplug.web.connections import Connection
+from devplug.web.listening import listening
+from devplug.web.values import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from devplug.web.addresses import Address
+    from devplug.web.values import Handler
+
+__all__ = ["serving"]
+
+_log: Final = logging.getLogger(__name__)
+
+_USUAL: Final = Limits()
+_TURNED_AWAY_LIMIT: Final = 16
+"""Connections that are told at once that there are too many; beyond, they are closed without a word."""
+_AT_ONCE: Final = 64
+"""Connections that are taken before the loop gets its turn."""
+_RETRY_SECONDS: Final = 1.0
+"""After a connection could not be taken, for want of descriptors or memory."""
+
+_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A reader of a stream whose machine has gone without a word is noticed after a minute (tcp(7))."""
+
+
+@asynccontextmanager
+async def serving(
+    address: Address,
+    handle: Handler,
+    *,
+    name: str,
+    limits: Limits = _USUAL,
+) -> AsyncIterator[Address]:
+    """Serve `handle` at `address` while the block lasts; yield the address with its port resolved.
+
+    It is bound when the block is entered, and gone half a second after it is left, at the latest: answers
+    under way get `limits.closing_seconds`, streams end in order. `name` is what the log calls the server.
+    Raises `ListenError`.
+    """
+    failure: BaseException | None = None
+    async with listening(address) as (listener, actual), asyncio.TaskGroup() as group:
+        server = _Server(group, listener, actual, handle, limits, name)
+        server.open()
+        _log.debug("serving", extra={"server": name, "address": str(actual)})
+        try:
+            yield actual
+        except BaseException as error:  # noqa: BLE001 -- raised below: the group would wrap it
+            failure = error
+        await server.end()
+    if failure is not None:
+        raise failure
+
+
+class _Server:
+    """A listening socket and the connections that came over it; lasts as long as the group."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        listener: socket.socket,
+        address: Address,
+        handle: Handler,
+        limits: Limits,
+        name: str,
+    ) -> None:
+        self._group = group
+        self._listener = listener
+        self._address = address
+        self._handle = handle
+        self._limits = limits
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._open: dict[Connection, asyncio.Task[None]] = {}
+        self._turned_away: dict[Connection, asyncio.Task[None]] = {}
+
+    def open(self) -> None:
+        """Take connections from now on."""
+        self._loop.add_reader(self._listener, self._accept)
+
+    async def end(self) -> None:
+        """Take no more, and bring those that are open to their end."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for connection in self._open:
+            connection.end()
+        if tasks := [*self._open.values(), *self._turned_away.values()]:
+            _, late = await asyncio.wait(tasks, timeout=self._limits.closing_seconds)
+            for task in late:
+                task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                opened, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            self._take(opened)
+
+    def _pause(self, error: OSError) -> None:
+        """Stop accepting for a moment: the socket stays readable, and the loop would do nothing else."""
+        _log.warning("cannot take connections", extra={"server": self._name, "error": error.strerror})
+        self._loop.remove_reader(self._listener)
+        self._retry = self._loop.call_later(_RETRY_SECONDS, self.open)
+
+    def _take(self, opened: socket.socket) -> None:
+        opened.settimeout(0)
+        if isinstance(self._address, TcpAddress):
+            _tune(opened)
+        connection = Connection(
+            opened,
+            self._handle,
+            self._limits,
+            is_local=isinstance(self._address, UnixAddress),
+            is_loopback=isinstance(self._address, TcpAddress) and self._address.is_loopback,
+        )
+        if len(self._open) < self._limits.connections or self._make_room():
+            self._open[connection] = self._group.create_task(self._run(connection))
+        elif len(self._turned_away) < _TURNED_AWAY_LIMIT:
+            self._turned_away[connection] = self._group.create_task(self._turn_away(connection))
+        else:
+            connection.close()
+
+    def _make_room(self) -> bool:
+        """End the connection that is idle for longest: whoever keeps many open must not lock out the rest."""
+        idle = {
+            connection: since for connection in self._open if (since := connection.idle_since) is not None
+        }
+        if not idle:
+            return False
+        min(idle, key=idle.__getitem__).end()
+        return True
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            del self._open[connection]
+
+    async def _turn_away(self, connection: Connection) -> None:
+        try:
+            await connection.turn_away()
+        finally:
+            del self._turned_away[connection]
+
+
+def _tune(opened: socket.socket) -> None:
+    with suppress(OSError):  # it is gone already, as the next read will say
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            opened.setsockopt(socket.IPPROTO_TCP, option, value)
