@@ -6,7 +6,10 @@ import json
 import logging
 from typing import Final
 
-__all__ = ["FactFormatter", "show_logs"]
+__all__ = ["AUDIT", "FactFormatter", "show_logs"]
+
+AUDIT: Final = "devplug.audit"
+"""The logger of what was registered, given out and let go: one line each, to be kept longer than others."""
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest are the facts that the caller gave as `extra`."""

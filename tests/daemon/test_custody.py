@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.daemon.custody import Custody
-from devplug.daemon.daemon import serve_config
+from devplug.daemon.serving import serve_config
 from devplug.daemon.sources.found import Found
 from devplug.devices import Device
 from devplug.errors import UnhealthyDeviceError

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.daemon import NODE_NAME_VARIABLE, serve_config
+from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.grammar.loading import load
+from devplug.daemon.serving import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.apiserver import api_server

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.daemon import serve_config
 from devplug.daemon.grammar.loading import load
 from devplug.daemon.reloading import places_on_the_way
+from devplug.daemon.serving import serve_config
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase

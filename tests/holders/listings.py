@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.exchange import ContainerDevices, ContainerResources, PodResources
-from devplug.holders.values import Holder, Rules
+from devplug.holders.values import Rules
+from devplug.status.values import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -17,6 +17,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
+from devplug.plugin.tally import Tally
 from devplug.wire import methods
 from devplug.wire.sockets import Listener, Peer, connected, unary
 
@@ -153,7 +154,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """Serve a plugin's calls at a socket in `folder`; its inventory is the test's to change."""
     inventory = Inventory(plugin.resource_name)
-    service = PluginService(plugin, inventory, lambda: None)
+    service = PluginService(plugin, inventory, Tally(), lambda: None)
     if listed is not None:
         await inventory.replace(list(listed))
     listener = Listener(folder / "p.sock", service.bindings())

@@ -284,6 +284,7 @@ def test_no_rank_can_make_an_answer_wrong(
 ) -> None:
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.service import PluginService
+    from devplug.plugin.tally import Tally
 
     wanted = must_include & available
 
@@ -291,7 +292,7 @@ def test_no_rank_can_make_an_answer_wrong(
         ranking = Ranking(lambda *_: devices(*rank))
         inventory = Inventory(ranking.resource_name)
         await inventory.replace(devices("a", "b", "c", "d"))
-        service = PluginService(ranking, inventory, lambda: None)
+        service = PluginService(ranking, inventory, Tally(), lambda: None)
         request = PreferenceRequest(tuple(available), tuple(wanted), size)
         (answer,) = await service.preferred_allocation([request])
         service.close()

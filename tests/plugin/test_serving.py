@@ -217,14 +217,14 @@ def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"listen": ":9100"}, "listen: metrics and probes are not built yet in this version; leave it out"),
+        ({"listen": "9100"}, 'listen: "9100" has no port'),
         (
             {"registration": "sockets"},
             'registration: "sockets" is none of "socket", "watcher" and "auto"',
         ),
     ],
 )
-def test_what_is_not_built_yet_and_what_is_unknown_is_refused_by_name(
+def test_what_is_unknown_is_refused_by_name(
     short_dir: Path, start_serving: Callable[..., None] | None, given: dict[str, Any], text: str
 ) -> None:
     async def story() -> None:

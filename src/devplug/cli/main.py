@@ -113,8 +113,17 @@ _output = click.option(
 )
 @_kubelet_root
 @_plugin_dir
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    envvar="DEVPLUG_LISTEN",
+    help="Serve /healthz, /readyz and /metrics there: 127.0.0.1:9410, :9410 or unix:PATH. Default: only at "
+    "the status socket, which devplug status reads.",
+)
 @click.pass_context
-def _run(context: click.Context, config: str | None, kubelet_root: str, plugin_dir: str | None) -> int:
+def _run(
+    context: click.Context, config: str | None, kubelet_root: str, plugin_dir: str | None, listen: str | None
+) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
     _do_without_openssl()
     from pathlib import Path
@@ -122,7 +131,7 @@ def _run(context: click.Context, config: str | None, kubelet_root: str, plugin_d
     from devplug.cli.run import run
 
     folder = _plugin_folder(context, kubelet_root, plugin_dir)
-    return run(config, folder, Path(kubelet_root, _POD_RESOURCES).absolute())
+    return run(config, folder, Path(kubelet_root, _POD_RESOURCES).absolute(), listen)
 
 
 @commands.command("validate", epilog=_EPILOG_VALIDATE)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.exits import BAD_INPUT, OK
-from devplug.daemon.daemon import serve_config
 from devplug.daemon.grammar.loading import load, read_config_file
+from devplug.daemon.serving import serve_config
 from devplug.logs import show_logs
 from devplug.plugin.serving import stop_signals
 
@@ -24,7 +24,7 @@ __all__ = ["run"]
 DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
 
 
-def run(config_file: str | None, plugin_dir: Path, pod_resources: Path) -> int:
+def run(config_file: str | None, plugin_dir: Path, pod_resources: Path, listen: str | None = None) -> int:
     """Serve a configuration until SIGTERM or SIGINT; return the exit code.
 
     Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
@@ -45,7 +45,7 @@ def run(config_file: str | None, plugin_dir: Path, pod_resources: Path) -> int:
         click.echo(f"devplug: {fault}", err=True)
         return BAD_INPUT
     show_logs()
-    asyncio.run(_serve(config, Path(file), plugin_dir, pod_resources))
+    asyncio.run(_serve(config, Path(file), plugin_dir, pod_resources, listen))
     return OK
 
 
@@ -65,9 +65,11 @@ def _folder_fault(plugin_dir: Path) -> str | None:
     return None
 
 
-async def _serve(config: Config, file: Path, plugin_dir: Path, pod_resources: Path) -> None:
+async def _serve(
+    config: Config, file: Path, plugin_dir: Path, pod_resources: Path, listen: str | None
+) -> None:
     async with (
         stop_signals() as stopped,
-        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file),
+        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file, listen=listen),
     ):
         await stopped.wait()

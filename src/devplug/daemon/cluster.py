@@ -1,27 +1,31 @@
 """What the API server knows: this machine's labels, and the resource names of others. Nothing else asks it.
 
-The only module that knows lightkube (the extra `[k8s]`), which is imported at the first question.
+How it is asked is `apiserver`'s, which imports lightkube (the extra `[k8s]`) at the first question.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-import os
 import random
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from devplug.errors import DevplugError, one_line, quoted
+from devplug.apiserver.access import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
+from devplug.apiserver.asking import NODES, connected, device_classes
+from devplug.apiserver.errors import ClusterError, MissingExtraError, NotThereError
+from devplug.apiserver.objects import text, texts
+from devplug.errors import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
-    from lightkube import AsyncClient
+    from devplug.apiserver.asking import ApiServer
+    from devplug.apiserver.objects import Object
 
 __all__ = [
     "ACCOUNT_FOLDER",
@@ -35,37 +39,15 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet mounts a pod's ServiceAccount: its token, and the certificate of the API server."""
-
-KUBECONFIG_VARIABLE: Final = "KUBECONFIG"
-"""Names a kubeconfig for where there is no ServiceAccount, as outside of a pod."""
-
-ANSWER_SECONDS: Final = 30.0
-"""Longest wait for an answer."""
-
 WATCH_SECONDS: Final = 300
 """How long one watch goes on before all is asked anew: a connection may be dead without anybody noticing."""
 
 DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io whose DeviceClasses can have an extendedResourceName, newest first."""
 
-LIST_PAGE: Final = 500
-
 _NODE_RIGHTS: Final = "get, list and watch nodes"
 _CLASS_RIGHTS: Final = "list deviceclasses"
 _NAME_ADVICE: Final = "set NODE_NAME from the pod's spec.nodeName"
-
-
-class ClusterError(DevplugError):
-    """The API server cannot be asked, or does not tell; it may pass. Look at the rights, or at the cluster.
-
-    The text says what to change.
-    """
-
-
-class MissingExtraError(ClusterError):
-    """lightkube is not installed, so nobody can ask the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +82,8 @@ async def label_changes(
     while True:
         try:
             async with (
-                _connected(account, _NODE_RIGHTS) as client,
-                aclosing(_looks(client, node_name, watch_seconds)) as looks,
+                _connected(account, _NODE_RIGHTS) as server,
+                aclosing(_looks(server, node_name, watch_seconds)) as looks,
             ):
                 async for labels, is_watched in looks:
                     if is_watched:
@@ -137,34 +119,24 @@ def _tell(node_name: str, reason: str, *, is_known: bool) -> None:
 
 
 async def _looks(
-    client: AsyncClient, node_name: str, watch_seconds: float
+    server: ApiServer, node_name: str, watch_seconds: float
 ) -> AsyncGenerator[tuple[Mapping[str, str], bool]]:
     """Yield the labels for as long as one watch lasts, and whether it is that which told them."""
-    from lightkube.resources.core_v1 import Node
-
-    with _explained(_NODE_RIGHTS, f"the cluster has no Node {quoted(node_name)}; {_NAME_ADVICE}"):
-        async with asyncio.timeout(ANSWER_SECONDS):
-            labels = _labels(await client.get(Node, node_name))
-    yield labels, False
-    deadline = asyncio.get_running_loop().time() + watch_seconds
-    # Without a version, a watch begins with what there is: the first event shows that watching is allowed.
-    events = client.watch(Node, fields={"metadata.name": node_name}, server_timeout=int(watch_seconds) + 1)
-    async with aclosing(cast("AsyncGenerator[tuple[str, Node]]", events)) as stream:
-        while True:
-            with _explained(_NODE_RIGHTS):
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        kind, node = await anext(stream)
-                except TimeoutError:
-                    return
-                labels = _labels(node)
+    absent = f"the cluster has no Node {quoted(node_name)}; {_NAME_ADVICE}"
+    node = await server.get(NODES, node_name, rights=_NODE_RIGHTS, when_absent=absent)
+    yield _labels(node), False
+    changes = server.watch(
+        NODES, seconds=watch_seconds, fields={"metadata.name": node_name}, rights=_NODE_RIGHTS
+    )
+    async with aclosing(changes):
+        async for kind, node in changes:
             if kind == "DELETED":
                 raise ClusterError(f"the Node {quoted(node_name)} was deleted; {_NAME_ADVICE}")
-            yield labels, True
+            yield _labels(node), True
 
 
-def _labels(node: Any) -> Mapping[str, str]:  # noqa: ANN401 -- lightkube decodes at the first look
-    return MappingProxyType(dict(node.metadata.labels or {}))
+def _labels(node: Object) -> Mapping[str, str]:
+    return MappingProxyType(texts(node, "metadata", "labels"))
 
 
 async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozenset[str]:
@@ -172,88 +144,19 @@ async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozense
 
     Raises `ClusterError` if the API server cannot be asked, or does not tell.
     """
-    async with _connected(account, _CLASS_RIGHTS) as client:
+    async with _connected(account, _CLASS_RIGHTS) as server:
         for version in DEVICE_CLASS_VERSIONS:
-            device_class = await asyncio.to_thread(_device_class, version)
             try:
-                with _explained(_CLASS_RIGHTS, "the API server has no such API"):
-                    async with asyncio.timeout(ANSWER_SECONDS):
-                        classes = client.list(device_class, chunk_size=LIST_PAGE)
-                        names = [one.spec.extendedResourceName async for one in classes]
-            except _NotThereError:
+                classes = await server.list(
+                    device_classes(version),
+                    rights=_CLASS_RIGHTS,
+                    when_absent="the API server has no such API",
+                )
+            except NotThereError:
                 continue
-            return frozenset(name for name in names if name)
+            return frozenset(text(one, "spec", "extendedResourceName") for one in classes) - {""}
     return frozenset()
 
 
-def _device_class(version: str) -> Any:  # noqa: ANN401 -- one of three classes with one shape
-    return importlib.import_module(f"lightkube.resources.resource_{version}").DeviceClass
-
-
-# ── the connection ──
-
-
-class _NotThereError(ClusterError):
-    """The API server answers that it has no such thing."""
-
-
-@asynccontextmanager
-async def _connected(account: Path, rights: str) -> AsyncIterator[AsyncClient]:
-    """A client for the API server; nothing is asked yet."""
-    # In a thread: the import and the certificates take a fifth of a second, in which pods may be admitted.
-    client = await asyncio.to_thread(_connect, account, rights)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-def _connect(account: Path, rights: str) -> AsyncClient:
-    try:
-        import lightkube
-    except ImportError as error:
-        raise MissingExtraError("lightkube is not installed; install devplug[k8s]") from error
-    # It logs each request at INFO.
-    http = logging.getLogger("httpx2")
-    if http.level == logging.NOTSET:
-        http.setLevel(logging.WARNING)
-    kubeconfig = os.environ.get(KUBECONFIG_VARIABLE)
-    try:
-        if (account / "token").exists():
-            config = lightkube.KubeConfig.from_service_account(account)
-        elif kubeconfig:
-            config = lightkube.KubeConfig.from_file(kubeconfig)
-        else:
-            raise ClusterError(
-                f"no ServiceAccount is mounted and {KUBECONFIG_VARIABLE} is not set; give the pod a "
-                f"ServiceAccount that may {rights}"
-            )
-        return lightkube.AsyncClient(config)
-    except ClusterError:
-        raise
-    except Exception as error:
-        where = kubeconfig if kubeconfig and not (account / "token").exists() else account
-        reason = one_line(f"{type(error).__name__}: {error}", 120)
-        raise ClusterError(f"cannot use the account in {where}: {reason}; mend or mount it anew") from error
-
-
-@contextmanager
-def _explained(rights: str, when_absent: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong within one question to the API server into a `ClusterError`.
-
-    Whatever: between us and it are proxies and load balancers, which answer as they like.
-    """
-    try:
-        yield
-    except Exception as error:
-        code = getattr(getattr(error, "response", None), "status_code", None)
-        if code is None:
-            code = getattr(getattr(error, "status", None), "code", None)
-        said = one_line(str(error), 120) or type(error).__name__
-        if code == 404 and when_absent:
-            raise _NotThereError(when_absent) from error
-        if code in {401, 403}:
-            raise ClusterError(
-                f"the API server refuses ({code} {said}); let the ServiceAccount {rights}"
-            ) from error
-        raise ClusterError(f"the API server gives no answer to use ({said})") from error
+def _connected(account: Path, rights: str) -> AbstractAsyncContextManager[ApiServer]:
+    return connected(lambda: mounted_account(account, rights))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.cdi.shelf import CdiShelf
 from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.custody import Custody
+from devplug.daemon.describing import Answered
 from devplug.daemon.guard import check_shares, faulty_node
 from devplug.daemon.health.judging import combined
 from devplug.daemon.health.probing import Prober
@@ -82,14 +83,17 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_over = asyncio.Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
+        self.looked: tuple[Found, ...] | None = None
+        """What the source sees; None before its first look."""
+        self.answered: dict[str, Answered] = dict(before.answered) if before else {}
+        """What containers were told of each device, by found name, since the daemon began."""
         self._host = self.machine.host
-        self._source = source_of(resource, self._host)
+        self._source = source_of(resource, self.machine.host_for(resource.name))
         self._prober = Prober(resource.health, self._host, resource_name=resource.name)
         self._shelf = self._open_shelf()
         if resource.on_release is not None:
             self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
-        self._looked: tuple[Found, ...] | None = None
         self._to_vouch_for = asyncio.Event()
         self._vouched: frozenset[Found] = frozenset()
         self._told: set[str] = set()
@@ -125,7 +129,7 @@ class ConfiguredPlugin(DevicePlugin):
             self.custody.run,
             self._pass_on_changes,
         )
-        self._looked = None
+        self.looked = None
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._work(work)) for work in works]
             try:
@@ -173,10 +177,10 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _listed(self) -> Sequence[Device] | None:
         """Return what is to be advertised now, or None before the first look and the first checks."""
-        if self._looked is None:
+        if self.looked is None:
             return None
         held_ids = self.custody.held_ids()
-        named, refused = self._staked(self._looked)
+        named, refused = self._staked(self.looked)
         mine = [found for found in named if found.name not in refused]
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
@@ -243,8 +247,8 @@ class ConfiguredPlugin(DevicePlugin):
         async with aclosing(self._source.looks()) as looks:
             async for looked in looks:
                 is_any_gone = any(not known.is_present for known in self.listing.known.values())
-                if looked != self._looked or self._has_refused or is_any_gone:
-                    self._looked = looked
+                if looked != self.looked or self._has_refused or is_any_gone:
+                    self.looked = looked
                     self._look_again()
 
     def _look_again(self) -> None:
@@ -256,7 +260,7 @@ class ConfiguredPlugin(DevicePlugin):
         while True:
             await self._to_vouch_for.wait()
             self._to_vouch_for.clear()
-            named, refused = self._staked(self._looked or ())
+            named, refused = self._staked(self.looked or ())
             found = [one for one in named if one.name not in refused]
             await self._prober.first_check(found)
             self._prober.follow(found)
@@ -290,6 +294,7 @@ class ConfiguredPlugin(DevicePlugin):
             check_shares(self._host, shares, self.resource)
             self._stake_for_giving(self._names(devices))
             self.custody.give(devices)
+            self.answered.update((name, Answered(self.resource, one)) for name, one in found.items())
             is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
             return container_response(shares, self.resource, cdi_devices=cdi_devices)
@@ -306,7 +311,7 @@ class ConfiguredPlugin(DevicePlugin):
     def _stake_for_giving(self, names: Collection[str]) -> None:
         """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
         held = self.custody.held_names().union(names)
-        refused = self.machine.overlaps.stake(self.resource_name, self._named(self._looked or ()), held)
+        refused = self.machine.overlaps.stake(self.resource_name, self._named(self.looked or ()), held)
         if lost := [name for name in names if name in refused]:
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 

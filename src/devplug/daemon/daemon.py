@@ -6,44 +6,35 @@ import asyncio
 import logging
 import os
 import platform
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.files import CDI_FOLDER, CdiFolder
 from devplug.daemon.cdi.shelf import names_that_are_held
 from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
-from devplug.daemon.grammar.loading import load, read_config_file
-from devplug.daemon.machine import Machine
 from devplug.daemon.placement import claimed_twice, needs_labels, resources_here
 from devplug.daemon.preferring import plugin_of
-from devplug.daemon.reloading import file_changes
-from devplug.errors import ConfigError, KubeletError, PluginError
-from devplug.holders.holders import Holders
-from devplug.plugin.ownership import LOCK_FOLDER
-from devplug.plugin.serving import serve
+from devplug.errors import KubeletError, PluginError
 from devplug.watching import until_present
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.configured import ConfiguredPlugin
     from devplug.daemon.grammar.config import Config, Resource
-    from devplug.devices import StrPath
+    from devplug.daemon.machine import Machine
     from devplug.errors import DevplugError
+    from devplug.holders.holders import Holders
     from devplug.plugin.serving import Serving
 
-__all__ = ["NODE_NAME_VARIABLE", "Daemon", "serve_config"]
+__all__ = ["NODE_NAME_VARIABLE", "Daemon"]
 
 logger = logging.getLogger(__name__)
 
 NODE_NAME_VARIABLE: Final = "NODE_NAME"
 """Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
-
-PROBLEMS_LIMIT: Final = 20
-"""Most problems of one edit that go into the log; `devplug validate` shows them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +60,22 @@ class Daemon:
         self._config: Config | None = None
         self._applying = asyncio.Lock()
         self._has_started = False
+        self.unserved: dict[str, str] = {}
+        """Why a resource is not served as the file has it now, by resource name; empty if all are."""
+
+    @property
+    def config(self) -> Config | None:
+        """What is served now; None before the first."""
+        return self._config
+
+    @property
+    def plugins(self) -> Mapping[str, ConfiguredPlugin]:
+        """What is served now, by resource name, with what was retired."""
+        return {**self._plugins, **{name: retired.plugin for name, retired in self._retired.items()}}
+
+    def resources(self) -> Mapping[str, Resource]:
+        """Return the resources that are served now, by name; without those that were retired."""
+        return {name: plugin.resource for name, plugin in self._plugins.items()}
 
     async def apply(self, config: Config) -> None:
         """Serve what `config` says from now on; a resource that it has as before is not touched.
@@ -118,6 +125,7 @@ class Daemon:
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}
         self._machine.overlaps.reorder(ranks)
+        self.unserved = {name: why for name, why in self.unserved.items() if name in wanted}
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
@@ -129,6 +137,7 @@ class Daemon:
     async def _serve(self, resource: Resource, rank: int) -> None:
         """Serve a resource in the place of what was served under its name, if anything was."""
         name = resource.name
+        self.unserved.pop(name, None)
         before = self._plugins.pop(name, None)
         if before is not None:
             self._tell_holders(before)
@@ -169,6 +178,7 @@ class Daemon:
                 extra={"resource_name": plugin.resource_name, "reason": str(error)},
             )
             if self._plugins.get(plugin.resource_name) is plugin:
+                self.unserved[plugin.resource_name] = str(error)
                 del self._plugins[plugin.resource_name]
                 if before is not None:
                     self._restore(before)
@@ -184,22 +194,6 @@ class Daemon:
             self._retire(plugin)
         else:
             self._plugins[plugin.resource_name] = plugin
-
-    async def follow(self, file: Path, config: Config) -> None:
-        """Apply what `file` says whenever that changes, until cancelled; what is wrong is told instead."""
-        last: Config | ConfigError = config
-        async for _ in file_changes(file):
-            try:
-                fresh: Config | ConfigError = load(await asyncio.to_thread(read_config_file, file), str(file))
-            except ConfigError as error:
-                fresh = error
-            if fresh == last or (isinstance(fresh, ConfigError) and str(fresh) == str(last)):
-                continue
-            if isinstance(fresh, ConfigError):
-                _tell_problems(fresh)
-            else:
-                await self._reload(fresh, file)
-            last = fresh
 
     async def learn_holders(self, holders: Holders, socket: Path) -> None:
         """Ask once who holds what; then remove the CDI files that earlier daemons left behind."""
@@ -219,38 +213,6 @@ class Daemon:
             return
         if removed:
             logger.info("removed CDI files that nobody needs any more", extra={"files": removed})
-
-    async def _reload(self, config: Config, file: Path) -> None:
-        last, before = self._config, {name: plugin.resource for name, plugin in self._plugins.items()}
-        try:
-            await self.apply(config)
-        except (PluginError, KubeletError) as error:
-            logger.error(  # noqa: TRY400 -- the text says it all
-                "the changed configuration cannot be served; the one before stays",
-                extra={"reason": str(error)},
-            )
-            if last is not None:
-                await self._go_back(last)
-            return
-        after = {name: plugin.resource for name, plugin in self._plugins.items()}
-        logger.info(
-            "configuration reloaded",
-            extra={
-                "file": str(file),
-                "added": sorted(after.keys() - before.keys()),
-                "changed": sorted(name for name in after if after[name] != before.get(name, after[name])),
-                "removed": sorted(before.keys() - after.keys()),
-            },
-        )
-
-    async def _go_back(self, config: Config) -> None:
-        try:
-            await self.apply(config)
-        except (PluginError, KubeletError) as error:
-            logger.error(  # noqa: TRY400 -- the text says it all
-                "the configuration before cannot be served either; what can be, is",
-                extra={"reason": str(error)},
-            )
 
     def close(self) -> None:
         """Wait for nothing any more."""
@@ -304,47 +266,3 @@ class Daemon:
             return []
         found = {one for device_id in held for one in holders.holders_of(name, device_id)}
         return sorted({f"{one.namespace}/{one.pod}" for one in found})
-
-
-def _tell_problems(error: ConfigError) -> None:
-    logger.error(
-        "the changed configuration is wrong; the one before stays",
-        extra={"file": error.file, "problems": len(error.problems)},
-    )
-    for line in error.lines()[:PROBLEMS_LIMIT]:
-        logger.error(line)
-
-
-@asynccontextmanager
-async def serve_config(
-    config: Config,
-    *,
-    plugin_dir: StrPath | None = None,
-    pod_resources: Path | None = None,
-    file: Path | None = None,
-) -> AsyncIterator[Serving]:
-    """Serve every resource of `config` that this machine has, until the block is left.
-
-    `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
-    holds what. What `file` says later is applied, too. Raises what `devplug.serve` raises.
-    """
-    async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
-        memory = serving.folder / LOCK_FOLDER
-        holders = Holders(pod_resources, memory) if pod_resources is not None else None
-        machine = Machine(holders=holders, cdi=CdiFolder(CDI_FOLDER), memory=memory)
-        daemon = Daemon(serving, machine, group)
-        tasks = []
-        try:
-            await daemon.apply(config)
-            if holders is not None and pod_resources is not None:
-                tasks.append(group.create_task(holders.run()))
-                tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
-            if file is not None:
-                tasks.append(group.create_task(daemon.follow(file, config)))
-            yield serving
-        finally:
-            # What is given out in the last calls has to be remembered, too.
-            await serving.close()
-            daemon.close()
-            for task in tasks:
-                task.cancel()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from devplug.daemon.dirtyfile import DirtyFile
@@ -35,6 +36,12 @@ class Machine:
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
     """The folder for what outlives the daemon; None if nothing does."""
+    on_look: Callable[[str, float], None] = lambda _name, _seconds: None
+    """Called after each look for devices, with the resource's name and the seconds that it took."""
+
+    def host_for(self, resource_name: str) -> Host:
+        """Return the host as the sources of one resource see it: their looks are counted."""
+        return replace(self.host, on_look=partial(self.on_look, resource_name))
 
     def dirty_file(self, resource_name: str) -> DirtyFile | None:
         """Return where it is remembered which devices of a resource are to be cleaned."""

@@ -1,4 +1,4 @@
-"""One question to the kubelet: who holds what now? Which version answers, and why nobody does."""
+"""One question to the kubelet: who holds what now, of what? Which version answers, and why nobody does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, RemoteError
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
-from devplug.wire.podresources import LIST, V1ALPHA1_LIST
+from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected, socket_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.exchange import PodResources
+    from devplug.exchange import AllocatableResources, PodResources
     from devplug.holders.values import Identity
+    from devplug.wire.sockets import Peer
 
 __all__ = [
     "FIRST_RETRY_SECONDS",
@@ -65,23 +66,26 @@ class Answer:
     kubelet: Identity
     is_v1: bool
     """Otherwise an old kubelet's v1alpha1, which leaves out sidecars and lists pods that have ended."""
+    allocatable: AllocatableResources | None = None
+    """What the node can give to pods; None if that was not asked, or is not told by so old a kubelet."""
 
 
 async def ask(
     socket: Path,
     *,
     timeout_seconds: float,
+    with_allocatable: bool = False,
     receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
 ) -> Answer:
     """Ask the kubelet whose socket stands there now, over a connection of its own.
 
-    A kept connection would outlive its kubelet and say nothing of the next one. Each version that is tried
-    has `timeout_seconds`. Raises `UnansweredError`.
+    A kept connection would outlive its kubelet and say nothing of the next one. Each call has
+    `timeout_seconds`. Raises `UnansweredError`.
     """
     kubelet = socket_identity(socket)
     if kubelet is None:
         raise UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
-    is_v1 = True
+    is_v1, allocatable = True, None
     try:
         async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
             try:
@@ -91,11 +95,23 @@ async def ask(
                     raise
                 is_v1 = False
                 pods = await peer.call(V1ALPHA1_LIST, None, timeout_seconds=timeout_seconds)
+            if with_allocatable and is_v1:
+                allocatable = await _allocatable(peer, timeout_seconds)
     except RemoteError as error:
         raise _unanswered(error, socket, receive_limit_bytes) from error
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
-    return Answer(pods, kubelet, is_v1)
+    return Answer(pods, kubelet, is_v1, allocatable)
+
+
+async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:
+    """Return what the node can give; None from a kubelet before 1.23, or with that gate off."""
+    try:
+        return await peer.call(GET_ALLOCATABLE_RESOURCES, None, timeout_seconds=timeout_seconds)
+    except RemoteError as error:
+        if error.status == "Unimplemented" or "disabled" in error.text:
+            return None
+        raise
 
 
 def retry_wait_seconds(failures: int, jitter: float) -> float:

@@ -17,6 +17,7 @@ from devplug.holders.asking import Trouble, UnansweredError, ask, retry_wait_sec
 from devplug.holders.ledger import Ledger
 from devplug.holders.ledgerfolder import LedgerFolder
 from devplug.holders.values import Rules
+from devplug.pulse import Pulse
 from devplug.watching import shared_watcher
 from devplug.wire.sockets import socket_identity
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from devplug.exchange import PodResources
-    from devplug.holders.values import Difference, Holder, Identity, Released
+    from devplug.exchange import AllocatableResources, PodResources
+    from devplug.holders.values import Difference, Identity, Released
+    from devplug.status.values import Holder
 
 __all__ = ["Holders"]
 
@@ -50,7 +52,9 @@ class Holders:
     it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
 
     `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
-    that happens meanwhile goes unnoticed. `clock` returns seconds and never goes back.
+    that happens meanwhile goes unnoticed. `with_allocatable` has the kubelet asked for the node's devices,
+    too. `clock` returns seconds and never goes back. `on_change` is called when somebody else holds something
+    than before, or the kubelet begins or ceases to answer.
     """
 
     def __init__(
@@ -59,17 +63,21 @@ class Holders:
         ledger_folder: Path | None = None,
         *,
         rules: Rules | None = None,
+        with_allocatable: bool = False,
         timeout_seconds: float = ASK_TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._socket = socket
         self._rules = rules or Rules()
+        self._with_allocatable = with_allocatable
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._ledger = Ledger(clock(), self._rules)
         self._folder = LedgerFolder(ledger_folder, self._ledger)
+        self._on_change = on_change
         self._wake = asyncio.Event()
-        self._next = asyncio.Event()
+        self._looked = Pulse()
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
         self._released_to: set[str] = set()
@@ -87,6 +95,8 @@ class Holders:
         """How many questions had no answer, by reason."""
         self.pods: Sequence[PodResources] = ()
         """The last good answer, all resources of all pods, in the kubelet's order."""
+        self.allocatable: AllocatableResources | None = None
+        """What the node can give to pods; None if it was not asked for, or the kubelet does not tell."""
 
     # ── what is known ──
 
@@ -142,6 +152,13 @@ class Holders:
         self._ledger.allocated(resource_name, ids, self._allocated_at)
         self._folder.note_changed()
         self._wake.set()
+        self._looked.beat()
+        self._on_change()
+
+    def suspect(self) -> None:
+        """Have the kubelet asked soon, if anybody needs to know: it may have given something out just now."""
+        self._allocated_at = self._clock()
+        self._wake.set()
 
     @contextmanager
     def needed(self) -> Iterator[None]:
@@ -154,12 +171,12 @@ class Holders:
             self._needs -= 1
 
     async def wait(self, condition: Callable[[], Result | None]) -> Result:
-        """Return what `condition` returns once that is true; it is asked now and after each question.
+        """Return what `condition` returns once that is true, now or after some answer or Allocate.
 
         It does not make anybody ask: be inside `needed`.
         """
         while not (result := condition()):
-            await self._next.wait()
+            await self._looked.next.wait()
         return result
 
     @contextmanager
@@ -247,8 +264,11 @@ class Holders:
         """Ask once, and tell whom it concerns."""
         self._asked_of = socket_identity(self._socket)
         self._asked_at = asked_at = self._clock()
+        before = self.is_known, self._trouble, self.pods, self.allocatable
         try:
-            answer = await ask(self._socket, timeout_seconds=self._timeout_seconds)
+            answer = await ask(
+                self._socket, timeout_seconds=self._timeout_seconds, with_allocatable=self._with_allocatable
+            )
         except UnansweredError as error:
             self._failures += 1
             self._wait_seconds = retry_wait_seconds(self._failures, random.random())  # noqa: S311 -- jitter
@@ -257,14 +277,15 @@ class Holders:
             self._failures = 0
             self._wait_seconds = self._rules.period_seconds
             self._answered_at = asked_at
-            self.pods = answer.pods
+            self.pods, self.allocatable = answer.pods, answer.allocatable
             for difference in self._ledger.listed(answer.pods, asked_at, answer.kubelet):
                 for reader in self._readers:
                     reader.put_nowait(difference)
             self._tell_good()
             self._folder.note_changed()
-        self._next.set()
-        self._next = asyncio.Event()
+        if before != (self.is_known, self._trouble, self.pods, self.allocatable):
+            self._on_change()
+        self._looked.beat()
 
     def _tell(self, error: UnansweredError) -> None:
         """Note a failure, and log it if it is another one than before."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from devplug.exchange import PodName
 from devplug.holders.book import FREE, Book, Hold
-from devplug.holders.values import Allocated, Holder, Released, Remembered, Rules
+from devplug.holders.values import Allocated, Released, Remembered, Rules
+from devplug.status.values import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

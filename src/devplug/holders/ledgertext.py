@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.exchange import PodName
-from devplug.holders.values import Holder, Memory, Remembered
+from devplug.holders.values import Memory, Remembered
+from devplug.status.values import Holder
 
 if TYPE_CHECKING:
     from devplug.holders.values import Identity

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.exchange import PodName
+    from devplug.status.values import Holder
 
 __all__ = [
     "GRACE_SECONDS",
@@ -16,7 +17,6 @@ __all__ = [
     "PERIOD_SECONDS",
     "Allocated",
     "Difference",
-    "Holder",
     "Identity",
     "Key",
     "Memory",
@@ -41,15 +41,6 @@ Identity: TypeAlias = tuple[int, int, int]
 
 Key: TypeAlias = tuple[str, str]
 """Resource name and device ID."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Holder:
-    """A container that holds a device."""
-
-    namespace: str
-    pod: str
-    container: str
 
 
 @dataclass(frozen=True, slots=True)

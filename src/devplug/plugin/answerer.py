@@ -8,6 +8,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from devplug.exchange import PluginInfo, RegistrationStatus
+from devplug.logs import AUDIT
 from devplug.plugin.watched import SocketHistory, Standing, next_watched_step
 from devplug.wire.methods import DEVICE_PLUGIN_VERSION
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from devplug.plugin.registration import Grounds, Step
     from devplug.plugin.service import PluginService
     from devplug.plugin.surroundings import Surroundings
+    from devplug.plugin.tally import Tally
 
 __all__ = ["Answerer"]
 
 logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
 
 _UNASKED: Final = "no kubelet asks at the sockets in plugins_registry, making them anew now and then"
 
@@ -41,17 +44,20 @@ class Answerer:
         plugin: DevicePlugin,
         inventory: Inventory,
         service: PluginService,
+        tally: Tally,
         surroundings: Surroundings,
         wake: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
         self._inventory = inventory
         self._service = service
+        self._tally = tally
         self._surroundings = surroundings
         self._wake = wake
         self._on_change = on_change
         self._history = SocketHistory()
-        self._refusal = ""
+        self.refusal = ""
+        """Why the kubelet has not registered us; empty if it has, or has not asked."""
         # No endpoint: then it is the socket at which the kubelet asks. Our own path of it may be another than
         # the kubelet's, as that of a mounted folder in a container is.
         self._info = PluginInfo("DevicePlugin", plugin.resource_name, "", (DEVICE_PLUGIN_VERSION,))
@@ -112,8 +118,9 @@ class Answerer:
         """Take note of what NotifyRegistrationStatus says."""
         if status.plugin_registered:
             self._history = self._history.accepted()
-            self._refusal = ""
-            logger.info(
+            self._tally.registrations.add("accepted")
+            self.refusal = ""
+            audit.info(
                 "registered with the kubelet",
                 extra={
                     "resource_name": self._info.name,
@@ -123,10 +130,12 @@ class Answerer:
             )
         else:
             self._history = self._history.refused(_now(), _jitter())
+            self._tally.registrations.add("refused")
+            refusal = f"the kubelet refused the registration: {status.error}"
             # The kubelet repeats itself for as long as our socket is there.
-            if status.error != self._refusal:
-                self._refusal = status.error
-                logger.warning(
+            if refusal != self.refusal:
+                self.refusal = refusal
+                audit.warning(
                     "the kubelet refused the registration",
                     extra={"resource_name": self._info.name, "reason": status.error},
                 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import RemoteError
 from devplug.exchange import RegisterRequest
+from devplug.logs import AUDIT
 from devplug.plugin.contract import options_of
 from devplug.plugin.registration import (
     QUICK_CUT_SECONDS,
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from devplug.plugin.registration import Grounds
     from devplug.plugin.service import PluginService
     from devplug.plugin.surroundings import Surroundings
+    from devplug.plugin.tally import Tally
 
 __all__ = ["Caller"]
 
 logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 
@@ -56,6 +59,7 @@ class Caller:
         plugin: DevicePlugin,
         inventory: Inventory,
         service: PluginService,
+        tally: Tally,
         socket_name: str,
         surroundings: Surroundings,
         wake: Callable[[], None],
@@ -64,6 +68,9 @@ class Caller:
         self._plugin = plugin
         self._inventory = inventory
         self._service = service
+        self._tally = tally
+        self.refusal = ""
+        """Why the last call has not registered us; empty if it has."""
         self._socket_name = socket_name
         self._surroundings = surroundings
         self._wake = wake
@@ -161,7 +168,9 @@ class Caller:
             self._registered_with, self._registered_at = kubelet, loop.time()
             self._failed_with, self._failures = None, 0
             self._surroundings.unsay(_UNREACHABLE)
-            logger.info(
+            self._tally.registrations.add("accepted")
+            self.refusal = ""
+            audit.info(
                 "registered with the kubelet",
                 extra={
                     "resource_name": self._plugin.resource_name,
@@ -179,6 +188,9 @@ class Caller:
         # Or the next attempt would wait for the stream of a registration that there is not.
         self._registered_with = None
         is_unreachable = failure.status == "Unavailable"
+        self._tally.registrations.add("unreachable" if is_unreachable else "refused")
+        self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
+        self._on_change()
         wait_seconds = retry_wait_seconds(
             self._failures,
             is_unreachable=is_unreachable,
@@ -189,7 +201,7 @@ class Caller:
         if is_unreachable:
             self._surroundings.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
         elif self._failures == 1:
-            logger.warning(
+            audit.warning(
                 "the kubelet refused the registration",
                 extra={"resource_name": self._plugin.resource_name, "reason": str(failure)},
             )

@@ -70,6 +70,7 @@ async def _discover(
                     raise
                 raise PluginError(f"{plugin.resource_name}: devices failed: {error!r}") from error
             now = clock()
+            inventory.note_failure(f"devices fails: {one_line(repr(error), 100)}")
             if failing_since is None or inventory.lists_taken > lists_before:
                 failing_since, retry_seconds = now, FIRST_RETRY_SECONDS
             logger.warning(

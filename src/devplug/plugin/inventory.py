@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
-from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot
+from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot, transitions
+from devplug.plugin.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from devplug.devices import Device
 
@@ -23,11 +25,26 @@ class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
     `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise;
-    `lists_taken` counts the author's lists, equal ones too.
+    `lists_taken` counts the author's lists, equal ones too. `on_change` is called after each change of what
+    can be read here.
     """
 
-    def __init__(self, resource_name: str) -> None:
+    def __init__(
+        self,
+        resource_name: str,
+        tally: Tally | None = None,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.resource_name = resource_name
+        self.since: dict[str, float] = {}
+        """Since when each device of the snapshot has its health, as a Unix time in seconds."""
+        self.failure: str | None = None
+        """Why `devices` gives no lists at the moment; None if it does."""
+        self._tally = tally or Tally()
+        self._on_change = on_change
+        self._wall_clock = wall_clock
         self.snapshot = Snapshot()
         self.version = 0
         self.lists_taken = 0
@@ -49,13 +66,20 @@ class Inventory:
         self._listed = checked_list(listed)
         self.lists_taken += 1
         self._marked.clear()
-        self._failing = None
+        has_recovered, self._failing, self.failure = self.failure is not None, None, None
         await self._update()
+        if has_recovered:
+            self._on_change()
 
     async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:
         """Call devices unhealthy until the next list; unknown IDs are ignored."""
         self._marked.update((id_, one_line(reason)) for id_ in ids if id_ in self.snapshot.devices)
         await self._update()
+
+    def note_failure(self, reason: str) -> None:
+        """Note that `devices` has failed; the last list stands for now."""
+        self.failure = one_line(reason)
+        self._on_change()
 
     async def distrust(self, reason: str) -> None:
         """Call every device unhealthy until the next list: nobody has vouched for this one for too long."""
@@ -84,6 +108,10 @@ class Inventory:
         """Let go of IDs that no pod holds any more: those that have left the list are dropped from it."""
         self._handed_out.difference_update(ids)
         await self._update()
+
+    def may_be_held(self, device_id: str) -> bool:
+        """Whether a container may hold this ID: it was given out, and nobody has said that it came free."""
+        return device_id in self._handed_out or device_id in self._asked_for
 
     def find(self, device_ids: Iterable[str]) -> list[Device]:
         """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
@@ -125,7 +153,19 @@ class Inventory:
             failing=self._failing,
         )
         if fresh != self.snapshot or not self.version:
+            self._note_transitions(fresh)
             self.snapshot = fresh
             self.version += 1
+            self._on_change()
             async with self._changed:
                 self._changed.notify_all()
+
+    def _note_transitions(self, fresh: Snapshot) -> None:
+        now = self._wall_clock()
+        known = self.snapshot.devices
+        for device in transitions(self.snapshot, fresh):
+            self.since[device.id] = now
+            if device.id in known:
+                self._tally.health_transitions.add(device.health.state.value)
+        if self.since.keys() != fresh.devices.keys():
+            self.since = {id_: at for id_, at in self.since.items() if id_ in fresh.devices}

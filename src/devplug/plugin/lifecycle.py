@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginFolderLostError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.surroundings import Surroundings
+    from devplug.plugin.tally import Tally
     from devplug.wire.sockets import Binding
 
 __all__ = ["Lifecycle", "Registrar"]
@@ -38,7 +40,12 @@ _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
 
 
 class Registrar(Protocol):
-    """How one plugin gets registered: by calling the kubelet, or by answering it."""
+    """How one plugin gets registered: by calling the kubelet, or by answering it.
+
+    `refusal` says why the last attempt has failed; it is empty if it has not.
+    """
+
+    refusal: str
 
     @property
     def is_registered(self) -> bool:
@@ -71,32 +78,38 @@ class Registrar(Protocol):
 class Lifecycle:
     """Keeps one plugin registered; lives as long as the plugin is served, and owns its socket and its lock.
 
-    `on_change` is called whenever `is_registered` may have changed.
+    `on_change` is called whenever `registered_at` or `fault` may have changed.
     """
 
     def __init__(
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
+        tally: Tally,
         surroundings: Surroundings,
         on_change: Callable[[], None],
     ) -> None:
         self._plugin = plugin
         self._inventory = inventory
+        self._tally = tally
         self._surroundings = surroundings
+        self._on_change = on_change
         self._wake = asyncio.Event()
-        self._service = PluginService(plugin, inventory, self._stream_changed)
+        self._obstacle = ""
+        self.registered_at: float | None = None
+        """Since when a kubelet has accepted us and listens, as a Unix time in seconds; None if none does."""
+        self._service = PluginService(plugin, inventory, tally, self._stream_changed)
         folder = surroundings.folder
         self._claim = Claim(folder, plugin.resource_name)
         path = folder / new_socket_name(plugin.resource_name)
-        self._registrar = self._new_registrar(path.name, on_change)
+        self._registrar = self._new_registrar(path.name, self._registrar_changed)
         self._listener = Listener(path, (*self._service.bindings(), *self._registrar.bindings()))
         self._claim_not_before = 0.0
         self._bind_not_before = 0.0
         self._has_been_bound = False
 
     def _new_registrar(self, socket_name: str, on_change: Callable[[], None]) -> Registrar:
-        common = self._plugin, self._inventory, self._service
+        common = self._plugin, self._inventory, self._service, self._tally
         if self._surroundings.way is Way.SOCKET:
             return Caller(*common, socket_name, self._surroundings, self._wake.set, on_change)
         from devplug.plugin.answerer import Answerer  # most programs never need its messages
@@ -107,6 +120,34 @@ class Lifecycle:
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and listens to our list."""
         return self._registrar.is_registered
+
+    @property
+    def streams(self) -> int:
+        """How many ListAndWatch streams are open."""
+        return len(self._service.streams)
+
+    @property
+    def fault(self) -> str:
+        """What keeps the plugin from being ready; empty if nothing does."""
+        if self._inventory.failure:
+            return self._inventory.failure
+        if self.is_registered:
+            return ""
+        if not self._inventory.is_ready:
+            return "there is no list of devices yet"
+        return self._obstacle or self._registrar.refusal or "no kubelet listens"
+
+    def _registrar_changed(self) -> None:
+        if not self.is_registered:
+            self.registered_at = None
+        elif self.registered_at is None:
+            self.registered_at = time.time()
+        self._on_change()
+
+    def _obstruct(self, obstacle: str) -> None:
+        if obstacle != self._obstacle:
+            self._obstacle = obstacle
+            self._on_change()
 
     async def run(self) -> None:
         """Keep the plugin registered until cancelled; then let calls in flight end, and end the streams.
@@ -152,6 +193,7 @@ class Lifecycle:
             links = folder.stat().st_nlink
         except OSError:
             self._surroundings.say_once(absent, folder=str(folder))
+            self._obstruct(f"{folder} does not exist: no kubelet here")
             return Folder.ABSENT
         self._surroundings.unsay(absent)
         return Folder.PRESENT if links else Folder.LOST
@@ -184,13 +226,16 @@ class Lifecycle:
             self._refuse_without_right()
             self._claim_not_before = now + CLAIM_RETRY_SECONDS
             self._surroundings.say_once(_CANNOT_LOCK, folder=str(folder), reason=str(error))
+            self._obstruct(f"{_CANNOT_LOCK}: {error}")
             return
         self._surroundings.unsay(_CANNOT_LOCK)
         if holder is None:
+            self._obstruct("")
             if removed := remove_stale_sockets(folder, self._plugin.resource_name):
                 logger.info("removed sockets of dead processes", extra={"sockets": removed})
         else:
             self._claim_not_before = now + CLAIM_RETRY_SECONDS
+            self._obstruct(f"it is served by {holder} here")
             self._surroundings.say_once(
                 f"{self._plugin.resource_name} is served by {holder} here, waiting until it ends",
                 resource_name=self._plugin.resource_name,
@@ -205,8 +250,10 @@ class Lifecycle:
             self._refuse_without_right()
             self._bind_not_before = asyncio.get_running_loop().time() + BIND_RETRY_SECONDS
             self._surroundings.say_once(_CANNOT_BIND, reason=str(error))
+            self._obstruct(f"{_CANNOT_BIND}: {error}")
             return
         self._surroundings.unsay(_CANNOT_BIND)
+        self._obstruct("")
         if self._has_been_bound and was_lost:
             logger.info("socket was removed, made again", extra={"resource_name": self._plugin.resource_name})
         self._has_been_bound = True

@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
@@ -23,6 +23,7 @@ from devplug.errors import (
     UnhealthyDeviceError,
     quoted,
 )
+from devplug.logs import AUDIT
 from devplug.plugin.contract import offers, options_of
 from devplug.plugin.hooks import Hooks
 from devplug.plugin.snapshot import Pace
@@ -30,17 +31,20 @@ from devplug.wire import methods
 from devplug.wire.sockets import stream, unary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from devplug.devices import Device
     from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest
+    from devplug.metrics.accumulating import Counts
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
+    from devplug.plugin.tally import Tally
     from devplug.wire.sockets import Binding
 
 __all__ = ["PluginService"]
 
 logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
 
 ANSWER_SECONDS: Final = 0.1
 """How long after an answer the streams stay open, so that it is there before their end is."""
@@ -57,14 +61,17 @@ class PluginService:
     """What answers the kubelet's calls for one plugin; lives as long as the plugin is served.
 
     `streams` has a number for each open ListAndWatch stream, growing in the order of their opening;
-    `on_stream` is called whenever one opens or ends.
+    `on_stream` is called whenever one opens or ends. What happens is counted in `tally`.
     """
 
-    def __init__(self, plugin: DevicePlugin, inventory: Inventory, on_stream: Callable[[], None]) -> None:
+    def __init__(
+        self, plugin: DevicePlugin, inventory: Inventory, tally: Tally, on_stream: Callable[[], None]
+    ) -> None:
         self.streams: set[int] = set()
         self.streams_opened = 0
         self._plugin = plugin
         self._inventory = inventory
+        self._tally = tally
         self._on_stream = on_stream
         self._options = options_of(plugin)
         self._draining = asyncio.Event()
@@ -126,6 +133,7 @@ class PluginService:
         self.streams_opened += 1
         number = self.streams_opened
         self.streams.add(number)
+        self._tally.streams_opened += 1
         self._on_stream()
         loop = asyncio.get_running_loop()
         pace = Pace()
@@ -139,6 +147,7 @@ class PluginService:
                 advertised = self._inventory.snapshot.advertised()
                 if advertised != sent:
                     pace.spend(loop.time())
+                    self._tally.lists_sent += 1
                     yield advertised
                     sent = advertised
         finally:
@@ -148,19 +157,24 @@ class PluginService:
     async def allocate(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         """Answer Allocate: one response for each container request, in their order."""
         started = time.monotonic()
-        async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
-            _check_containers(containers)
-            await self._inventory.changed_since(0)
-            async with self._hooks.turn():
-                responses = await self._allocate_all(containers)
-        logger.info(
-            "allocated",
-            extra={
-                "resource_name": self._plugin.resource_name,
-                "device_ids": [list(ids) for ids in containers],
-                "milliseconds": round(1000 * (time.monotonic() - started), 1),
-            },
-        )
+        facts = {
+            "resource_name": self._plugin.resource_name,
+            "device_ids": [list(ids) for ids in containers],
+        }
+        try:
+            with _counted(self._tally.allocations, "granted"):
+                async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
+                    _check_containers(containers)
+                    await self._inventory.changed_since(0)
+                    async with self._hooks.turn():
+                        responses = await self._allocate_all(containers)
+        except AllocationError as error:
+            audit.warning("not allocated", extra={**facts, "reason": str(error)})
+            raise
+        finally:
+            seconds = time.monotonic() - started
+            self._tally.allocate_seconds.observe(seconds)
+        audit.info("allocated", extra={**facts, "milliseconds": round(1000 * seconds, 1)})
         return responses
 
     async def preferred_allocation(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
@@ -183,6 +197,10 @@ class PluginService:
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """Answer PreStartContainer; a refusal keeps the container waiting, and the kubelet tries again."""
+        with _counted(self._tally.pre_starts, "finished"):
+            await self._pre_start(device_ids)
+
+    async def _pre_start(self, device_ids: tuple[str, ...]) -> None:
         async with self._answering("pre-start", self._plugin.pre_start_timeout_seconds):
             if not self._options.pre_start_required:
                 raise NotOfferedError("this plugin does not announce a pre-start call")
@@ -236,13 +254,16 @@ class PluginService:
                     must_include,
                     request.size,
                 )
-            return _cut(ranked, available, must_include, request.size)
+            chosen = _cut(ranked, available, must_include, request.size)
         except Exception:
+            self._tally.preferences.add("failed")
             logger.exception(
                 "prefer failed, the kubelet chooses",
                 extra={"resource_name": self._plugin.resource_name},
             )
             return ()
+        self._tally.preferences.add("ranked")
+        return chosen
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, unless draining begins."""
@@ -279,6 +300,23 @@ class PluginService:
             self._ended_at = asyncio.get_running_loop().time()
             if not self._calls:
                 self._idle.set()
+
+
+@contextmanager
+def _counted(results: Counts, success: str) -> Iterator[None]:
+    """Count how the block ends: `success`, `refused`, `timed_out` or `failed`; not if it is cancelled."""
+    try:
+        yield
+    except (DeadlineError, NotReadyError):
+        results.add("timed_out")
+        raise
+    except IncidentError:
+        results.add("failed")
+        raise
+    except AllocationError:
+        results.add("refused")
+        raise
+    results.add(success)
 
 
 def _named(call: str, error: AllocationError) -> AllocationError:

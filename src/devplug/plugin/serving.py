@@ -18,14 +18,18 @@ from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.registration import Way, chosen_way
+from devplug.plugin.statuses import resource_status
 from devplug.plugin.surroundings import Surroundings
+from devplug.plugin.tally import Tally
 from devplug.plugin.threads import DaemonThreads
+from devplug.pulse import Pulse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
+    from devplug.status.values import ResourceStatus
 
 __all__ = [
     "KUBELET_PLUGIN_DIR",
@@ -75,7 +79,9 @@ class Serving:
         self._group = group
         self._surroundings = surroundings
         self._served: dict[str, _Served] = {}
-        self._changed = asyncio.Event()
+        self._tallies: dict[str, Tally] = {}
+        self.pulse = Pulse()
+        """Beats whenever `statuses` may have changed."""
 
     @property
     def folder(self) -> Path:
@@ -86,6 +92,26 @@ class Serving:
     def plugins(self) -> tuple[DevicePlugin, ...]:
         """The plugins that are served now."""
         return tuple(served.plugin for served in self._served.values())
+
+    @property
+    def streams(self) -> Mapping[str, int]:
+        """How many ListAndWatch streams are open of each resource, by name."""
+        return {name: served.lifecycle.streams for name, served in self._served.items()}
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What each resource has gone through since the start, by name; also of those served no longer."""
+        return self._tallies
+
+    def tally(self, resource_name: str) -> Tally:
+        """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
+        return self._tallies.setdefault(resource_name, Tally())
+
+    def statuses(self) -> tuple[ResourceStatus, ...]:
+        """Return how each plugin is at this moment, by resource name."""
+        return tuple(
+            resource_status(served.inventory, served.lifecycle) for _, served in sorted(self._served.items())
+        )
 
     def add(self, plugin: DevicePlugin, *, on_failure: Callable[[DevplugError], None] | None = None) -> None:
         """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use.
@@ -98,8 +124,9 @@ class Serving:
         name = plugin.resource_name
         if name in self._served:
             raise PluginError(_taken(name))
-        inventory = Inventory(name)
-        lifecycle = Lifecycle(plugin, inventory, self._surroundings, self._changed.set)
+        tally = self.tally(name)
+        inventory = Inventory(name, tally, self.pulse.beat)
+        lifecycle = Lifecycle(plugin, inventory, tally, self._surroundings, self.pulse.beat)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
@@ -120,13 +147,13 @@ class Serving:
             if on_failure is None or inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
             self._served.pop(plugin.resource_name, None)
-            self._changed.set()
+            self.pulse.beat()
             on_failure(failure)
 
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
         if served := self._served.pop(resource_name, None):
-            self._changed.set()
+            self.pulse.beat()
             served.task.cancel()
             await asyncio.wait((served.task,))
 
@@ -141,8 +168,7 @@ class Serving:
     async def wait_registered(self) -> None:
         """Wait until a kubelet has accepted every plugin and listens to its list."""
         while not all(served.lifecycle.is_registered for served in self._served.values()):
-            self._changed.clear()
-            await self._changed.wait()
+            await self.pulse.next.wait()
 
     async def close(self) -> None:
         """Stop serving all of them, side by side."""
@@ -168,12 +194,11 @@ async def serve(
     """Serve plugins inside a program's own event loop, until the block is left.
 
     The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's; `registration` says how the
-    kubelet comes to know the plugins, see `Registration`. The block is entered at once, before any
+    kubelet comes to know the plugins, see `Registration`. At `listen` there are /healthz, /readyz and
+    /metrics: `HOST:PORT`, `:PORT` for all addresses, or `unix:PATH`. The block is entered at once, before any
     registration; `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the contract or
     its `devices` fails before the first list, `KubeletError` if the folder cannot be used.
     """
-    if listen is not None:
-        raise PluginError("listen: metrics and probes are not built yet in this version; leave it out")
     surroundings = _surroundings(plugin_dir, registration)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
@@ -186,12 +211,25 @@ async def serve(
             for plugin in plugins:
                 serving.add(plugin)
             try:
-                yield serving
+                async with _listening(serving, listen):
+                    yield serving
             finally:
                 await serving.close()
     except BaseExceptionGroup as errors:
         failure = _the_one_in(errors)
         raise failure from failure.__cause__
+
+
+@asynccontextmanager
+async def _listening(serving: Serving, listen: str | None) -> AsyncIterator[None]:
+    """Serve the pages about `serving` for a block, if they are wanted."""
+    if listen is None:
+        yield
+        return
+    from devplug.plugin.pages import probes_of, served_at  # HTTP and metrics: most programs do without
+
+    async with served_at(listen, probes_of(serving)):
+        yield
 
 
 def _surroundings(plugin_dir: StrPath | None, registration: str) -> Surroundings:

@@ -12,9 +12,10 @@ from devplug.errors import PluginError, quoted
 from devplug.exchange import AdvertisedDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Pace", "Snapshot", "checked_list", "next_snapshot"]
+__all__ = ["Pace", "Snapshot", "checked_list", "next_snapshot", "transitions"]
 
 GONE: Final = Health.unhealthy("gone")
 _NONE: Mapping[str, Device] = MappingProxyType({})
@@ -95,6 +96,14 @@ def next_snapshot(
         if id_ in held and id_ not in devices:
             devices[id_] = device if device.health == GONE else device.with_health(GONE)
     return Snapshot(MappingProxyType(dict(sorted(devices.items()))))
+
+
+def transitions(before: Snapshot, after: Snapshot) -> Iterator[Device]:
+    """Yield the devices of `after` that are new in it, or that the kubelet gets told another health of."""
+    for id_, device in after.devices.items():
+        old = before.devices.get(id_)
+        if old is not device and (old is None or old.health.state is not device.health.state):
+            yield device
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
 from devplug.daemon.sources.identities import Identity, wanted_by
 from devplug.daemon.sources.naming import Names
 from devplug.daemon.sources.sysdevices import device_of_node
+from devplug.daemon.sources.timing import timed
 from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
 
@@ -67,6 +68,7 @@ class BundleSource:
         async for _ in watch_paths(*paths, every_seconds=self.resync_seconds):
             yield self.look()
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the bundles that are there now, sorted by name."""
         identities = bundle_identities(self.selectors)

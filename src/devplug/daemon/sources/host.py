@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.sources.found import FoundNode
 from devplug.daemon.sources.sysdevices import device_at
 from devplug.errors import PluginError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError"]
 
@@ -30,6 +33,8 @@ class Host:
     """The machine below a root folder: `/` in production, a made tree in tests."""
 
     root: Path = Path("/")
+    on_look: Callable[[float], None] = field(default=lambda _: None, compare=False, repr=False)
+    """Called after each look of a source with the seconds that it took."""
 
     def inside(self, path: str) -> str:
         """Return where `path` of the host is for this process."""

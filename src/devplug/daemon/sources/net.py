@@ -28,6 +28,7 @@ from devplug.daemon.sources.kernelnodes import class_nodes_below, with_rdma_cm
 from devplug.daemon.sources.naming import Names
 from devplug.daemon.sources.stablelinks import StableLinks, nodes_with_links
 from devplug.daemon.sources.sysdevices import devices_of_subsystem
+from devplug.daemon.sources.timing import timed
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
 
@@ -163,6 +164,7 @@ class NetSource:
         globs = [self.host.inside(glob) for glob in _GLOBS]
         return follow(self.look, subsystems=_SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the devices that are there now, sorted by name."""
         nics: dict[str, _Nic] = {}

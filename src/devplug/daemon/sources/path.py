@@ -15,6 +15,7 @@ from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.grammar.templates import Missing, render_one
 from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
+from devplug.daemon.sources.timing import timed
 from devplug.devices import stable_id
 from devplug.errors import quoted
 from devplug.plugin.feed import watch_paths
@@ -51,6 +52,7 @@ class PathSource:
         async for _ in watch_paths(*globs, every_seconds=self.resync_seconds):
             yield self.look()
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the devices that are there now, sorted by name."""
         seen: set[str] = set()

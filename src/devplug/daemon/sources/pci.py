@@ -18,6 +18,7 @@ from devplug.daemon.sources.kernelnodes import DISKS, with_rdma_cm
 from devplug.daemon.sources.naming import Names, Wanted, wanted_name
 from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
 from devplug.daemon.sources.sysdevices import PCI_ADDRESS, devices_of_subsystem
+from devplug.daemon.sources.timing import timed
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
 
@@ -95,6 +96,7 @@ class PciSource:
         globs = [self.host.inside(glob) for glob in (*LINK_GLOBS, "/dev/vfio/*", "/dev/vfio/devices/*")]
         return follow(self.look, subsystems=SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the functions that are there now, sorted by name."""
         matched = [

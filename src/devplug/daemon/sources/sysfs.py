@@ -23,6 +23,7 @@ from devplug.daemon.sources.kernelnodes import DISKS, class_nodes_below, rdma_no
 from devplug.daemon.sources.naming import Names
 from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
 from devplug.daemon.sources.sysdevices import SysDevice, devices_of_subsystem
+from devplug.daemon.sources.timing import timed
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class SysfsSource:
         globs = [self.host.inside(glob) for glob in LINK_GLOBS]
         return follow(self.look, subsystems=subsystems, globs=globs, resync_seconds=self.resync_seconds)
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the devices that are there now, sorted by name."""
         reader = _Reader()

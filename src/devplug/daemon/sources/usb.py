@@ -16,6 +16,7 @@ from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.naming import Names, Wanted, wanted_name
 from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
 from devplug.daemon.sources.sysdevices import devices_of_subsystem
+from devplug.daemon.sources.timing import timed
 from devplug.devices import Health
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class UsbSource:
         globs = [self.host.inside(glob) for glob in (*LINK_GLOBS, "/dev/bus/usb/*/*")]
         return follow(self.look, subsystems=SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the gadgets that are there now, sorted by name."""
         reads_classes = any(selector.interface_class for selector in self.selectors)

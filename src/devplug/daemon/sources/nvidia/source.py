@@ -23,6 +23,7 @@ from devplug.daemon.sources.nvidia.nodes import own_nodes, shared_nodes
 from devplug.daemon.sources.nvidia.nvml import read
 from devplug.daemon.sources.nvidia.xids import APPLICATION_XIDS, fault_of, standing, with_event
 from devplug.daemon.sources.sysdevices import device_at
+from devplug.daemon.sources.timing import timed
 from devplug.devices import Health
 from devplug.plugin.threads import DaemonThreads
 from devplug.watching import EventKind, shared_watcher
@@ -102,6 +103,7 @@ class NvidiaSource:
     _needs_fresh: bool = False
     """Whether something may have come, or come back, which only an NVML that was closed before shows."""
 
+    @timed
     def look(self) -> tuple[Found, ...]:
         """Return the devices that are there now, sorted by name; none if the driver cannot be asked.
 

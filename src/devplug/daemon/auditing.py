@@ -1,0 +1,52 @@
+"""The audit lines that no call of the kubelet tells: which pod got a device, and which one let go of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from devplug.holders.values import Allocated
+from devplug.logs import AUDIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from devplug.holders.holders import Holders
+    from devplug.holders.values import Difference
+
+__all__ = ["audit_holders"]
+
+audit = logging.getLogger(AUDIT)
+
+
+async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
+    """Log who gets and lets go of devices of the resources `names`, until cancelled.
+
+    The kubelet is asked for that only while one of them is held.
+    """
+
+    def is_any_held() -> bool:
+        return any(holders.held_ids(name) for name in names())
+
+    while True:
+        await holders.wait(is_any_held)
+        with holders.differences() as differences:
+            async for difference in differences:
+                if difference.resource_name in names():
+                    _tell(difference)
+                if not is_any_held():
+                    break
+
+
+def _tell(difference: Difference) -> None:
+    holder = difference.holder
+    facts = {
+        "resource_name": difference.resource_name,
+        "device_id": difference.device_id,
+        "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
+        "container_name": holder.container if holder else "",
+    }
+    if isinstance(difference, Allocated):
+        audit.info("device held", extra=facts)
+    else:
+        audit.info("device released", extra={**facts, "is_free": difference.is_free})

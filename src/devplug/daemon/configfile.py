@@ -1,0 +1,113 @@
+"""The configuration file while it is served: edits are applied or refused, and what came of them is known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.grammar.loading import load, read_config_file
+from devplug.daemon.reloading import file_changes
+from devplug.errors import ConfigError, KubeletError, PluginError
+from devplug.metrics.accumulating import Counts
+from devplug.status.values import ConfigStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from devplug.daemon.daemon import Daemon
+    from devplug.daemon.grammar.config import Config
+
+__all__ = ["ConfigFile"]
+
+logger = logging.getLogger(__name__)
+
+PROBLEMS_LIMIT: Final = 20
+"""Most problems of one edit that are told; `devplug validate` shows them all."""
+
+
+class ConfigFile:
+    """Owner of the file's way into the daemon; lives as long as that. `on_change` is called for each edit."""
+
+    def __init__(self, file: Path, daemon: Daemon, on_change: Callable[[], None]) -> None:
+        self._file = file
+        self._daemon = daemon
+        self._on_change = on_change
+        self.status = ConfigStatus(file=str(file), applied_at=time.time())
+        """What became of the file as it is now."""
+        self.reloads = Counts()
+        """Edits by result: `applied`, `refused`."""
+        for result in ("applied", "refused"):
+            self.reloads.begin(result)
+
+    async def follow(self, config: Config) -> None:
+        """Apply what the file says whenever that changes, until cancelled; what is wrong is told instead.
+
+        `config` is what it said when it was read first.
+        """
+        last: Config | ConfigError = config
+        async for _ in file_changes(self._file):
+            try:
+                text = await asyncio.to_thread(read_config_file, self._file)
+                fresh: Config | ConfigError = load(text, str(self._file))
+            except ConfigError as error:
+                fresh = error
+            if fresh == last or (isinstance(fresh, ConfigError) and str(fresh) == str(last)):
+                continue
+            if isinstance(fresh, ConfigError):
+                self._refuse(fresh)
+            else:
+                await self._reload(fresh)
+            last = fresh
+
+    def _refuse(self, error: ConfigError) -> None:
+        logger.error(
+            "the changed configuration is wrong; the one before stays",
+            extra={"file": error.file, "problems": len(error.problems)},
+        )
+        lines = error.lines()[:PROBLEMS_LIMIT]
+        for line in lines:
+            logger.error(line)
+        self._note("refused", *lines)
+
+    async def _reload(self, config: Config) -> None:
+        last, before = self._daemon.config, self._daemon.resources()
+        try:
+            await self._daemon.apply(config)
+        except (PluginError, KubeletError) as error:
+            logger.error(  # noqa: TRY400 -- the text says it all
+                "the changed configuration cannot be served; the one before stays",
+                extra={"reason": str(error)},
+            )
+            if last is not None:
+                await self._go_back(last)
+            self._note("refused", str(error))
+            return
+        after = self._daemon.resources()
+        logger.info(
+            "configuration reloaded",
+            extra={
+                "file": str(self._file),
+                "added": sorted(after.keys() - before.keys()),
+                "changed": sorted(name for name in after if after[name] != before.get(name, after[name])),
+                "removed": sorted(before.keys() - after.keys()),
+            },
+        )
+        self._note("applied")
+
+    async def _go_back(self, config: Config) -> None:
+        try:
+            await self._daemon.apply(config)
+        except (PluginError, KubeletError) as error:
+            logger.error(  # noqa: TRY400 -- the text says it all
+                "the configuration before cannot be served either; what can be, is",
+                extra={"reason": str(error)},
+            )
+
+    def _note(self, result: str, *problems: str) -> None:
+        self.reloads.add(result)
+        applied_at = self.status.applied_at if problems else time.time()
+        self.status = ConfigStatus(file=str(self._file), applied_at=applied_at, problems=problems)
+        self._on_change()

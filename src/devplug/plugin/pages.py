@@ -1,0 +1,80 @@
+"""What a program with plugins tells of itself: the pages of `probes`, from what is served."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import devplug
+from devplug.errors import PluginError
+from devplug.metrics.devices import process_families, resource_families
+from devplug.plugin.families import tally_families
+from devplug.probes import Probes
+from devplug.status.text import text_of
+from devplug.status.values import ProcessStatus
+from devplug.web.addresses import parse_address
+from devplug.web.server import serving as answering
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from devplug.metrics.families import Family
+    from devplug.plugin.serving import Serving
+    from devplug.status.values import ResourceStatus
+
+__all__ = ["faults_of", "probes_of", "process_status", "served_at", "serving_families"]
+
+_STARTED_AT: Final = time.time()
+"""Close enough to when the process began: this is imported when it starts to serve."""
+
+
+def process_status(serving: Serving) -> ProcessStatus:
+    """Return how this process is at this moment, as far as its plugins tell."""
+    resources = serving.statuses()
+    return ProcessStatus(
+        process=os.getpid(),
+        version=devplug.__version__,
+        python=platform.python_version(),
+        started_at=_STARTED_AT,
+        resources=resources,
+        faults=faults_of(resources),
+    )
+
+
+def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
+    """Return what keeps these resources from being ready, each with its name."""
+    return tuple(f"{one.name}: {one.fault}" for one in resources if one.fault)
+
+
+def serving_families(serving: Serving, status: ProcessStatus) -> Iterator[Family]:
+    """Yield the metrics of what is served; `status` is that of this moment."""
+    yield from process_families(status)
+    yield from resource_families(status.resources)
+    yield from tally_families(serving.tallies, serving.streams)
+
+
+def probes_of(serving: Serving) -> Probes:
+    """Return the pages about what is served."""
+    return Probes(
+        status=lambda: text_of(process_status(serving)),
+        faults=lambda: process_status(serving).faults,
+        families=lambda: serving_families(serving, process_status(serving)),
+        pulse=serving.pulse,
+    )
+
+
+@asynccontextmanager
+async def served_at(listen: str, probes: Probes) -> AsyncIterator[None]:
+    """Serve pages at an address for a block.
+
+    Raises `PluginError` for a text that is no address, and `ListenError` if nobody can listen there.
+    """
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        raise PluginError(f"listen: {error}") from error
+    async with answering(address, probes.answer, name="probes"):
+        yield

@@ -1,0 +1,97 @@
+"""The pages that every program of ours serves to people on call: is it alive, is it ready, what it counts.
+
+What they say comes from their owner's functions; where they are served is `web`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from devplug.metrics.exposition import exposition, form_of
+from devplug.web.values import Page, Stream, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from devplug.metrics.families import Family
+    from devplug.pulse import Pulse
+    from devplug.web.values import Answer, Request
+
+__all__ = ["Probes"]
+
+LEAST_PAUSE_SECONDS: Final = 0.2
+"""Between two documents of a followed status, so that a burst of changes is told once or twice."""
+
+LEAST_SHARE: Final = 0.05
+"""How much of the loop's time a follower may have: a status of 10,000 devices takes a tenth of a second."""
+
+_INDEX: Final = """\
+/healthz  is the process alive
+/readyz   is every resource registered and listened to; says which is not
+/metrics  counts, for Prometheus
+/status   all there is to know, as JSON; ?watch=1 follows it (Unix sockets only)
+"""
+
+
+class Probes:
+    """Answers `/healthz`, `/readyz`, `/metrics` and `/status`; lives as long as its owner.
+
+    `status` returns the JSON of `/status`; `faults` says what keeps the owner from being ready, `notes` what
+    does not but should be known; `families` are the metrics; `pulse` beats when any of them may have changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        status: Callable[[], bytes],
+        faults: Callable[[], Sequence[str]],
+        notes: Callable[[], Sequence[str]] = tuple,
+        families: Callable[[], Iterable[Family]],
+        pulse: Pulse,
+    ) -> None:
+        self._status = status
+        self._faults = faults
+        self._notes = notes
+        self._families = families
+        self._pulse = pulse
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request. Only a Unix socket has `/status`, as its file says who may know of pods."""
+        match request.path:
+            case "/":
+                return Page(_INDEX)
+            case "/healthz" | "/livez":
+                # That this is answered is the answer: all the work is done on this loop.
+                return Page("ok\n")
+            case "/readyz":
+                return self._ready()
+            case "/metrics":
+                form = form_of(request.accept)
+                return Page(exposition(self._families(), form), form.value)
+            case "/status" if request.is_local:
+                if request.query.get("watch"):
+                    return Stream(self._follow(), "application/jsonl")
+                return Page(self._status() + b"\n", "application/json")
+        return not_found()
+
+    def _ready(self) -> Page:
+        faults = self._faults()
+        lines = [*(f"not ready: {one}" for one in faults), *(f"note: {one}" for one in self._notes())]
+        return Page("\n".join([*lines, "" if faults else "ready\n"]), status=503 if faults else 200)
+
+    async def _follow(self) -> AsyncIterator[bytes]:
+        """Yield the status now and after each change, as lines of JSON; never the same twice in a row."""
+        loop = asyncio.get_running_loop()
+        last = b""
+        while True:
+            changed = self._pulse.next
+            started = loop.time()
+            status = self._status()
+            cost_seconds = loop.time() - started
+            if status != last:
+                last = status
+                yield status + b"\n"
+            # The first change is told at once, those that come soon after it together.
+            await asyncio.sleep(max(LEAST_PAUSE_SECONDS, cost_seconds / LEAST_SHARE))
+            await changed.wait()

@@ -1,0 +1,159 @@
+"""A plugin process and a node as they are at one moment: resources, devices, who holds them. Pure values.
+
+A process tells of itself (`ProcessStatus`); the monitor joins what processes and the kubelet tell
+(`NodeStatus`). Times are Unix times in seconds, because they are read in other processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from devplug.devices import HEALTHY
+
+__all__ = [
+    "ConfigStatus",
+    "DeviceStatus",
+    "Holder",
+    "NodeStatus",
+    "PodResourcesStatus",
+    "ProcessStatus",
+    "ResourceStatus",
+]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A container that holds a device."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """One device of a list."""
+
+    id: str
+    health: str
+    """The word that the kubelet was told: `Healthy` or `Unhealthy`; `Unknown` where nobody tells it."""
+    reason: str = ""
+    """Why it is not healthy."""
+    since: float | None = None
+    """Since when it is listed with this health; None where only the kubelet was asked."""
+    numa_nodes: tuple[int, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    """Its files in `/dev` on the machine."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    is_held: bool = False
+    """Whether a container holds it, or may hold it."""
+    holders: tuple[Holder, ...] = ()
+    """Which ones; none for one that nobody has named yet, or that only may be held."""
+    leaves_at: float | None = None
+    """When it leaves the list unless it comes back."""
+    is_outdated: bool = False
+    """Whether its holders were given what is no longer right; only a new pod gets what is."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the kubelet may give it out."""
+        return self.health == HEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceStatus:
+    """One resource, with all devices that are listed, by ID."""
+
+    name: str
+    devices: tuple[DeviceStatus, ...] = ()
+    is_registered: bool | None = None
+    """Whether a kubelet has accepted it and listens; None where only the kubelet was asked."""
+    registered_at: float | None = None
+    """Since when that is so."""
+    fault: str = ""
+    """What keeps it from being ready; empty if nothing does."""
+    replicas: int = 1
+    """How many devices stand for each one that was found."""
+    is_retired: bool = False
+    """Whether the configuration has it no longer, and it only waits for its holders."""
+    process: int | None = None
+    """Which process serves it, by its ID where that runs; None for another plugin's."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing keeps it from being given out."""
+        return not self.fault
+
+    @property
+    def capacity(self) -> int:
+        """How many devices the node has, healthy or not."""
+        return len(self.devices)
+
+    @property
+    def allocatable(self) -> int:
+        """How many of them are healthy."""
+        return sum(device.is_healthy for device in self.devices)
+
+    @property
+    def held(self) -> int:
+        """How many of them a container holds, or may hold."""
+        return sum(device.is_held for device in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigStatus:
+    """What became of the configuration file."""
+
+    file: str
+    applied_at: float
+    """When what is served now was read."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with the file as it is now, and why it is not served; empty if it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResourcesStatus:
+    """What became of asking the kubelet who holds what."""
+
+    answered_at: float | None = None
+    """When it last answered; None if it never did."""
+    trouble: str = ""
+    """Why it does not answer, for people; empty if it does or nobody has asked."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """How often it did not answer since the start, by the kind of trouble."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """One process that serves plugins of ours."""
+
+    process: int
+    """Its ID, as it is where the process runs: in a container another one than outside."""
+    version: str
+    python: str
+    started_at: float
+    resources: tuple[ResourceStatus, ...] = ()
+    """By name; in a node's status none, as they are there among the node's."""
+    faults: tuple[str, ...] = ()
+    """Why it is not ready; none if it is. A bad edit is no reason: what was served, is."""
+    config: ConfigStatus | None = None
+    """None for a plugin without a file."""
+    pod_resources: PodResourcesStatus | None = None
+    """None where nobody asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A node as its plugins and its kubelet tell of it."""
+
+    name: str
+    at: float
+    """When this was so."""
+    resources: tuple[ResourceStatus, ...] = ()
+    """By name: of all plugins, ours and others'."""
+    processes: tuple[ProcessStatus, ...] = ()
+    """Ours that answer."""
+    pod_resources: PodResourcesStatus = field(default_factory=PodResourcesStatus)
+    """How it stands with the kubelet, asked from here."""
+    problems: tuple[str, ...] = ()
+    """What could not be learned, and what to do about it."""

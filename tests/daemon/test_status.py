@@ -1,0 +1,218 @@
+"""What a daemon tells of itself at its status socket: devices, holders, edits, readiness; audit lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import stat
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.serving import serve_config
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import Container, Pod
+from devplug.logs import AUDIT
+from devplug.status.places import STATUS_SOCKETS
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get, lines
+from tests.daemon.hosts import char_node, needs_mknod
+from tests.daemon.served import play, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    import pytest
+
+A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
+
+
+def text(*resources: str) -> str:
+    return "version: 1\nresources:\n" + "\n".join(resources) + "\n"
+
+
+def pod(name: str) -> Pod:
+    return Pod(f"uid-{name}", name, containers=(Container("main", {"example.com/a": 1}),))
+
+
+async def status_socket(plugin_dir: Path) -> Path:
+    await until(lambda: list(plugin_dir.glob(STATUS_SOCKETS)))
+    return next(plugin_dir.glob(STATUS_SOCKETS))
+
+
+@asynccontextmanager
+async def served(root: Path, *resources: str) -> AsyncIterator[tuple[Kubelet, UnixAddress, Path]]:
+    """A kubelet, a daemon that serves these resources from a file, and its status socket."""
+    kubelet, plugin_dir, file = Kubelet.under(root), root / "device-plugins", root / "devplug.yaml"
+    file.write_text(text(*resources))
+    monitoring = root / "pod-resources" / "kubelet.sock"
+    config = load(file.read_text(), str(file))
+    async with (
+        kubelet.running(),
+        serve_config(config, plugin_dir=plugin_dir, pod_resources=monitoring, file=file),
+    ):
+        yield kubelet, UnixAddress(str(await status_socket(plugin_dir))), file
+
+
+async def told(address: UnixAddress, claim: Callable[[Any], object]) -> Any:
+    """The first status of which the claim is true."""
+    async with lines(address, "/status?watch=1") as documents:
+        async for document in documents:
+            status = json.loads(document)
+            if claim(status):
+                return status
+    raise AssertionError
+
+
+def device(status: Any, device_id: str = "a0", resource: int = 0) -> Any:
+    return next(one for one in status["resources"][resource]["devices"] if one["id"] == device_id)
+
+
+async def ready(address: UnixAddress) -> tuple[int, str]:
+    answer = await get(address, "/readyz")
+    return answer.status, answer.body.decode()
+
+
+def test_a_status_names_the_pod_that_holds_a_device_and_forgets_it_when_it_lets_go(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (kubelet, address, _):
+            await told(address, lambda one: one["resources"] and one["resources"][0]["is_registered"])
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+            await kubelet.admit(pod("p"))
+            status = await told(address, lambda one: device(one)["holders"])
+            assert device(status)["holders"] == [{"namespace": "default", "pod": "p", "container": "main"}]
+            assert device(status)["is_held"]
+            assert not device(status, "a1")["is_held"]
+
+    play(story())
+
+
+def test_only_its_owner_may_read_the_status_socket(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A):
+            path = await status_socket(short_dir / "device-plugins")
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert not path.exists()
+
+    play(story())
+
+
+def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away(
+    short_dir: Path,
+) -> None:
+    async def story() -> None:
+        folder = short_dir / "device-plugins" / ".devplug"
+        folder.mkdir(parents=True)
+        dead = folder / "status-1-dead.sock"
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(str(dead))
+        async with served(short_dir, A):
+            await until(lambda: not dead.exists() and list(folder.glob("status-*.sock")))
+            first = await status_socket(short_dir / "device-plugins")
+            first.unlink()
+            second = await status_socket(short_dir / "device-plugins")
+            answer = await get(UnixAddress(str(second)), "/healthz")
+            assert answer.body == b"ok\n"
+
+    play(story())
+
+
+def test_a_bad_edit_is_a_note_and_no_reason_to_be_unready(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (_, address, file):
+            await told(address, lambda one: not one["faults"])
+            before = (await told(address, lambda one: one["config"]))["config"]
+            file.write_text(text(A, "- {name: no name}"))
+            status = await told(address, lambda one: one["config"]["problems"])
+            assert status["config"]["applied_at"] == before["applied_at"]
+            code, page = await ready(address)
+            assert code == 200
+            assert page.startswith(f"note: {file}:4:")
+            metrics = (await get(address, "/metrics")).body.decode().splitlines()
+            assert "devplug_config_last_reload_successful 0" in metrics
+            assert 'devplug_config_reloads_total{result="refused"} 1' in metrics
+            file.write_text(text(A, "- {name: example.com/b, discover: {static: {ids: [b0]}}}"))
+            status = await told(address, lambda one: not one["config"]["problems"])
+            assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
+
+    play(story())
+
+
+@needs_mknod
+def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unready(short_dir: Path) -> None:
+    async def story() -> None:
+        node = short_dir / "node0"
+        waiting = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, whenNone: wait}}'
+        async with served(short_dir, waiting) as (_, address, _):
+            await told(address, lambda one: not one["faults"])
+            assert await ready(address) == (200, "ready\n")
+            char_node(node, 240, 7)
+            status = await told(address, lambda one: one["resources"][0]["is_registered"])
+            assert device(status, "node0")["device_nodes"] == [str(node)]
+
+    play(story())
+
+
+@needs_mknod
+def test_a_holder_of_a_device_that_is_another_one_now_is_marked_as_outdated(short_dir: Path) -> None:
+    async def story() -> None:
+        node = short_dir / "node0"
+        char_node(node, 240, 7)
+        resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+        async with served(short_dir, resource) as (kubelet, address, _):
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
+            await kubelet.admit(pod("p"))
+            status = await told(address, lambda one: device(one, "node0")["holders"])
+            assert not device(status, "node0")["is_outdated"]
+            node.unlink()
+            status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
+            assert (device(status, "node0")["reason"], device(status, "node0")["leaves_at"]) == (
+                "unplugged",
+                None,
+            )
+            char_node(node, 240, 8)
+            status = await told(address, lambda one: device(one, "node0")["health"] == "Healthy")
+            assert device(status, "node0")["is_outdated"]
+
+    play(story())
+
+
+@needs_mknod
+def test_a_device_that_is_gone_tells_when_it_leaves_the_list(short_dir: Path) -> None:
+    async def story() -> None:
+        node = short_dir / "node0"
+        char_node(node, 240, 7)
+        resource = (
+            f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, '
+            "whenUnplugged: {keepUnhealthyFor: 5m}}"
+        )
+        async with served(short_dir, resource) as (_, address, _):
+            await told(address, lambda one: one["resources"][0]["devices"])
+            node.unlink()
+            status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
+            gone = device(status, "node0")
+            assert 299 < gone["leaves_at"] - gone["since"] < 301
+            assert gone["device_nodes"] == []
+
+    play(story())
+
+
+def test_every_hold_and_release_gets_one_audit_line(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (kubelet, address, _):
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+            await kubelet.admit(pod("p"))
+            await told(address, lambda one: device(one)["holders"])
+
+    with caplog.at_level(logging.INFO, logger=AUDIT):
+        play(story())
+    told_lines = [one for one in caplog.records if one.name == AUDIT]
+    assert [one.message for one in told_lines] == ["registered with the kubelet", "allocated", "device held"]
+    facts = vars(told_lines[-1])
+    assert (facts["resource_name"], facts["device_id"]) == ("example.com/a", "a0")
+    assert (facts["pod"], facts["container_name"]) == ("default/p", "main")

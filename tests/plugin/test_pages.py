@@ -1,0 +1,232 @@
+"""What a program tells of itself at `listen`: alive, ready, counted; over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug import DevicePlugin, PluginError, UnhealthyDeviceError, serve
+from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.pods import PodPhase
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get, lines
+from devplug.web.values import ListenError
+from tests.kubelet.fakes import pod
+from tests.plugin.fakes import RESOURCE, Fed, devices, play
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from devplug import ContainerResponse, Device
+
+
+@asynccontextmanager
+async def told(folder: Path, *plugins: DevicePlugin) -> AsyncIterator[tuple[Kubelet, UnixAddress]]:
+    """A kubelet, and plugins that tell of themselves at a Unix socket."""
+    address = UnixAddress(str(folder / "pages.sock"))
+    kubelet = Kubelet.under(folder)
+    async with kubelet.running():
+        plugin_dir = folder / "device-plugins"
+        async with serve(*plugins, plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving:
+            await serving.wait_registered()
+            yield kubelet, address
+
+
+async def page(address: UnixAddress, path: str) -> tuple[int, str]:
+    answer = await get(address, path)
+    return answer.status, answer.body.decode()
+
+
+async def value(address: UnixAddress, series: str) -> float:
+    """The value of one series, whose labels are written as in the text."""
+    _, text = await page(address, "/metrics")
+    found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{series} ")]
+    assert len(found) == 1, f"{series} is there {len(found)} times"
+    return float(found[0])
+
+
+class Refusing(Fed):
+    """A plugin that gives nothing out."""
+
+    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        raise UnhealthyDeviceError("link down", *devices)
+
+
+def test_a_program_is_ready_once_a_kubelet_listens_to_every_list(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin_dir, address = short_dir / "device-plugins", UnixAddress(str(short_dir / "pages.sock"))
+        async with serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving:
+            async with Kubelet.under(short_dir).running():
+                await serving.wait_registered()
+                assert await page(address, "/healthz") == (200, "ok\n")
+                assert await page(address, "/readyz") == (200, "ready\n")
+            async with lines(address, "/status?watch=1") as documents:
+                async for document in documents:
+                    if not json.loads(document)["resources"][0]["is_registered"]:
+                        break
+            status, text = await page(address, "/readyz")
+            assert status == 503
+            assert text.startswith(f"not ready: {RESOURCE}: ")
+            assert await page(address, "/healthz") == (200, "ok\n")
+
+    play(story())
+
+
+def test_without_a_kubelet_the_page_says_what_is_missing(short_dir: Path) -> None:
+    async def story() -> None:
+        missing = short_dir / "nowhere"
+        listen = short_dir / "pages.sock"
+        async with serve(Fed("a"), plugin_dir=missing, listen=f"unix:{listen}"):
+            wanted = f"not ready: {RESOURCE}: {missing} does not exist: no kubelet here\n"
+            address = UnixAddress(str(listen))
+            texts: list[str] = []
+            while wanted not in texts:
+                texts.append((await page(address, "/readyz"))[1])
+
+    play(story())
+
+
+def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_list_again(short_dir: Path) -> None:
+    class FailingOnce(DevicePlugin):
+        resource_name = RESOURCE
+        has_failed = False
+
+        async def devices(self) -> AsyncIterator[list[Device]]:
+            yield devices("a")
+            if not self.has_failed:
+                self.has_failed = True
+                raise OSError("bus error")
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        faults = []
+        async with (
+            told(short_dir, FailingOnce()) as (_, address),
+            lines(address, "/status?watch=1") as documents,
+        ):
+            async for document in documents:
+                faults.append(json.loads(document)["resources"][0]["fault"])
+                if faults[-1] == "" and len(faults) > 1:
+                    break
+        assert "devices fails: OSError('bus error')" in faults
+
+    play(story())
+
+
+def test_calls_are_counted_by_what_came_of_them(short_dir: Path) -> None:
+    async def story() -> None:
+        async with told(short_dir, Fed("a"), Refusing("x", resource_name="example.com/r")) as (
+            kubelet,
+            address,
+        ):
+            await kubelet.wait(lambda: len(kubelet.allocatable()) == 2)
+            await kubelet.admit(pod("good"))
+            status = await kubelet.admit(pod("bad", resource_name="example.com/r"))
+            assert status.phase is PodPhase.FAILED
+            granted = f'devplug_allocations_total{{resource="{RESOURCE}",result="granted"}}'
+            assert await value(address, granted) == 1
+            assert await value(address, granted.replace("granted", "refused")) == 0
+            refused = 'devplug_allocations_total{resource="example.com/r",result="refused"}'
+            assert await value(address, refused) == 1
+            assert (
+                await value(address, f'devplug_allocate_duration_seconds_count{{resource="{RESOURCE}"}}') == 1
+            )
+            accepted = f'devplug_registrations_total{{resource="{RESOURCE}",result="accepted"}}'
+            assert await value(address, accepted) == 1
+            assert await value(address, f'devplug_streams{{resource="{RESOURCE}"}}') == 1
+            unhealthy = 'devplug_devices{resource="example.com/r",state="unhealthy"}'
+            assert await value(address, unhealthy) == 1
+            became = 'devplug_health_transitions_total{resource="example.com/r",to="unhealthy"}'
+            assert await value(address, became) == 1
+
+    play(story())
+
+
+def test_the_status_names_devices_and_who_may_hold_them(short_dir: Path) -> None:
+    async def story() -> None:
+        async with told(short_dir, Fed("a", "b")) as (kubelet, address):
+            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 2)
+            await kubelet.admit(pod("p"))
+            status = json.loads((await page(address, "/status"))[1])
+            (resource,) = status["resources"]
+            assert (resource["name"], resource["is_registered"]) == (RESOURCE, True)
+            assert [(one["id"], one["health"], one["is_held"]) for one in resource["devices"]] == [
+                ("a", "Healthy", True),
+                ("b", "Healthy", False),
+            ]
+            assert resource["devices"][0]["device_nodes"] == ["/dev/a"]
+            assert status["started_at"] <= resource["devices"][0]["since"] <= resource["registered_at"]
+
+    play(story())
+
+
+def test_the_status_is_for_unix_sockets_only(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin_dir = short_dir / "device-plugins"
+        plugin_dir.mkdir()
+        async with serve(Fed("a"), plugin_dir=plugin_dir, listen="127.0.0.1:0") as serving:
+            from devplug.plugin.pages import probes_of
+            from devplug.web.values import Page, Request
+
+            probes = probes_of(serving)
+            for path in ("/status", "/nothing"):
+                answer = await probes.answer(Request(path))
+                assert isinstance(answer, Page)
+                assert answer.status == 404
+
+    play(story())
+
+
+def test_a_followed_status_is_told_at_once_and_never_twice_the_same(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin = Fed("a")
+        async with told(short_dir, plugin) as (_, address), lines(address, "/status?watch=1") as documents:
+            seen: list[bytes] = [await anext(documents)]
+            for count in range(5):
+                plugin.feed.put(*devices(f"d{count}"))
+            async for document in documents:
+                seen.append(document)
+                if len(json.loads(document)["resources"][0]["devices"]) == 6:
+                    break
+            assert all(one != other for one, other in pairwise(seen))
+
+    play(story())
+
+
+def test_an_address_that_is_taken_is_told_before_anything_is_served(short_dir: Path) -> None:
+    async def story() -> None:
+        async with told(short_dir, Fed("a")) as (_, address):
+            with pytest.raises(ListenError, match=r"pages\.sock"):
+                async with serve(listen=f"unix:{address.path}", plugin_dir=short_dir):
+                    raise AssertionError
+
+    play(story())
+
+
+def test_no_address_is_refused_with_what_to_write(short_dir: Path) -> None:
+    async def story() -> None:
+        with pytest.raises(PluginError, match=r"listen: .* write 127\.0\.0\.1:9410"):
+            async with serve(Fed("a"), plugin_dir=short_dir, listen="9410"):
+                raise AssertionError
+
+    play(story())
+
+
+def test_a_program_without_listen_loads_no_web(short_dir: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, devplug.plugin.serving\n"
+        "found = [one for one in ('h11', 'devplug.web', 'devplug.probes', 'prometheus_client', 'msgspec')"
+        " if one in sys.modules]\n"
+        "sys.exit(', '.join(found) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
