@@ -1,0 +1,1 @@
+"""What is seen of devices: on a node, and in a cluster."""

@@ -1,0 +1,174 @@
+"""Keep a node's status: follow what our processes say at their status sockets, and ask its kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import one_line
+from devplug.holders.holders import Holders
+from devplug.monitor.joining import joined
+from devplug.pulse import Pulse
+from devplug.status.places import STATUS_SOCKETS
+from devplug.status.text import process_of
+from devplug.status.values import PodResourcesStatus
+from devplug.watching import shared_watcher
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import lines
+from devplug.web.values import WebClientError
+
+if TYPE_CHECKING:
+    from devplug.status.values import NodeStatus, ProcessStatus
+
+__all__ = ["Collector", "collected"]
+
+logger = logging.getLogger(__name__)
+
+RESYNC_SECONDS: Final = 5.0
+"""How often the folder is looked at without an event, in case one was lost."""
+
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
+"""In the plugin folder: the kubelet writes it anew in each Allocate and for each list (manager.go)."""
+
+RETRY_SECONDS: Final = 1.0
+
+ANSWER_SECONDS: Final = 3.0
+"""How long one look waits for the kubelet, and for each process."""
+
+
+class Collector:
+    """A node's status, always as new as its owners tell; lives as long as `run`.
+
+    `plugin_dir` is the folder with `kubelet.sock`, `pod_resources` the kubelet's socket for monitors; both
+    absolute. `pulse` beats when `status` may have changed.
+    """
+
+    def __init__(self, plugin_dir: Path, pod_resources: Path, *, node_name: str) -> None:
+        self.node_name = node_name
+        self.pulse = Pulse()
+        self._plugin_dir = plugin_dir
+        self._holders = Holders(pod_resources, with_allocatable=True, on_change=self.pulse.beat)
+        self._processes: dict[Path, ProcessStatus] = {}
+        self._problems: dict[Path, str] = {}
+        self._followed: dict[Path, asyncio.Task[None]] = {}
+        self._has_looked = False
+
+    def status(self) -> NodeStatus:
+        """Return how the node is at this moment, as far as anybody has told."""
+        holders = self._holders
+        age_seconds = holders.age_seconds
+        return joined(
+            self.node_name,
+            time.time(),
+            list(self._processes.values()),
+            holders.pods if holders.is_known else None,
+            holders.allocatable,
+            PodResourcesStatus(
+                answered_at=None if age_seconds is None else time.time() - age_seconds,
+                trouble=holders.last_error or "",
+                errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
+            ),
+            sorted(self._problems.values()),
+        )
+
+    async def run(self) -> None:
+        """Follow everybody until cancelled; whoever does not answer is tried again."""
+        async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
+            group.create_task(self._holders.run())
+            woken = asyncio.Event()
+            with (
+                self._holders.needed(),
+                watcher.subscribe(woken.set) as subscription,
+                watcher.subscribe(self._holders.suspect) as given_out,
+            ):
+                while True:
+                    woken.clear()
+                    subscription.arm([str(self._plugin_dir / STATUS_SOCKETS)])
+                    given_out.arm([str(self._plugin_dir / CHECKPOINT)])
+                    await self._look(group)
+                    try:
+                        async with asyncio.timeout(RESYNC_SECONDS):
+                            await woken.wait()
+                    except TimeoutError:
+                        continue
+
+    async def wait_first(self) -> None:
+        """Wait until the kubelet and every process that is there have been asked once; in `run`."""
+        while not self._is_complete():
+            await self.pulse.next.wait()
+
+    def _is_complete(self) -> bool:
+        is_asked = self._holders.is_known or self._holders.trouble is not None
+        answered = self._processes.keys() | self._problems.keys()
+        return is_asked and self._followed.keys() <= answered and self._has_looked
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        """Begin to follow new sockets, and forget those that are gone."""
+        found, problem = await asyncio.to_thread(_status_sockets, self._plugin_dir)
+        self._note_problem(self._plugin_dir, problem)
+        for path in self._followed.keys() - found:
+            self._followed.pop(path).cancel()
+            self._forget(path)
+        for path in sorted(found - self._followed.keys()):
+            self._followed[path] = group.create_task(self._follow(path))
+        if not self._has_looked:
+            self._has_looked = True
+            self.pulse.beat()
+
+    def _note_problem(self, path: Path, problem: str) -> None:
+        if problem != self._problems.get(path, ""):
+            self._problems[path] = problem
+            if not problem:
+                del self._problems[path]
+            self.pulse.beat()
+
+    def _forget(self, path: Path) -> None:
+        self._processes.pop(path, None)
+        self._problems.pop(path, None)
+        self.pulse.beat()
+
+    async def _follow(self, path: Path) -> None:
+        """Take every status that a process tells, until its socket is gone."""
+        while True:
+            try:
+                async with lines(UnixAddress(str(path)), "/status?watch=1") as told:
+                    async for line in told:
+                        self._processes[path] = process_of(line)
+                        self._note_problem(path, "")
+                        self.pulse.beat()
+                problem = f"{path.name}: the process has ended the answer"
+            except (WebClientError, ValueError) as error:
+                problem = f"{path.name}: {one_line(str(error))}"
+            self._processes.pop(path, None)
+            self._note_problem(path, problem)
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _status_sockets(plugin_dir: Path) -> tuple[set[Path], str]:
+    """Return the status sockets that are there, and what keeps us from seeing them."""
+    folder = plugin_dir / Path(STATUS_SOCKETS).parent
+    try:
+        names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    except OSError as error:
+        why = f"cannot look for plugins in {folder}: {error.strerror}; run as root, as they do"
+        return set(), why
+    wanted = Path(STATUS_SOCKETS).name
+    return {folder / name for name in names if Path(name).match(wanted)}, ""
+
+
+async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) -> NodeStatus:
+    """Return a node's status from one look at everybody; who does not answer in 3 s is a problem in it."""
+    collector = Collector(plugin_dir, pod_resources, node_name=node_name)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(collector.run())
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await collector.wait_first()
+        except TimeoutError:
+            logger.debug("not everybody has answered", extra={"node": node_name})
+        status = collector.status()
+        running.cancel()
+    return status

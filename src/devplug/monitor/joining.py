@@ -1,0 +1,141 @@
+"""What plugins tell of themselves and what the kubelet tells of everybody, joined into one view. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import HEALTHY
+from devplug.status.values import DeviceStatus, Holder, NodeStatus, ResourceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from devplug.exchange import AllocatableResources, ContainerDevices, PodResources
+    from devplug.status.values import PodResourcesStatus, ProcessStatus
+
+__all__ = ["UNKNOWN", "joined"]
+
+UNKNOWN: Final = "Unknown"
+"""The health of a device of which nobody tells one: a kubelet lists what is held, whatever its health."""
+
+_Holders = dict[str, dict[str, list[Holder]]]
+"""By resource name and device ID."""
+
+
+def joined(
+    name: str,
+    at: float,
+    processes: Sequence[ProcessStatus],
+    pods: Sequence[PodResources] | None,
+    allocatable: AllocatableResources | None,
+    pod_resources: PodResourcesStatus,
+    problems: Sequence[str] = (),
+) -> NodeStatus:
+    """Return a node's status from what its processes say and what its kubelet lists.
+
+    `pods` and `allocatable` are None where the kubelet did not tell. Of a resource that two processes serve,
+    the one counts that is registered. Who holds what is the kubelet's to say: to a process that asks it,
+    which knows sooner since it knows when to ask, else to us.
+    """
+    holders = _holders(pods or ())
+    resources: dict[str, ResourceStatus] = {}
+    for process in processes:
+        for one in process.resources:
+            if one.name not in resources or (one.is_registered and not resources[one.name].is_registered):
+                is_told = pods is None or _asks(process)
+                resources[one.name] = one if is_told else _with_holders(one, holders.get(one.name, {}))
+    others = _allocatable(allocatable)
+    for other in (others.keys() | holders.keys()) - resources.keys():
+        resources[other] = _foreign(
+            other, others.get(other, {}), holders.get(other, {}), is_told=allocatable is not None
+        )
+    return NodeStatus(
+        name=name,
+        at=at,
+        resources=tuple(resources[one] for one in sorted(resources)),
+        processes=tuple(
+            replace(process, resources=())
+            for process in sorted(processes, key=lambda process: (process.started_at, process.process))
+        ),
+        pod_resources=pod_resources,
+        problems=tuple(problems),
+    )
+
+
+def _asks(process: ProcessStatus) -> bool:
+    return process.pod_resources is not None and process.pod_resources.answered_at is not None
+
+
+def _holders(pods: Iterable[PodResources]) -> _Holders:
+    found: _Holders = defaultdict(lambda: defaultdict(list))
+    for pod in pods:
+        for container in pod.containers:
+            holder = Holder(pod.namespace, pod.name, container.name)
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    if holder not in found[devices.resource_name][device_id]:
+                        found[devices.resource_name][device_id].append(holder)
+    return found
+
+
+def _with_holders(resource: ResourceStatus, holders: Mapping[str, Sequence[Holder]]) -> ResourceStatus:
+    listed = {device.id: device for device in resource.devices}
+    for device_id in holders.keys() - listed.keys():
+        reason = "held, and its plugin does not list it"
+        listed[device_id] = DeviceStatus(id=device_id, health=UNKNOWN, reason=reason)
+    return replace(
+        resource,
+        devices=tuple(
+            replace(
+                listed[device_id],
+                holders=tuple(sorted(holders.get(device_id, ()))),
+                is_held=listed[device_id].is_held or device_id in holders,
+            )
+            for device_id in sorted(listed)
+        ),
+    )
+
+
+def _allocatable(allocatable: AllocatableResources | None) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the NUMA nodes of each device that the node can give, by resource name and ID."""
+    found: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for devices in allocatable.devices if allocatable else ():
+        for device_id in devices.device_ids:
+            known = found[devices.resource_name].get(device_id, ())
+            found[devices.resource_name][device_id] = tuple(sorted({*known, *_numa_nodes(devices)}))
+    return found
+
+
+def _numa_nodes(devices: ContainerDevices) -> tuple[int, ...]:
+    return devices.numa_nodes or ()
+
+
+def _foreign(
+    name: str,
+    listed: Mapping[str, tuple[int, ...]],
+    holders: Mapping[str, Sequence[Holder]],
+    *,
+    is_told: bool,
+) -> ResourceStatus:
+    """Return a resource of a plugin that is not ours, as far as the kubelet tells.
+
+    GetAllocatableResources lists healthy devices only (podresources/server_v1.go), so one that is held and
+    not in it is not healthy.
+    """
+    gone = "held, and no longer among the devices that the node can give" if is_told else ""
+    return ResourceStatus(
+        name=name,
+        devices=tuple(
+            DeviceStatus(
+                id=device_id,
+                health=HEALTHY if device_id in listed else UNKNOWN,
+                reason="" if device_id in listed else gone,
+                numa_nodes=listed.get(device_id, ()),
+                is_held=device_id in holders,
+                holders=tuple(sorted(holders.get(device_id, ()))),
+            )
+            for device_id in sorted(listed.keys() | holders.keys())
+        ),
+    )

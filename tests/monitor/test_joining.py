@@ -1,0 +1,123 @@
+"""One view of what plugins say and what the kubelet lists, of ours and of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.exchange import AllocatableResources, ContainerDevices, ContainerResources, PodResources
+from devplug.monitor.joining import UNKNOWN, joined
+from devplug.status.values import (
+    DeviceStatus,
+    Holder,
+    NodeStatus,
+    PodResourcesStatus,
+    ProcessStatus,
+    ResourceStatus,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OURS, THEIRS = "example.com/ours", "vendor.io/theirs"
+
+
+def process(number: int, *resources: ResourceStatus) -> ProcessStatus:
+    return ProcessStatus(process=number, version="1", python="3", started_at=number, resources=resources)
+
+
+def resource(*ids: str, is_registered: bool = True, held: Sequence[str] = ()) -> ResourceStatus:
+    devices = tuple(DeviceStatus(id=one, health="Healthy", is_held=one in held) for one in ids)
+    return ResourceStatus(name=OURS, devices=devices, is_registered=is_registered)
+
+
+def holding(pod: str, name: str, *ids: str) -> PodResources:
+    devices = tuple(ContainerDevices(name, (one,)) for one in ids)
+    return PodResources(pod, "lab", (ContainerResources("main", devices),))
+
+
+def node(
+    *processes: ProcessStatus,
+    pods: Sequence[PodResources] | None = (),
+    allocatable: AllocatableResources | None = None,
+) -> NodeStatus:
+    return joined("n", 1.0, processes, pods, allocatable, PodResourcesStatus())
+
+
+def test_the_kubelet_says_who_holds_a_device_of_ours() -> None:
+    (one,) = node(process(1, resource("a", "b")), pods=[holding("p", OURS, "b")]).resources
+    assert [(device.id, device.is_held, device.holders) for device in one.devices] == [
+        ("a", False, ()),
+        ("b", True, (Holder("lab", "p", "main"),)),
+    ]
+
+
+def test_what_a_process_gave_out_counts_as_held_before_the_kubelet_lists_it() -> None:
+    (one,) = node(process(1, resource("a", held=["a"]))).resources
+    assert (one.held, one.devices[0].holders) == (1, ())
+
+
+def test_a_process_that_asks_the_kubelet_itself_is_believed() -> None:
+    asking = replace(process(1, resource("a")), pod_resources=PodResourcesStatus(answered_at=1.0))
+    (one,) = node(asking, pods=[holding("p", OURS, "a")]).resources
+    assert one.devices[0].holders == ()
+
+
+def test_a_silent_kubelet_leaves_what_the_processes_say() -> None:
+    told = resource("a", held=["a"])
+    assert node(process(1, told), pods=None).resources == (told,)
+
+
+def test_of_two_processes_the_registered_one_is_believed() -> None:
+    waiting, serving = resource(is_registered=False), resource("a")
+    for order in ((process(1, waiting), process(2, serving)), (process(1, serving), process(2, waiting))):
+        assert [one.capacity for one in node(*order).resources] == [1]
+
+
+def test_a_plugin_of_others_is_shown_by_what_the_kubelet_knows_of_it() -> None:
+    on_both = (ContainerDevices(THEIRS, ("x",), (0,)), ContainerDevices(THEIRS, ("x",), (1,)))
+    given = AllocatableResources(on_both)
+    (one,) = node(pods=[holding("p", THEIRS, "x", "gone")], allocatable=given).resources
+    assert (one.name, one.is_registered, one.process) == (THEIRS, None, None)
+    assert [(device.id, device.health, device.numa_nodes, device.is_held) for device in one.devices] == [
+        ("gone", UNKNOWN, (), True),
+        ("x", "Healthy", (0, 1), True),
+    ]
+    assert one.devices[0].reason == "held, and no longer among the devices that the node can give"
+
+
+def test_a_kubelet_too_old_to_tell_what_it_can_give_blames_no_device() -> None:
+    (one,) = node(pods=[holding("p", THEIRS, "x")]).resources
+    assert [(device.health, device.reason) for device in one.devices] == [(UNKNOWN, "")]
+
+
+NAMES = st.sampled_from([OURS, THEIRS])
+IDS = st.sampled_from("abc")
+
+
+@given(
+    listed=st.sets(IDS),
+    held=st.lists(st.tuples(st.sampled_from(["p", "q"]), NAMES, IDS)),
+    given_=st.lists(st.tuples(NAMES, IDS)),
+)
+def test_every_hold_is_shown_once_and_no_device_twice(
+    listed: set[str], held: list[tuple[str, str, str]], given_: list[tuple[str, str]]
+) -> None:
+    status = node(
+        process(1, resource(*sorted(listed))),
+        pods=[holding(pod, name, device) for pod, name, device in held],
+        allocatable=AllocatableResources(tuple(ContainerDevices(name, (device,)) for name, device in given_)),
+    )
+    shown = [(one.name, device.id) for one in status.resources for device in one.devices]
+    assert len(shown) == len(set(shown))
+    assert shown == sorted(shown)
+    holds = {
+        (holder.pod, one.name, device.id)
+        for one in status.resources
+        for device in one.devices
+        for holder in device.holders
+    }
+    assert holds == set(held)
