@@ -136,7 +136,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "cannot use /nowhere/config" in ran.stderr
     assert "no sandbox is up either" in ran.stderr
-    assert "KUBECONFIG names several files" in devplug(*words, KUBECONFIG="/a:/b").stderr
+    assert "cannot use /a:/b" in devplug(*words, KUBECONFIG="/a:/b").stderr
 
 
 def test_without_the_extra_one_is_told_to_install_it(tmp_path: Path) -> None:

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import contextmanager, nullcontext
+import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 import click
 
+from devplug.apiserver.access import chosen_account
+from devplug.apiserver.asking import NODES, connected
 from devplug.cli.exits import OK
-from devplug.daemon.cluster import KUBECONFIG_VARIABLE, ClusterError, MissingExtraError
-from devplug.errors import one_line, quoted
+from devplug.errors import quoted
 from devplug.sandbox.advertising import AdvertisementError, changes, lines, warnings, wish_of
 from devplug.sandbox.api.objects import text
 from devplug.sandbox.client import SandboxClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from lightkube import Client
-
+    from devplug.apiserver.access import Account
     from devplug.sandbox.api.objects import Object
     from devplug.sandbox.place import Place
 
 __all__ = ["advertise"]
 
 _JSON_PATCH: Final = "application/json-patch+json"
-_RIGHTS: Final = "kubectl create clusterrole devplug-advertise --verb=get,patch --resource=nodes,nodes/status"
-_DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+_RIGHTS: Final = (
+    "kubectl create clusterrole devplug-advertise --verb=get,patch --resource=nodes,nodes/status, "
+    "and bind it with kubectl create clusterrolebinding"
+)
 
 
 class _Nodes(Protocol):
@@ -82,8 +84,8 @@ def _nodes(place: Place, kubeconfig: str | None, context: str | None) -> Abstrac
     if is_here and place.running() is not None:
         where = f"the sandbox in {place.folder}"
         return nullcontext(_SandboxNodes(SandboxClient(place), where))
-    file = kubeconfig or os.environ.get(KUBECONFIG_VARIABLE) or _DEFAULT_KUBECONFIG
-    return _cluster_nodes(file, context, "; no sandbox is up either" if is_here else "")
+    besides = "; no sandbox is up either" if is_here else ""
+    return nullcontext(_ClusterNodes(chosen_account(kubeconfig, context, besides=besides)))
 
 
 class _SandboxNodes:
@@ -111,62 +113,25 @@ def _path(name: str) -> str:
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
-@contextmanager
-def _cluster_nodes(kubeconfig: str, context: str | None, besides: str) -> Iterator[_Nodes]:
-    try:
-        import lightkube
-    except ImportError as error:
-        raise MissingExtraError(
-            "a cluster is reached with lightkube, which is not installed: install devplug[k8s]; "
-            "or start a sandbox: devplug sandbox up"
-        ) from error
-    if os.pathsep in kubeconfig:
-        raise ClusterError(f"KUBECONFIG names several files ({kubeconfig}); name one with --kubeconfig")
-    try:
-        config = lightkube.KubeConfig.from_file(kubeconfig).get(context)
-        client = lightkube.Client(config)
-    except Exception as error:  # a file of anybody's, which may have anything in it
-        why = one_line(f"{type(error).__name__}: {error}", 120)
-        which = f"context {context} of {kubeconfig}" if context else kubeconfig
-        raise ClusterError(f"cannot use {which}: {why}{besides}") from error
-    assert config is not None
-    with client:
-        yield _ClusterNodes(client, f"the cluster of context {config.context_name}")
-
-
 class _ClusterNodes:
-    def __init__(self, client: Client, where: str) -> None:
-        self._client = client
-        self.where = where
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.where = account.where
 
     def get(self, name: str) -> Object:
-        from lightkube.resources.core_v1 import Node
-
-        with self._explained(name):
-            return dict(self._client.get(Node, name).to_dict())
+        return asyncio.run(self._get(name))
 
     def patch_status(self, name: str, patch: list[Object], *, dry_run: bool) -> None:
-        from lightkube.resources.core_v1 import NodeStatus
-        from lightkube.types import PatchType
+        asyncio.run(self._patch_status(name, patch, dry_run))
 
-        with self._explained(name):
-            self._client.patch(NodeStatus, name, patch, patch_type=PatchType.JSON, dry_run=dry_run)
+    async def _get(self, name: str) -> Object:
+        async with connected(lambda: self._account) as server:
+            return await server.get(NODES, name, rights=_RIGHTS, when_absent=self._absent(name))
 
-    @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
-        """Turn whatever goes wrong into a `ClusterError`: proxies on the way answer as they like."""
-        try:
-            yield
-        except Exception as error:
-            code = getattr(getattr(error, "response", None), "status_code", None)
-            said = one_line(str(error), 160) or type(error).__name__
-            if code == 404:
-                raise ClusterError(
-                    f"{self.where} has no node {quoted(name)}; kubectl get nodes names them"
-                ) from error
-            if code in {401, 403}:
-                raise ClusterError(
-                    f"{self.where} refuses ({code} {said}); have somebody who may do it give you the "
-                    f"rights: {_RIGHTS}, and bind it with kubectl create clusterrolebinding"
-                ) from error
-            raise ClusterError(f"{self.where} gives no answer to use ({said})") from error
+    async def _patch_status(self, name: str, patch: list[Object], dry_run: bool) -> None:  # noqa: FBT001
+        async with connected(lambda: self._account) as server:
+            absent = self._absent(name)
+            await server.patch_status(NODES, name, patch, dry_run=dry_run, rights=_RIGHTS, when_absent=absent)
+
+    def _absent(self, name: str) -> str:
+        return f"{self.where} has no node {quoted(name)}; kubectl get nodes names them"

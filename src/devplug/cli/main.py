@@ -12,6 +12,7 @@ from devplug import __version__
 from devplug.cli.exits import exit_code_of
 from devplug.cli.options import color as _color
 from devplug.cli.sandbox.acting import advertise, sandbox
+from devplug.cli.why import why_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,7 @@ def commands() -> None:
 
 commands.add_command(sandbox)
 commands.add_command(advertise)
+commands.add_command(why_command)
 
 
 _kubelet_root = click.option(

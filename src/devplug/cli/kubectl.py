@@ -1,0 +1,180 @@
+"""`kubectl devices`, a kubectl plugin: which devices a cluster's nodes have, and which pods hold them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from devplug import __version__
+from devplug.cli.clusteroptions import account_of, context_option, kubeconfig_option, namespace_option
+from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
+from devplug.cli.options import color as color_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.apiserver.access import Account
+    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.monitor.clusterview import NodeCount, PodDevices
+    from devplug.monitor.gathering import ClusterLists
+
+__all__ = ["devices", "devices_command", "main"]
+
+_EPILOG: Final = """\b
+Examples:
+  kubectl devices
+  kubectl devices -A --pods -o wide
+  kubectl devices -n lab -l app=trainer
+  kubectl devices --nodes -o csv > devices.csv
+"""
+
+
+def main() -> None:
+    """Run the plugin and end the process with its exit code."""
+    command = lambda: devices_command.main(prog_name="kubectl devices", standalone_mode=False)  # noqa: E731
+    sys.exit(exit_code_of(command))
+
+
+@click.command("devices", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-A", "--all-namespaces", "is_everywhere", is_flag=True, help="Pods of all namespaces.")
+@namespace_option
+@click.option(
+    "-l",
+    "--selector",
+    "labels",
+    default="",
+    metavar="LABELS",
+    help="Pods with these labels; nodes, with --nodes.",
+)
+@click.option("--nodes", "only_nodes", is_flag=True, help="Only what the nodes have.")
+@click.option("--pods", "only_pods", is_flag=True, help="Only what the pods hold.")
+@kubeconfig_option
+@context_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="A table, one with all there is, or the facts for programs.",
+)
+@color_option
+@click.version_option(__version__, prog_name="kubectl devices")
+def devices_command(
+    *,
+    is_everywhere: bool,
+    namespace: str | None,
+    labels: str,
+    only_nodes: bool,
+    only_pods: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+    color: str,
+) -> int:
+    """Show the devices of a cluster: what its nodes have, and which pods hold what.
+
+    These are extended resources, whoever serves them. Which devices a pod holds is told by clusters whose
+    kubelets have the feature gate ResourceHealthStatus (on from Kubernetes 1.36).
+    """
+    if only_nodes and only_pods:
+        raise click.UsageError("--nodes and --pods are both there without either")
+    if output == "csv" and not only_nodes and not only_pods:
+        raise click.UsageError("one CSV holds one table: add --nodes or --pods")
+    return devices(
+        namespace="" if is_everywhere else namespace,
+        labels=labels,
+        wants_nodes=not only_pods,
+        wants_pods=not only_nodes,
+        kubeconfig=kubeconfig,
+        context=context,
+        output=output,
+        color=color,
+    )
+
+
+def devices(
+    *,
+    namespace: str | None,
+    labels: str,
+    wants_nodes: bool,
+    wants_pods: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+    color: str,
+) -> int:
+    """Print the tables; `namespace` is None for the context's and empty for all. Return the exit code."""
+    import asyncio
+
+    from devplug.apiserver.errors import ClusterError
+    from devplug.monitor.clusterview import node_counts, pod_devices
+
+    async def read(account: Account) -> ClusterLists:
+        from devplug.apiserver.asking import connected
+        from devplug.monitor.gathering import cluster_lists
+
+        where = account.namespace if namespace is None else namespace
+        async with connected(lambda: account) as server:
+            return await cluster_lists(
+                server, namespace=where, labels=labels, wants_nodes=wants_nodes, wants_pods=wants_pods
+            )
+
+    try:
+        lists = asyncio.run(read(account_of(kubeconfig, context)))
+    except ClusterError as error:
+        click.echo(f"devplug: {error}", err=True)
+        return BAD_INPUT
+    for sentence in lists.unread:
+        click.echo(f"devplug: {sentence}", err=True)
+    if lists.nodes is not None and lists.everyone is None:
+        click.echo("devplug: not all pods could be read: REQUESTED and FREE count only these", err=True)
+    counted = lists.everyone if lists.everyone is not None else lists.pods
+    nodes = None if lists.nodes is None else node_counts(lists.nodes, counted or ())
+    pods = None if lists.pods is None else pod_devices(lists.pods)
+    _show(nodes, pods, output, color)
+    return OK
+
+
+def _show(
+    nodes: Sequence[NodeCount] | None, pods: Sequence[PodDevices] | None, output: str, color: str
+) -> None:
+    from devplug.cli.printing import Printer, print_value
+    from devplug.monitor import clusterview as view
+
+    if output in {"json", "yaml"}:
+        parts = {"nodes": nodes, "pods": pods}
+        value = {name: [one.value() for one in part] for name, part in parts.items() if part is not None}
+        print_value(cast("Value", value), output)
+        return
+    is_wide = output != "table"
+    tables: list[tuple[Sequence[str], list[tuple[str, ...]], str]] = []
+    if nodes is not None:
+        heads = view.NODE_COLUMNS_WIDE if is_wide else view.NODE_COLUMNS
+        tables.append((heads, [one.row() for one in nodes], "No node has an extended resource."))
+    if pods is not None:
+        titles = view.POD_COLUMNS_WIDE if is_wide else view.POD_COLUMNS
+        tables.append((titles, [one.row() for one in pods], "No pod here asks for an extended resource."))
+    for number, (columns, rows, nothing) in enumerate(tables):
+        cut = [row[: len(columns)] for row in rows]
+        if output == "csv":
+            click.echo(_csv(columns, cut), nl=False)
+            continue
+        if number:
+            click.echo()
+        if cut:
+            Printer(color=color).table(columns, cut)
+        else:
+            click.echo(nothing)
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue()

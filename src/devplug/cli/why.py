@@ -1,0 +1,137 @@
+"""`devplug why`: why a pod is Pending, waits, or has failed, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from devplug.cli.clusteroptions import account_of, context_option, kubeconfig_option, namespace_option
+from devplug.cli.options import color as color_option
+from devplug.cli.options import sandbox_dir
+
+if TYPE_CHECKING:
+    from devplug.apiserver.access import Account
+    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.monitor.why.values import Verdict
+
+__all__ = ["why", "why_command"]
+
+_MOST_COUNTS: Final = 12
+"""Nodes are shown down to here, those with the most free first."""
+
+_EPILOG: Final = """\b
+Examples:
+  devplug why my-pod
+  devplug why kube-system/my-pod -o json | jq -r .whoSaidNo
+  devplug why my-pod --dir /tmp/sandbox
+"""
+
+
+@click.command("why", epilog=_EPILOG)
+@click.argument("pod")
+@namespace_option
+@kubeconfig_option
+@context_option
+@sandbox_dir
+@click.option(
+    "-o",
+    "--output",
+    envvar="DEVPLUG_OUTPUT",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Sentences for people, or one object for programs.",
+)
+@color_option
+def why_command(
+    pod: str,
+    *,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    folder: str | None,
+    output: str,
+    color: str,
+) -> int:
+    """Say why a pod does not run, who said no, and what to do. POD may be NAMESPACE/POD.
+
+    Looks at the pod, its events, and what the nodes have and give, of a cluster or a sandbox; changes
+    nothing. Exit code 0: it runs; 1: something keeps it; 2: that could not be judged.
+    """
+    return why(
+        pod,
+        namespace=namespace,
+        kubeconfig=kubeconfig,
+        context=context,
+        folder=folder,
+        output=output,
+        color=color,
+    )
+
+
+def why(
+    pod: str,
+    *,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    folder: str | None,
+    output: str,
+    color: str,
+) -> int:
+    """Explain a pod; return the exit code."""
+    import asyncio
+
+    from devplug.apiserver.errors import ClusterError
+    from devplug.cli.exits import BAD_INPUT, FAILED, OK
+
+    named, slash, name = pod.rpartition("/")
+    name = name.removeprefix("pod/")
+    if slash and named not in {"pod", "pods"}:
+        if namespace not in {None, named}:
+            raise click.UsageError(f"the pod is of namespace {named}, and -n says {namespace}; name one")
+        namespace = named
+    if not name or "/" in (namespace or ""):
+        raise click.UsageError("name a pod, as in default/my-pod")
+    try:
+        account = account_of(kubeconfig, context, folder=folder, knows_sandboxes=True)
+        click.echo(f"devplug: in {account.where}", err=True)
+        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name))
+    except ClusterError as error:
+        click.echo(f"devplug: {error}", err=True)
+        return BAD_INPUT
+    _show(verdict, output, color)
+    if verdict.is_unknown:
+        return BAD_INPUT
+    return OK if verdict.is_fine else FAILED
+
+
+async def _verdict(account: Account, namespace: str, name: str) -> Verdict:
+    from devplug.apiserver.asking import connected
+    from devplug.monitor.gathering import evidence_on
+    from devplug.monitor.why.diagnosis import explain
+
+    async with connected(lambda: account) as server:
+        return explain(await evidence_on(server, namespace, name))
+
+
+def _show(verdict: Verdict, output: str, color: str) -> None:
+    from devplug.cli.printing import Printer, print_value
+    from devplug.monitor.clusterview import NODE_COLUMNS
+
+    if output != "table":
+        print_value(cast("Value", verdict.value()), output)
+        return
+    printer = Printer(color=color)
+    first, *others = verdict.lines()
+    printer.line(first)
+    if verdict.counts:
+        rows = sorted(verdict.counts, key=lambda one: (-one.free, one.node, one.resource))
+        click.echo()
+        printer.table(NODE_COLUMNS, [one.row()[: len(NODE_COLUMNS)] for one in rows[:_MOST_COUNTS]])
+        if len(rows) > _MOST_COUNTS:
+            printer.line(f"and {len(rows) - _MOST_COUNTS} more; -o json has all")
+        click.echo()
+    for line in others:
+        printer.line(line)

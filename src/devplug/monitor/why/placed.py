@@ -1,0 +1,238 @@
+"""How a pod stands that has a node and has not failed: it starts, waits there, or runs. Pure.
+
+Container states and their reasons are the kubelet's (pkg/kubelet/kuberuntime, pkg/kubelet/images).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from devplug.apiserver.objects import Object, object_at, text, whole
+from devplug.monitor.clusterview import device_statuses, is_ready
+from devplug.monitor.requests import counts, requests
+from devplug.monitor.why.reading import condition, container_statuses, last_event, some
+from devplug.monitor.why.refused import plugin_said
+from devplug.monitor.why.values import State, Verdict, Who
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from devplug.monitor.why.values import Evidence
+
+__all__ = ["placed"]
+
+_PRE_START: Final = "PreStartContainer"
+_PRE_START_RPC: Final = "device plugin PreStartContainer rpc failed with err: "
+_CDI: Final = re.compile(r"unresolvable CDI devices? (?P<names>.+?)(: unknown|$)")
+_IMAGE: Final = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+}
+_AT_WORK: Final = {"ContainerCreating", "PodInitializing", ""}
+_RUNTIME: Final = {"CreateContainerError", "RunContainerError", "CreatePodSandboxError"}
+_TROUBLES: Final = ("FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_UNHEALTHY: Final = "Unhealthy"
+"""Not `Unknown`, which drivers of DRA have for what they have not heard of for a while."""
+
+
+def placed(evidence: Evidence, pod: Object) -> Verdict:
+    """Judge a pod that is bound to a node and has not failed."""
+    for status in container_statuses(pod):
+        waiting = object_at(status, "state", "waiting")
+        if waiting and text(waiting, "reason") not in _AT_WORK:
+            return _of_waiting(evidence, pod, status, waiting)
+    if text(pod, "metadata", "deletionTimestamp"):
+        because = "it is being deleted; its devices come free when its containers have ended"
+        return _verdict(evidence, State.TERMINATING, Who.NOBODY, because, facts=_devices(pod))
+    if text(pod, "status", "phase") == "Running":
+        return _running(evidence, pod)
+    return _starting(evidence, pod)
+
+
+def _verdict(
+    evidence: Evidence,
+    state: State,
+    who: Who,
+    because: str,
+    *,
+    facts: Sequence[str] = (),
+    advice: Sequence[str] = (),
+    message: str = "",
+) -> Verdict:
+    return Verdict(
+        namespace=evidence.namespace,
+        pod=evidence.name,
+        state=state,
+        who_said_no=who,
+        because=because,
+        facts=(*facts, *([f"told: {message}"] if message else [])),
+        advice=tuple(advice),
+        message=message,
+        unread=evidence.unread,
+    )
+
+
+# ── a container that waits ──
+
+
+def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object) -> Verdict:
+    """Judge by one container that cannot be made, or not be kept."""
+    name, reason, message = text(status, "name"), text(waiting, "reason"), text(waiting, "message")
+    node = text(pod, "spec", "nodeName")
+    logs = f"kubectl logs -n {evidence.namespace} {evidence.name} -c {name}"
+    if _PRE_START in message:
+        return _of_pre_start(evidence, name, message)
+    if cdi := _CDI.search(message):
+        return _verdict(
+            evidence,
+            State.WAITING,
+            Who.RUNTIME,
+            f"the container runtime of {node} finds no CDI file with {cdi['names']}; it is tried again",
+            advice=(
+                "see that the plugin writes its CDI files where the runtime looks: /etc/cdi and /var/run/cdi",
+                "see that CDI is switched on in the runtime: containerd 2 and CRI-O have it on by default",
+            ),
+            message=message,
+        )
+    if reason in _IMAGE:
+        because = f"the image {text(status, 'image')} of container {name} cannot be had ({reason})"
+        advice = ("see that the image's name is right, that the registry answers, and who may pull",)
+        return _verdict(evidence, State.WAITING, Who.IMAGE, because, advice=advice, message=message)
+    if reason == "CrashLoopBackOff":
+        end = object_at(status, "lastState", "terminated")
+        because = f"container {name} ended {whole(status, 'restartCount')} times"
+        because += f", last with code {whole(end, 'exitCode')} ({text(end, 'reason')})" if end else ""
+        advice = (f"see what the program said: {logs} --previous",)
+        facts = _devices(pod)
+        return _verdict(
+            evidence, State.WAITING, Who.PROGRAM, because, facts=facts, advice=advice, message=message
+        )
+    who = Who.RUNTIME if reason in _RUNTIME else Who.KUBELET
+    because = f"container {name} cannot be made ({reason}); it is tried again"
+    advice = ("mend what is told; the pod need not be made anew",)
+    return _verdict(evidence, State.WAITING, who, because, advice=advice, message=message)
+
+
+def _of_pre_start(evidence: Evidence, container: str, message: str) -> Verdict:
+    code, said = plugin_said(message)
+    if code == "DeadlineExceeded":
+        because = f"the plugin's pre_start of container {container} took longer than 30 s"
+    else:
+        told = said or message.removeprefix(_PRE_START_RPC)
+        because = f"the plugin's pre_start refused container {container}: {told}"
+    return _verdict(
+        evidence,
+        State.WAITING,
+        Who.PLUGIN,
+        because,
+        facts=("the kubelet tries it again by itself, and the pod keeps its devices",),
+        advice=("do what the plugin says; the pod need not be made anew",),
+        message=message,
+    )
+
+
+# ── starting ──
+
+
+def _starting(evidence: Evidence, pod: Object) -> Verdict:
+    node = text(pod, "spec", "nodeName")
+    known = next((one for one in evidence.nodes or () if text(one, "metadata", "name") == node), None)
+    if known is None and evidence.nodes:
+        because = f"there is no node {node}, to which it is bound"
+        advice = ("mend spec.nodeName and make the pod anew",)
+        return _verdict(evidence, State.WAITING, Who.NODE, because, advice=advice)
+    if known is not None and not is_ready(known):
+        because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
+        advice = (f"see whether the kubelet runs on {node}",)
+        return _verdict(evidence, State.WAITING, Who.NODE, because, advice=advice)
+    trouble = last_event(evidence.events, *_TROUBLES)
+    if trouble:
+        who = Who.RUNTIME if text(trouble, "reason") == _TROUBLES[0] else Who.KUBELET
+        because = f"its containers cannot be made yet ({text(trouble, 'reason')}); it is tried again"
+        advice = ("mend what is told; the pod need not be made anew",)
+        return _verdict(
+            evidence, State.WAITING, who, because, advice=advice, message=text(trouble, "message")
+        )
+    if not container_statuses(pod):
+        facts, steps = [], ["ask again in a moment"]
+        if requests(pod):
+            facts = [
+                "Allocate has no time limit, and while a plugin is busy in it, no pod of the node starts"
+            ]
+            steps += ["if it stays so, see in the plugin's log what Allocate does"]
+        because = f"the kubelet of {node} has not taken it up yet"
+        return _verdict(evidence, State.STARTING, Who.NOBODY, because, facts=facts, advice=steps)
+    return _verdict(
+        evidence,
+        State.STARTING,
+        Who.NOBODY,
+        f"{node} has admitted it and makes its containers",
+        facts=_devices(pod),
+        advice=("ask again in a moment",),
+    )
+
+
+# ── running ──
+
+
+def _running(evidence: Evidence, pod: Object) -> Verdict:
+    sick = [
+        f"{device.id} of {resource} in container {container}"
+        + (f" ({device.message})" if device.message else "")
+        for (container, resource), devices in sorted(device_statuses(pod).items())
+        for device in devices
+        if device.health == _UNHEALTHY
+    ]
+    if sick:
+        return _verdict(
+            evidence,
+            State.RUNNING,
+            Who.PLUGIN,
+            f"it runs, but {some(sick, 10)} is not healthy any more",
+            facts=(*_devices(pod), "the kubelet stops no container because of that"),
+            advice=("mend the device, or make the pod anew: it then gets one that is healthy",),
+        )
+    facts = [*_devices(pod), *_without(evidence, pod)]
+    unready = [text(one, "name") for one in container_statuses(pod) if _is_unready(one)]
+    if unready:
+        because = f"it runs, but container {some(unready)} is not ready"
+        return _verdict(evidence, State.RUNNING, Who.NOBODY, because, facts=facts)
+    because = f"it runs on {text(pod, 'spec', 'nodeName')}"
+    return _verdict(evidence, State.RUNNING, Who.NOBODY, because, facts=facts)
+
+
+def _is_unready(status: Object) -> bool:
+    return bool(object_at(status, "state", "running")) and status.get("ready") is False
+
+
+def _devices(pod: Object) -> list[str]:
+    """Say which devices each container holds, or why that is not told."""
+    asked = requests(pod)
+    if not asked:
+        return ["it asks for no devices"]
+    told = [
+        f"container {container} holds {some([one.id for one in devices], 20)} of {resource}"
+        for (container, resource), devices in sorted(device_statuses(pod).items())
+        if resource in asked and devices
+    ]
+    if told or text(pod, "status", "phase") != "Running":
+        return told
+    parts = some([f"{number} {name}" for name, number in asked.items()])
+    return [f"it has {parts}; which ones is not told (the kubelet's gate ResourceHealthStatus is off)"]
+
+
+def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
+    """Say which resources its node does not know: by name bound, a pod starts without them."""
+    node = text(pod, "spec", "nodeName")
+    known = [one for one in evidence.nodes or () if text(one, "metadata", "name") == node]
+    for resource in requests(pod):
+        if known and resource not in {
+            **counts(known[0], "status", "capacity"),
+            **counts(known[0], "status", "allocatable"),
+        }:
+            yield f"{node} does not know {resource}: it was bound there by name, and runs without"
