@@ -1,4 +1,4 @@
-"""Times our daemon, another plugin beside it, our kubelet's end, and preferences: `python -m bench`."""
+"""Times our daemon, another plugin beside it, our kubelet's end, and what is around: `python -m bench`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
 from bench.scheduling import measure_scheduling
+from bench.scraping import measure_scraping
 from bench.subjects import NODES, Subject
 
 OURS = "devplug"
@@ -62,15 +63,15 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
-        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, and "
-        "the sandbox's scheduler.",
+        "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, the "
+        "sandbox's scheduler, and scrapes of our daemon.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "kubelet", "preference", "scheduling"],
+        choices=["plugins", "kubelet", "preference", "scheduling", "scraping"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each kubelet is measured")
@@ -133,6 +134,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports.append(measure_preference())
     if given.only == "scheduling" or not (given.only or given.command):
         reports.append(measure_scheduling())
+    if given.only == "scraping" or not (given.only or given.command):
+        reports.append(await measure_scraping(COMMAND))
     return reports
 
 

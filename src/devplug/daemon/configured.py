@@ -87,6 +87,8 @@ class ConfiguredPlugin(DevicePlugin):
         """What the source sees; None before its first look."""
         self.answered: dict[str, Answered] = dict(before.answered) if before else {}
         """What containers were told of each device, by found name, since the daemon began."""
+        self.answers = 0
+        """How many containers were told something; grows with each change of `answered`."""
         self._host = self.machine.host
         self._source = source_of(resource, self.machine.host_for(resource.name))
         self._prober = Prober(resource.health, self._host, resource_name=resource.name)
@@ -294,6 +296,7 @@ class ConfiguredPlugin(DevicePlugin):
             check_shares(self._host, shares, self.resource)
             self._stake_for_giving(self._names(devices))
             self.custody.give(devices)
+            self.answers += 1
             self.answered.update((name, Answered(self.resource, one)) for name, one in found.items())
             is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None

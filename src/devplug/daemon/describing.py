@@ -6,16 +6,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from devplug.daemon.responses import found_name
+from devplug.plugin.statuses import health_word
+from devplug.status.values import DeviceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from devplug.daemon.grammar.config import Resource
     from devplug.daemon.sources.found import Found
     from devplug.daemon.unplugged import Known
-    from devplug.status.values import DeviceStatus, Holder, ResourceStatus
+    from devplug.devices import Device
+    from devplug.status.values import Holder, ResourceStatus
 
-__all__ = ["ATTRIBUTE_PREFIX", "Answered", "Knowledge", "described", "waits_for_devices"]
+__all__ = ["ATTRIBUTE_PREFIX", "Answered", "Knowledge", "described", "device_statuses", "waits_for_devices"]
 
 ATTRIBUTE_PREFIX = "attr."
 """Facts that are read from sysfs one file each; there are dozens of them, so status leaves them out."""
@@ -40,9 +43,8 @@ class Knowledge:
     resource: Resource
     known: Mapping[str, Known]
     """By found name."""
-    held_ids: Collection[str]
-    holders_of: Callable[[str], Sequence[Holder]]
-    """By device ID."""
+    holders: Mapping[str, tuple[Holder, ...]]
+    """Of each device that a container may hold, by ID; empty where nobody has named any."""
     since_boot_to_unix_seconds: float
     """What a time of `known` lacks to be a Unix time."""
     is_retired: bool = False
@@ -53,10 +55,9 @@ class Knowledge:
 
 
 def described(status: ResourceStatus, knowledge: Knowledge, process: int) -> ResourceStatus:
-    """Return a resource's status with all that the daemon knows of it."""
+    """Return a resource's status with what the daemon knows of it as a whole."""
     return replace(
         status,
-        devices=tuple(_device(device, knowledge) for device in status.devices),
         fault="" if knowledge.is_waiting else status.fault,
         replicas=knowledge.resource.share.replicas,
         is_retired=knowledge.is_retired,
@@ -64,37 +65,61 @@ def described(status: ResourceStatus, knowledge: Knowledge, process: int) -> Res
     )
 
 
-def waits_for_devices(resource: Resource, status: ResourceStatus, found: Collection[Found] | None) -> bool:
+def waits_for_devices(resource: Resource, known: Collection[str], found: Collection[Found] | None) -> bool:
     """Whether a resource keeps quiet until its first device comes, as its `whenNone` says."""
-    return resource.when_none == "wait" and found is not None and not found and not status.devices
+    return resource.when_none == "wait" and found is not None and not found and not known
 
 
-def _device(device: DeviceStatus, knowledge: Knowledge) -> DeviceStatus:
-    is_held = device.id in knowledge.held_ids
-    known = knowledge.known.get(found_name(device.id, knowledge.resource.share.replicas))
+def device_statuses(
+    devices: Iterable[Device], since: Mapping[str, float], knowledge: Knowledge
+) -> tuple[DeviceStatus, ...]:
+    """Return the statuses of a resource's devices; `since` says since when each has its health."""
+    replicas = knowledge.resource.share.replicas
+    told: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
+
+    def status(device: Device) -> DeviceStatus:
+        is_held = device.id in knowledge.holders
+        name = found_name(device.id, replicas)
+        known = knowledge.known.get(name)
+        if name not in told:  # once for all replicas
+            told[name] = _nodes_and_attributes(known)
+        device_nodes, attributes = told[name]
+        return DeviceStatus(
+            id=device.id,
+            health=health_word(device),
+            reason=device.health.reason,
+            since=since.get(device.id),
+            numa_nodes=device.numa_nodes,
+            device_nodes=device_nodes,
+            attributes=attributes,
+            is_held=is_held,
+            holders=knowledge.holders.get(device.id, ()),
+            leaves_at=None if known is None or is_held else _leaves_at(known, knowledge),
+            is_outdated=is_held and known is not None and _is_outdated(known, knowledge),
+        )
+
+    return tuple(map(status, devices))
+
+
+def _nodes_and_attributes(known: Known | None) -> tuple[tuple[str, ...], dict[str, str]]:
     if known is None:
-        return replace(device, is_held=is_held, holders=tuple(knowledge.holders_of(device.id)))
-    found = known.found
-    answered = knowledge.answered.get(found.name)
-    return replace(
-        device,
-        device_nodes=_node_paths(found) if known.is_present else (),
-        attributes={
-            name: str(value) for name, value in found.facts.items() if not name.startswith(ATTRIBUTE_PREFIX)
-        },
-        is_held=is_held,
-        holders=tuple(knowledge.holders_of(device.id)) if is_held else (),
-        leaves_at=_leaves_at(known, knowledge, is_held=is_held),
-        is_outdated=is_held and answered is not None and answered.is_outdated(knowledge.resource, found),
-    )
+        return (), {}
+    facts = known.found.facts
+    attributes = {name: str(facts[name]) for name in facts if not name.startswith(ATTRIBUTE_PREFIX)}
+    return _node_paths(known.found) if known.is_present else (), attributes
+
+
+def _is_outdated(known: Known, knowledge: Knowledge) -> bool:
+    answered = knowledge.answered.get(known.found.name)
+    return answered is not None and answered.is_outdated(knowledge.resource, known.found)
 
 
 def _node_paths(found: Found) -> tuple[str, ...]:
     return tuple(node.real_path or node.host_path for node in found.nodes)
 
 
-def _leaves_at(known: Known, knowledge: Knowledge, *, is_held: bool) -> float | None:
+def _leaves_at(known: Known, knowledge: Knowledge) -> float | None:
     keep_seconds = knowledge.resource.when_unplugged.keep_unhealthy_for_seconds
-    if known.gone_at is None or is_held or keep_seconds == float("inf"):
+    if known.gone_at is None or keep_seconds == float("inf"):
         return None
     return known.gone_at + keep_seconds + knowledge.since_boot_to_unix_seconds

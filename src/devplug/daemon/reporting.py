@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from devplug.daemon.describing import Knowledge, described, waits_for_devices
+from devplug.daemon.describing import Knowledge, described, device_statuses, waits_for_devices
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
 from devplug.metrics.families import Family
-from devplug.plugin.pages import faults_of, process_status, serving_families
+from devplug.plugin.pages import serving_families, status_of
+from devplug.plugin.statuses import device_statuses as said_by_themselves
 from devplug.probes import Probes
 from devplug.status.text import text_of
 from devplug.status.values import PodResourcesStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from devplug.daemon.configfile import ConfigFile
+    from devplug.daemon.configured import ConfiguredPlugin
     from devplug.daemon.daemon import Daemon
+    from devplug.daemon.unplugged import Known
     from devplug.holders.holders import Holders
+    from devplug.plugin.inventory import Inventory
     from devplug.plugin.serving import Serving
-    from devplug.status.values import ConfigStatus, ProcessStatus, ResourceStatus
+    from devplug.plugin.snapshot import Snapshot
+    from devplug.plugin.statuses import Describe
+    from devplug.status.values import ConfigStatus, DeviceStatus, Holder, ProcessStatus
 
 __all__ = ["Reporter", "pod_resources_status"]
 
@@ -37,6 +45,25 @@ def pod_resources_status(holders: Holders) -> PodResourcesStatus:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Grounds:
+    """All on which the statuses of a resource's devices depend."""
+
+    snapshot: Snapshot
+    known: Mapping[str, Known]
+    holders: Mapping[str, tuple[Holder, ...]]
+    answers: int
+
+    def is_same_as(self, other: _Grounds) -> bool:
+        """Whether the statuses are the same; their owners replace the first two and never change them."""
+        return (
+            self.snapshot is other.snapshot
+            and self.known is other.known
+            and self.answers == other.answers
+            and self.holders == other.holders
+        )
+
+
 class Reporter:
     """Says how the daemon is whenever somebody asks; lives as long as that, and changes nothing."""
 
@@ -47,12 +74,13 @@ class Reporter:
         self._daemon = daemon
         self._holders = holders
         self._config_file = config_file
+        self._made: dict[str, tuple[_Grounds, tuple[DeviceStatus, ...]]] = {}
 
     def probes(self) -> Probes:
         """Return the pages about the daemon."""
         return Probes(
             status=lambda: text_of(self.status()),
-            faults=lambda: self.status().faults,
+            faults=self._faults,
             notes=self._notes,
             families=self._families,
             pulse=self._serving.pulse,
@@ -60,35 +88,59 @@ class Reporter:
 
     def status(self) -> ProcessStatus:
         """Return how the daemon is at this moment."""
-        status = process_status(self._serving)
-        resources = tuple(self._resource(one, status.process) for one in status.resources)
+        plugins = self._daemon.plugins
+        known = {name: self._knowledge(plugin) for name, plugin in plugins.items()}
+        self._made = {name: made for name, made in self._made.items() if name in known}
+
+        def describe_of(name: str) -> Describe:
+            # Between two steps of a reload a plugin may be served that the daemon does not have.
+            return partial(self._devices, plugins[name], known[name]) if name in known else said_by_themselves
+
+        process = os.getpid()
+        resources = tuple(
+            described(one, known[one.name], process) if one.name in known else replace(one, process=process)
+            for one in self._serving.statuses(describe_of)
+        )
         return replace(
-            status,
-            resources=resources,
-            faults=faults_of(resources),
+            status_of(resources),
             config=self._config_status(),
             pod_resources=None if self._holders is None else pod_resources_status(self._holders),
         )
 
-    def _resource(self, status: ResourceStatus, process: int) -> ResourceStatus:
-        plugin = self._daemon.plugins.get(status.name)
-        if plugin is None:  # between two steps of a reload
-            return replace(status, process=process)
-        holders, machine = self._holders, plugin.machine
-        return described(
-            status,
-            Knowledge(
-                plugin.resource,
-                plugin.listing.known,
-                plugin.custody.held_ids(),
-                (lambda device_id: holders.holders_of(status.name, device_id)) if holders else lambda _: (),
-                time.time() - machine.clock(),
-                is_retired=plugin.is_retired,
-                is_waiting=waits_for_devices(plugin.resource, status, plugin.looked),
-                answered=plugin.answered,
-            ),
-            process,
+    def _devices(
+        self, plugin: ConfiguredPlugin, knowledge: Knowledge, inventory: Inventory
+    ) -> tuple[DeviceStatus, ...]:
+        """Return the statuses of a resource's devices: those of last time, if all is as it was."""
+        name = str(plugin.resource_name)
+        grounds = _Grounds(inventory.snapshot, knowledge.known, knowledge.holders, plugin.answers)
+        made = self._made.get(name)
+        if made is None or not made[0].is_same_as(grounds):
+            devices = inventory.snapshot.devices.values()
+            made = self._made[name] = grounds, device_statuses(devices, inventory.since, knowledge)
+        return made[1]
+
+    def _knowledge(self, plugin: ConfiguredPlugin) -> Knowledge:
+        holders, resource = self._holders, plugin.resource
+        return Knowledge(
+            resource,
+            plugin.listing.known,
+            {
+                device_id: tuple(holders.holders_of(resource.name, device_id)) if holders else ()
+                for device_id in plugin.custody.held_ids()
+            },
+            time.time() - plugin.machine.clock(),
+            is_retired=plugin.is_retired,
+            is_waiting=_is_waiting(plugin),
+            answered=plugin.answered,
         )
+
+    def _faults(self) -> list[str]:
+        plugins = self._daemon.plugins
+        return [
+            f"{name}: {fault}"
+            for name, fault in self._serving.faults().items()
+            if name not in plugins or not _is_waiting(plugins[name])
+        ]
 
     def _config_status(self) -> ConfigStatus | None:
         if self._config_file is None:
@@ -108,3 +160,7 @@ class Reporter:
             yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
         if status.pod_resources is not None:
             yield from pod_resources_families(status.pod_resources, time.time())
+
+
+def _is_waiting(plugin: ConfiguredPlugin) -> bool:
+    return waits_for_devices(plugin.resource, plugin.listing.known, plugin.looked)

@@ -12,6 +12,7 @@ import devplug
 from devplug.errors import PluginError
 from devplug.metrics.devices import process_families, resource_families
 from devplug.plugin.families import tally_families
+from devplug.plugin.statuses import faults_of
 from devplug.probes import Probes
 from devplug.status.text import text_of
 from devplug.status.values import ProcessStatus
@@ -19,13 +20,13 @@ from devplug.web.addresses import parse_address
 from devplug.web.server import serving as answering
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from devplug.metrics.families import Family
     from devplug.plugin.serving import Serving
     from devplug.status.values import ResourceStatus
 
-__all__ = ["faults_of", "probes_of", "process_status", "served_at", "serving_families"]
+__all__ = ["probes_of", "process_status", "served_at", "serving_families", "status_of"]
 
 _STARTED_AT: Final = time.time()
 """Close enough to when the process began: this is imported when it starts to serve."""
@@ -33,7 +34,11 @@ _STARTED_AT: Final = time.time()
 
 def process_status(serving: Serving) -> ProcessStatus:
     """Return how this process is at this moment, as far as its plugins tell."""
-    resources = serving.statuses()
+    return status_of(serving.statuses())
+
+
+def status_of(resources: tuple[ResourceStatus, ...]) -> ProcessStatus:
+    """Return the status of this process, with what it serves."""
     return ProcessStatus(
         process=os.getpid(),
         version=devplug.__version__,
@@ -42,11 +47,6 @@ def process_status(serving: Serving) -> ProcessStatus:
         resources=resources,
         faults=faults_of(resources),
     )
-
-
-def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
-    """Return what keeps these resources from being ready, each with its name."""
-    return tuple(f"{one.name}: {one.fault}" for one in resources if one.fault)
 
 
 def serving_families(serving: Serving, status: ProcessStatus) -> Iterator[Family]:
@@ -60,7 +60,7 @@ def probes_of(serving: Serving) -> Probes:
     """Return the pages about what is served."""
     return Probes(
         status=lambda: text_of(process_status(serving)),
-        faults=lambda: process_status(serving).faults,
+        faults=lambda: [f"{name}: {fault}" for name, fault in serving.faults().items()],
         families=lambda: serving_families(serving, process_status(serving)),
         pulse=serving.pulse,
     )

@@ -18,7 +18,7 @@ from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.registration import Way, chosen_way
-from devplug.plugin.statuses import resource_status
+from devplug.plugin.statuses import device_statuses, resource_status
 from devplug.plugin.surroundings import Surroundings
 from devplug.plugin.tally import Tally
 from devplug.plugin.threads import DaemonThreads
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.statuses import Describe
     from devplug.status.values import ResourceStatus
 
 __all__ = [
@@ -107,11 +108,25 @@ class Serving:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
         return self._tallies.setdefault(resource_name, Tally())
 
-    def statuses(self) -> tuple[ResourceStatus, ...]:
-        """Return how each plugin is at this moment, by resource name."""
+    def statuses(
+        self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
+    ) -> tuple[ResourceStatus, ...]:
+        """Return how each plugin is at this moment, by resource name.
+
+        `describe_of` returns for a name what makes its devices' statuses, if they do not say all themselves.
+        """
         return tuple(
-            resource_status(served.inventory, served.lifecycle) for _, served in sorted(self._served.items())
+            resource_status(served.inventory, served.lifecycle, describe_of(name))
+            for name, served in sorted(self._served.items())
         )
+
+    def faults(self) -> Mapping[str, str]:
+        """Return what keeps plugins from being ready, by resource name; empty if all are."""
+        return {
+            name: served.lifecycle.fault
+            for name, served in sorted(self._served.items())
+            if served.lifecycle.fault
+        }
 
     def add(self, plugin: DevicePlugin, *, on_failure: Callable[[DevplugError], None] | None = None) -> None:
         """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use.
