@@ -1,0 +1,33 @@
+"""`devplug completion SHELL`: what a shell has to run to complete our commands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from devplug.cli.exits import OK
+
+__all__ = ["completion_command"]
+
+_VARIABLE: Final = "_DEVPLUG_COMPLETE"
+"""What a shell sets when it asks us; click derives it from the program's name."""
+
+_EPILOG: Final = """\b
+Examples:
+  eval "$(devplug completion bash)"       now; in ~/.bashrc for good
+  eval "$(devplug completion zsh)"        in ~/.zshrc
+  devplug completion fish > ~/.config/fish/completions/devplug.fish
+"""
+
+
+@click.command("completion", epilog=_EPILOG)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> int:
+    """Print what SHELL has to run so that it completes our commands and options."""
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(context.find_root().command, {}, "devplug", _VARIABLE).source())
+    return OK
