@@ -16,8 +16,8 @@ _VARIABLE: Final = "_DEVPLUG_COMPLETE"
 
 _EPILOG: Final = """\b
 Examples:
-  eval "$(devplug completion bash)"       now; in ~/.bashrc for good
-  eval "$(devplug completion zsh)"        in ~/.zshrc
+  devplug completion bash >> ~/.bashrc
+  devplug completion zsh >> ~/.zshrc
   devplug completion fish > ~/.config/fish/completions/devplug.fish
 """
 

@@ -12,6 +12,7 @@ from devplug import __version__
 from devplug.cli.completion import completion_command
 from devplug.cli.exits import exit_code_of
 from devplug.cli.options import color as _color
+from devplug.cli.importing import import_
 from devplug.cli.manifests import manifests_command
 from devplug.cli.sandbox.acting import advertise, sandbox
 from devplug.cli.why import why_command
@@ -78,6 +79,7 @@ def commands() -> None:
 commands.add_command(sandbox)
 commands.add_command(advertise)
 commands.add_command(completion_command)
+commands.add_command(import_)
 commands.add_command(manifests_command)
 commands.add_command(why_command)
 
