@@ -12,6 +12,7 @@ BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
 SCHEMA := src/devplug/daemon/grammar/config.schema.json
 CHECKS := docs/checks.md
+METRICS := docs/metrics.md
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -46,7 +47,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema checks-page lock dist clean
+.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema checks-page metrics-page deploy lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -84,6 +85,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/lint-imports
 	$(BIN)/python -m devplug.daemon.grammar.schema | diff --unified $(SCHEMA) - # else: make schema
 	$(BIN)/python -m devplug.conformance.reports.page | diff --unified $(CHECKS) - # else: make checks-page
+	$(BIN)/python -m devplug.metrics.page | diff --unified $(METRICS) - # else: make metrics-page
 	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
 
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
@@ -100,10 +102,17 @@ schema: .venv/.ready ## write the JSON Schema of the configuration file
 checks-page: .venv/.ready ## write the page on what the checks of devplug verify mean
 	$(BIN)/python -m devplug.conformance.reports.page > $(CHECKS).new && mv $(CHECKS).new $(CHECKS)
 
+deploy: .venv/.ready ## write the chart, the kustomize base and their values' table
+	$(BIN)/python -m devplug.deploy deploy
+
+metrics-page: .venv/.ready ## write the page on all metrics
+	$(BIN)/python -m devplug.metrics.page > $(METRICS).new && mv $(METRICS).new $(METRICS)
+
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock
 	$(LOCK) --constraint requirements/dev.lock --group test --output-file requirements/test.lock
 	$(LOCK) --constraint requirements/dev.lock --output-file requirements/runtime.lock
+	$(LOCK) --constraint requirements/dev.lock --extra k8s --extra nvidia --output-file requirements/image.lock
 
 dist: .venv/.ready ## build the sdist, and the wheel from it
 	@rm -rf dist
