@@ -102,7 +102,8 @@ schema: .venv/.ready ## write the JSON Schema of the configuration file
 checks-page: .venv/.ready ## write the page on what the checks of devplug verify mean
 	$(BIN)/python -m devplug.conformance.reports.page > $(CHECKS).new && mv $(CHECKS).new $(CHECKS)
 
-deploy: .venv/.ready ## write the chart, the kustomize base and their values' table
+deploy: .venv/.ready ## write alerts, dashboard, chart and kustomize base, and the table of the chart's values
+	$(BIN)/python -m devplug.deploy.monitoringfiles deploy
 	$(BIN)/python -m devplug.deploy deploy
 
 metrics-page: .venv/.ready ## write the page on all metrics

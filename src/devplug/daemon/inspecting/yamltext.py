@@ -49,6 +49,15 @@ def _is_plain(text: str) -> bool:
     return bool(_PLAIN.fullmatch(text)) and text.lower() not in _WORDS
 
 
+def _literal(text: str) -> list[str]:
+    """Return the lines of a text that can stand as it is, as a file does; empty for any other."""
+    *lines, rest = text.split("\n")
+    can_stand = (
+        not rest and lines and lines[0].strip() and lines[-1].strip() and all(map(str.isprintable, lines))
+    )
+    return lines if can_stand and not lines[0].startswith(" ") else []
+
+
 def _lines(value: Value) -> list[str]:
     if isinstance(value, Mapping) and value:
         return [line for key, inner in value.items() for line in _entry(f"{flow(key)}:", inner)]
@@ -56,14 +65,16 @@ def _lines(value: Value) -> list[str]:
         lines = []
         for inner in value:
             first, *rest = _lines(inner)
-            lines += [f"- {first}", *(f"  {line}" for line in rest)]
+            lines += [f"- {first}", *(f"  {line}" if line else "" for line in rest)]
         return lines
     return [flow(value)]
 
 
 def _entry(key: str, value: Value) -> list[str]:
+    if isinstance(value, str) and (lines := _literal(value)):
+        return [f"{key} |", *(f"  {line}" if line else "" for line in lines)]
     if isinstance(value, str) or not isinstance(value, Mapping | Sequence) or not value:
         return [f"{key} {flow(value)}"]
     if isinstance(value, Sequence) and not any(isinstance(one, Mapping | list | tuple) for one in value):
         return [f"{key} {flow(value)}"]
-    return [key, *(f"  {line}" for line in _lines(value))]
+    return [key, *(f"  {line}" if line else "" for line in _lines(value))]

@@ -1,0 +1,98 @@
+{{- /* Names and other texts made of several values; devplug.deploy.names says the same in Python. */}}
+{{- define "devplug.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "devplug.fullname" -}}
+{{- $name := include "devplug.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "devplug.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- define "devplug.instance" -}}
+{{- .Release.Name -}}
+{{- end -}}
+
+{{- define "devplug.version" -}}
+{{- .Chart.AppVersion -}}
+{{- end -}}
+
+{{- define "devplug.managedBy" -}}
+{{- .Release.Service -}}
+{{- end -}}
+
+{{- define "devplug.serviceAccountName" -}}
+{{- default (ternary (include "devplug.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "devplug.configMapName" -}}
+{{- default (include "devplug.fullname" .) .Values.config.existingConfigMap -}}
+{{- end -}}
+
+{{- define "devplug.configKey" -}}
+{{- ternary .Values.config.key "config.yaml" (not (empty .Values.config.existingConfigMap)) -}}
+{{- end -}}
+
+{{- define "devplug.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "devplug.checksum" -}}
+{{- sha256sum .Values.config.inline -}}
+{{- end -}}
+
+{{- /* Fails where the configuration needs what the values do not grant, as far as its text shows that. */}}
+{{- define "devplug.check" -}}
+{{- $how := "devplug manifests --format chart-values -c FILE prints the values that a configuration needs" -}}
+{{- if and .Values.config.inline .Values.config.existingConfigMap -}}
+{{- fail "config.inline and config.existingConfigMap are both set; set config.inline to \"\" to use the ConfigMap" -}}
+{{- end -}}
+{{- if not (or .Values.config.inline .Values.config.existingConfigMap) -}}
+{{- fail "no configuration: --set-file config.inline=devplug.yaml, or set config.existingConfigMap" -}}
+{{- end -}}
+{{- $config := fromYaml .Values.config.inline -}}
+{{- if hasKey $config "Error" -}}
+{{- fail (printf "config.inline is no YAML map: %s" $config.Error) -}}
+{{- end -}}
+{{- if kindIs "slice" $config.resources -}}
+{{- range $index, $resource := $config.resources -}}
+{{- if kindIs "map" $resource -}}
+{{- $needed := list -}}
+{{- if and (kindIs "map" $resource.expose) (not $.Values.cdi.enabled) -}}
+{{- if eq (toString $resource.expose.strategy) "cdi" -}}
+{{- $needed = append $needed "expose.strategy needs cdi.enabled=true" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (kindIs "slice" $resource.health) (not $.Values.deviceAccess.enabled) -}}
+{{- range $rule := $resource.health -}}
+{{- if and (kindIs "map" $rule) (dig "open" false $rule) -}}
+{{- $needed = append $needed "health needs deviceAccess.enabled=true to open devices" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $resource.nodeSelector (not $.Values.nodeLabels.enabled) -}}
+{{- $needed = append $needed "nodeSelector needs nodeLabels.enabled=true" -}}
+{{- end -}}
+{{- if kindIs "map" $resource.discover -}}
+{{- if and $resource.discover.net (not $.Values.hostNetwork) -}}
+{{- $needed = append $needed "discover.net needs hostNetwork=true" -}}
+{{- end -}}
+{{- if and $resource.discover.nvidia (not $.Values.nvidia.enabled) -}}
+{{- $needed = append $needed "discover.nvidia needs nvidia.enabled=true, and a runtimeClassName" -}}
+{{- end -}}
+{{- end -}}
+{{- if $needed -}}
+{{- fail (printf "config.inline: resources[%d].%s; %s" $index (first $needed) $how) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,226 @@
+"""`devplug manifests`: what a cluster needs to serve a configuration, in the form that is wanted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from devplug import __version__
+from devplug.cli.exits import BAD_INPUT, OK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from devplug.daemon.inspecting.yamltext import Value
+
+__all__ = ["Wanted", "manifests", "manifests_command"]
+
+STANDARD_INPUT: Final = "-"
+FORMS: Final = ("manifests", "chart-values", "chart", "kustomize")
+
+_IN_FOLDERS: Final = ("chart", "kustomize")
+_SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_KUBELET_ROOT: Final = "/var/lib/kubelet"
+_EPILOG: Final = """\b
+Examples:
+  devplug manifests -c devplug.yaml | kubectl apply -f -
+  devplug manifests -c devplug.yaml --kubelet-root /var/lib/k0s/kubelet > devplug.k0s.yaml
+  devplug manifests -c devplug.yaml --format chart-values > values.yaml
+  devplug manifests -c devplug.yaml --format kustomize --to base
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for, beside the configuration and the form."""
+
+    name: str = "devplug"
+    namespace: str = "devplug"
+    image: str | None = None
+    kubelet_root: str = _KUBELET_ROOT
+    runtime_class: str | None = None
+    kube_events: bool = False
+    may_open: bool = True
+    """Whether the pod may open devices where the configuration needs it."""
+
+
+def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str | None, output: str) -> int:
+    """Print or write a deployment of a configuration, or of the starter; return the exit code.
+
+    Raises `ConfigError` for a configuration that cannot be used.
+    """
+    from devplug.daemon.grammar.loading import load
+    from devplug.deploy.chart import chart_files
+    from devplug.deploy.kustomize import base_files
+    from devplug.deploy.manifests import manifests as objects_of
+    from devplug.deploy.manifests import posture_lines, posture_values
+    from devplug.deploy.objects.names import Release
+    from devplug.deploy.posture import posture_of
+    from devplug.deploy.values.rows import overridden
+
+    if (form in _IN_FOLDERS) != (folder is not None):
+        raise click.UsageError(
+            "--format chart and --format kustomize need --to DIR, and nothing else takes it"
+        )
+    source, told = _source(config_file)
+    posture = posture_of(load(source, told))
+    values = overridden(posture_values(posture, may_open=wanted.may_open), _wanted_values(wanted))
+    if config_file is not None:
+        values = overridden(values, {"config": {"inline": source.decode()}})
+    head = [
+        f"devplug {__version__}, made for {told} by devplug manifests.",
+        *posture_lines(posture, may_open=wanted.may_open, kube_events=wanted.kube_events),
+    ]
+    if form == "chart-values":
+        return _print([values], head, output)
+    if form == "chart":
+        return _write(Path(folder or ""), chart_files(__version__, values))
+    release = Release(wanted.name, wanted.namespace, __version__)
+    is_ours = wanted.namespace not in _SYSTEM_NAMESPACES
+    values = overridden(values, {"fullnameOverride": wanted.name, "createNamespace": is_ours})
+    if form == "kustomize":
+        return _write(Path(folder or ""), base_files(values, release, head))
+    return _print(objects_of(values, release), head, output)
+
+
+def _source(file: str | None) -> tuple[bytes, str]:
+    """Return the configuration's text, and what it is called."""
+    from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
+    from devplug.daemon.grammar.loading import read_config_file
+    from devplug.deploy.values.granted import STARTER
+
+    if file is None:
+        return (
+            STARTER.encode(),
+            "a starter (fuse, kvm and tun for everyone; -c FILE names another configuration)",
+        )
+    if file == STANDARD_INPUT:
+        return sys.stdin.buffer.read(SIZE_LIMIT_BYTES + 1), "stdin"
+    return read_config_file(file), Path(file).name
+
+
+def _wanted_values(wanted: Wanted) -> dict[str, Value]:
+    from devplug.deploy.manifests import image_values
+
+    values: dict[str, Value] = {}
+    if wanted.kubelet_root != _KUBELET_ROOT:
+        if not wanted.kubelet_root.startswith("/"):
+            raise click.UsageError(f"--kubelet-root {wanted.kubelet_root} is not absolute; begin with /")
+        values["kubeletRoot"] = wanted.kubelet_root.rstrip("/")
+    if wanted.runtime_class is not None:
+        values["runtimeClassName"] = wanted.runtime_class
+    if wanted.kube_events:
+        values["kubeEvents"] = {"enabled": True}
+    if wanted.image is not None:
+        try:
+            values |= image_values(wanted.image)
+        except ValueError as error:
+            raise click.UsageError(f"--image: {error}") from None
+    return values
+
+
+def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output: str) -> int:
+    from devplug.daemon.inspecting.yamltext import yaml_text
+
+    objects = [*documents]
+    if output == "json":
+        items = cast("Value", objects)
+        whole = objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": items}
+        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        return OK
+    for line in head:
+        click.echo(f"# {line}")
+    click.echo("---\n".join(map(yaml_text, objects)), nl=False)
+    return OK
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> int:
+    """Write the files below a folder, which may have them already; nothing else in it is touched."""
+    try:
+        for path, text in files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        click.echo(f"devplug: cannot write to {folder}: {error.strerror}; name another --to", err=True)
+        return BAD_INPUT
+    click.echo(f"wrote {len(files)} files to {folder}")
+    return OK
+
+
+@click.command("manifests", epilog=_EPILOG)
+@click.option(
+    "-c",
+    "--config",
+    "config_file",
+    metavar="FILE",
+    envvar="DEVPLUG_CONFIG",
+    help="The configuration to deploy; - for standard input. Default: a starter with fuse, kvm and tun.",
+)
+@click.option("--name", default="devplug", show_default=True, help="Name of the DaemonSet and all around it.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="devplug",
+    show_default=True,
+    help="Namespace; it is made, but for those that each cluster has.",
+)
+@click.option("--image", metavar="IMAGE", help="The image. Default: devplug's own of this version.")
+@click.option(
+    "--kubelet-root",
+    metavar="DIR",
+    envvar="DEVPLUG_KUBELET_ROOT",
+    default=_KUBELET_ROOT,
+    show_default=True,
+    help="The kubelet's folder on the machines; k0s: /var/lib/k0s/kubelet.",
+)
+@click.option("--runtime-class", metavar="NAME", help="Runtime class. Default: nvidia where NVIDIA is asked.")
+@click.option("--kube-events", is_flag=True, help="Write Events and a condition of the Node; needs a token.")
+@click.option(
+    "--device-access/--no-device-access",
+    "may_open",
+    default=True,
+    help="Whether the pod may open devices (as privileged) if a rule needs it. Default: yes.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="manifests",
+    show_default=True,
+    help="Objects to apply, values for the Helm chart, the chart itself, or a kustomize base.",
+)
+@click.option("--to", "folder", metavar="DIR", help="The folder that the chart or base is written to.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="What is printed.",
+)
+def manifests_command(
+    config_file: str | None,
+    *,
+    name: str,
+    namespace: str,
+    image: str | None,
+    kubelet_root: str,
+    runtime_class: str | None,
+    kube_events: bool,
+    may_open: bool,
+    form: str,
+    folder: str | None,
+    output: str,
+) -> int:
+    """Print what a cluster needs to serve a configuration: a DaemonSet and all around it.
+
+    The pod is allowed what the configuration needs and nothing else; the first lines say what, and why.
+    """
+    wanted = Wanted(name, namespace, image, kubelet_root, runtime_class, kube_events, may_open)
+    return manifests(config_file, wanted, form=form, folder=folder, output=output)

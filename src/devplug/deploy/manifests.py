@@ -1,0 +1,134 @@
+"""All objects of a deployment, and what a configuration's posture is as values. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from devplug.deploy.objects import surroundings, workload
+from devplug.deploy.objects.names import names_of
+from devplug.deploy.objects.tree import AllOf, Document, Given, Resolver
+from devplug.deploy.values.rows import nested, overridden
+from devplug.deploy.values.table import defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.deploy.objects.names import Release
+    from devplug.deploy.posture import Posture
+
+__all__ = ["DOCUMENTS", "Object", "image_values", "manifests", "posture_lines", "posture_values"]
+
+Object: TypeAlias = dict[str, "Value"]
+
+DOCUMENTS: Final = (
+    Document("namespace", surroundings.namespace(), Given("createNamespace")),
+    Document("serviceaccount", surroundings.service_account(), Given("serviceAccount.create")),
+    Document("clusterrole", surroundings.role(), AllOf((Given("rbac.create"), workload.NEEDS_API))),
+    Document("clusterrolebinding", surroundings.binding(), AllOf((Given("rbac.create"), workload.NEEDS_API))),
+    Document("configmap", workload.config_map(), Given("config.inline")),
+    Document("daemonset", workload.daemon_set()),
+    Document("service", surroundings.service(), Given("service.enabled")),
+    Document("networkpolicy", surroundings.network_policy(), Given("networkPolicy.enabled")),
+    Document("podmonitor", surroundings.pod_monitor(), Given("podMonitor.enabled")),
+    Document("servicemonitor", surroundings.service_monitor(), Given("serviceMonitor.enabled")),
+)
+"""What there is, in the order in which it can be applied."""
+
+NVIDIA_RUNTIME_CLASS: Final = "nvidia"
+
+_IMAGE: Final = re.compile(
+    r"(?P<repository>[^@]+?)(:(?P<tag>[\w][\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+
+
+def manifests(values: Mapping[str, Value], release: Release) -> list[Object]:
+    """Return the objects of a release, with these values over the defaults, in the order to apply them."""
+    whole = overridden(defaults(), values)
+    resolver = Resolver(whole, names_of(whole, release))
+    return [
+        cast("Object", resolver.resolved(document.tree))
+        for document in DOCUMENTS
+        if resolver.holds(document.condition)
+    ]
+
+
+def posture_values(posture: Posture, *, may_open: bool = True) -> dict[str, Value]:
+    """Return the values that grant what is needed, as far as they are not the defaults.
+
+    With `may_open` false, opening devices is not granted: rules that do have unknown answers then.
+    """
+    by_path: dict[str, Value] = {}
+    if not posture.dev:
+        by_path["dev.enabled"] = False
+    for path, places in (
+        ("deviceAccess.enabled", posture.device_access if may_open else ()),
+        ("cdi.enabled", posture.cdi_folder),
+        ("nvidia.enabled", posture.nvidia),
+        ("nvidia.mig", posture.mig),
+        ("hostNetwork", posture.host_network),
+        ("nodeLabels.enabled", posture.node_labels),
+    ):
+        if places:
+            by_path[path] = True
+    if posture.nvidia:
+        by_path["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
+    if posture.mig:
+        by_path["securityContext.capabilities.add"] = ["SYS_ADMIN"]
+    if posture.folders:
+        named = [(f"files-{number}", folder) for number, (folder, _) in enumerate(posture.folders)]
+        by_path["extraVolumes"] = [
+            {"name": name, "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
+            for name, folder in named
+        ]
+        by_path["extraVolumeMounts"] = [
+            {"name": name, "mountPath": folder, "readOnly": True} for name, folder in named
+        ]
+    return nested(by_path)
+
+
+def image_values(image: str) -> dict[str, Value]:
+    """Return the values for an image's name, as in `registry:5000/devplug:1.0`. Raises ValueError."""
+    match = _IMAGE.fullmatch(image)
+    if not match or " " in image:
+        raise ValueError(f"{image!r} is no image; write REGISTRY/NAME:TAG")
+    return {"image": {key: match[key] or "" for key in ("repository", "tag", "digest")}}
+
+
+def posture_lines(posture: Posture, *, may_open: bool = True, kube_events: bool = False) -> list[str]:
+    """Return what the pod is allowed, and why, line by line."""
+    lines = [
+        "Granted: uid 0 without capabilities, the folders of the kubelet's sockets; and as the file needs:",
+        *_line("the machine's /dev, read-only, to find devices and not to open them", posture.dev),
+        *_line("writing to /var/run/cdi", posture.cdi_folder),
+        *_line("the NVIDIA driver, by the runtime class nvidia", posture.nvidia),
+        *_line("MIG instances, by the capability SYS_ADMIN", posture.mig),
+        *_line("the machine's network", posture.host_network),
+        *_line("a token, to read Nodes and DeviceClasses", posture.node_labels),
+        *(f"- {folder}, read-only: {place}" for folder, place in posture.folders),
+    ]
+    if kube_events:
+        lines.append(
+            "- a token, to read Nodes and to write Events and a condition of the Node: --kube-events"
+        )
+    if posture.device_access and may_open:
+        lines += [
+            *_line("opening devices", posture.device_access),
+            "  so the container is privileged: nothing less passes the device cgroup. Where commands",
+            "  open no device, --no-device-access leaves that out.",
+        ]
+    elif posture.device_access:
+        lines += _line(
+            "opening devices is NOT granted; the answers of these may be unknown", posture.device_access
+        )
+    if posture.left:
+        lines += _line("not mounted, since the container has such a folder itself", posture.left)
+    return lines
+
+
+def _line(what: str, places: tuple[str, ...]) -> list[str]:
+    if not places:
+        return []
+    more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    return [f"- {what}: {', '.join(places[:3])}{more}"]

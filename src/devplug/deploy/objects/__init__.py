@@ -1,0 +1,1 @@
+"""What there is: trees of objects with places for values, and the texts made of several values."""

@@ -1,0 +1,205 @@
+"""The DaemonSet, with the configuration that it reads. Pure."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from devplug.deploy.objects.tree import MORE, AnyOf, At, Either, Given, Named, Part, Text, When
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.deploy.objects.tree import Tree
+
+__all__ = [
+    "CONFIG_FOLDER",
+    "KUBELET_ROOT",
+    "NEEDS_API",
+    "PORT_NAME",
+    "SELECTOR",
+    "config_map",
+    "daemon_set",
+    "if_given",
+    "metadata",
+]
+
+KUBELET_ROOT: Final = "/var/lib/kubelet"
+"""Where the container has the kubelet's folders, wherever the machine has them: no command needs a flag."""
+
+CONFIG_FOLDER: Final = "/etc/devplug"
+PORT_NAME: Final = "http"
+
+NEEDS_API: Final = AnyOf((Given("nodeLabels.enabled"), Given("kubeEvents.enabled")))
+"""When the pod asks the API server, and needs a token."""
+
+SELECTOR: Final[Mapping[str, Tree]] = {
+    "app.kubernetes.io/name": Named("name"),
+    "app.kubernetes.io/instance": Named("instance"),
+}
+"""Labels of our pods that never change: a DaemonSet's selector cannot."""
+
+_CDI_FOLDER: Final = "/var/run/cdi"
+_CONTEXT_OF_ALL: Final = ("privileged", "allowPrivilegeEscalation")
+
+
+def metadata(
+    name: Tree,
+    *,
+    namespaced: bool = True,
+    labels: Mapping[str, Tree] = MappingProxyType({}),
+    annotations: str = "",
+) -> Tree:
+    """Return an object's metadata: its name and namespace, the labels that all have, and more of them.
+
+    `annotations` is the path of the values that it has as annotations, if it may have any.
+    """
+    place: Mapping[str, Tree] = {"namespace": Named("namespace")} if namespaced else {}
+    more: Mapping[str, Tree] = {"annotations": if_given(annotations)} if annotations else {}
+    whole: Mapping[str, Tree] = {
+        **SELECTOR,
+        "app.kubernetes.io/version": Named("version"),
+        "app.kubernetes.io/component": "device-plugin",
+        "app.kubernetes.io/part-of": Named("name"),
+        "app.kubernetes.io/managed-by": Named("managedBy"),
+        **labels,
+    }
+    return {"name": name, **place, "labels": whole, **more}
+
+
+def if_given(path: str) -> Tree:
+    """Return the map or list at a path, as an entry that is left out if it is empty."""
+    return When(Given(path), Part(path))
+
+
+def config_map() -> Tree:
+    """Return the ConfigMap with the configuration file."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(Named("configMapName")),
+        "data": {"config.yaml": At("config.inline")},
+    }
+
+
+def daemon_set() -> Tree:
+    """Return the DaemonSet."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(Named("fullname")),
+        "spec": {
+            "selector": {"matchLabels": SELECTOR},
+            "updateStrategy": Part("updateStrategy"),
+            "minReadySeconds": At("minReadySeconds"),
+            "revisionHistoryLimit": At("revisionHistoryLimit"),
+            "template": {"metadata": _pod_metadata(), "spec": _pod_spec()},
+        },
+    }
+
+
+def _pod_metadata() -> Tree:
+    checksum = When(Given("config.checksumRestart"), Named("checksum"))
+    return {
+        "labels": {
+            **SELECTOR,
+            "app.kubernetes.io/version": Named("version"),
+            "app.kubernetes.io/component": "device-plugin",
+            f"{MORE}podLabels": Part("podLabels"),
+        },
+        "annotations": When(
+            AnyOf((Given("podAnnotations"), Given("config.checksumRestart"))),
+            {"checksum/config": checksum, f"{MORE}podAnnotations": Part("podAnnotations")},
+        ),
+    }
+
+
+def _pod_spec() -> Tree:
+    return {
+        "serviceAccountName": Named("serviceAccountName"),
+        "automountServiceAccountToken": Either(NEEDS_API, tree=True, otherwise=False),
+        "enableServiceLinks": False,
+        "imagePullSecrets": if_given("imagePullSecrets"),
+        "priorityClassName": When(Given("priorityClassName"), At("priorityClassName")),
+        "runtimeClassName": When(Given("runtimeClassName"), At("runtimeClassName")),
+        "hostNetwork": When(Given("hostNetwork"), tree=True),
+        "nodeSelector": if_given("nodeSelector"),
+        "affinity": if_given("affinity"),
+        "tolerations": if_given("tolerations"),
+        "terminationGracePeriodSeconds": At("terminationGracePeriodSeconds"),
+        "securityContext": Part("podSecurityContext"),
+        "containers": [_container()],
+        "volumes": [
+            _config_volume(),
+            _host_path("device-plugins", Text("%s/device-plugins", (At("kubeletRoot"),))),
+            _host_path("pod-resources", Text("%s/pod-resources", (At("kubeletRoot"),))),
+            When(Given("dev.enabled"), _host_path("dev", "/dev")),
+            When(Given("cdi.enabled"), _host_path("cdi", _CDI_FOLDER, kind="DirectoryOrCreate")),
+            Part("extraVolumes"),
+        ],
+    }
+
+
+def _container() -> Tree:
+    return {
+        "name": "devplug",
+        "image": Named("image"),
+        "imagePullPolicy": At("image.pullPolicy"),
+        "args": [
+            "run",
+            f"--config={CONFIG_FOLDER}/config.yaml",
+            Text("--listen=:%s", (At("port"),)),
+            Text("--log-format=%s", (At("logFormat"),)),
+            Text("--log-level=%s", (At("logLevel"),)),
+            When(Given("kubeEvents.enabled"), "--kube-events"),
+            Part("extraArgs"),
+        ],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            When(Given("nvidia.enabled"), {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}),
+            When(Given("nvidia.enabled"), {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"}),
+            # As NVIDIA's own chart does for MIG (templates/_helpers.tpl, addMigMonitorDevices).
+            When(Given("nvidia.mig"), {"name": "NVIDIA_MIG_MONITOR_DEVICES", "value": "all"}),
+            Part("extraEnv"),
+        ],
+        "ports": [{"name": PORT_NAME, "containerPort": At("port"), "protocol": "TCP"}],
+        "startupProbe": _probe("/healthz", "startupProbe"),
+        "livenessProbe": _probe("/healthz", "livenessProbe"),
+        "readinessProbe": _probe("/readyz", "readinessProbe"),
+        "resources": Part("resources"),
+        "securityContext": Either(
+            Given("deviceAccess.enabled"),
+            # Without allowPrivilegeEscalation: the API refuses false beside privileged.
+            {"privileged": True, f"{MORE}securityContext": Part("securityContext", _CONTEXT_OF_ALL)},
+            Part("securityContext"),
+        ),
+        # Its usual place is in /dev, which is read-only here.
+        "terminationMessagePath": "/run/termination-log",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            # The folder and not the file: a file that is mounted alone never changes.
+            {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
+            {"name": "device-plugins", "mountPath": f"{KUBELET_ROOT}/device-plugins"},
+            {"name": "pod-resources", "mountPath": f"{KUBELET_ROOT}/pod-resources", "readOnly": True},
+            # No propagation: new nodes appear in the same file system, and none below is needed.
+            When(
+                Given("dev.enabled"),
+                {"name": "dev", "mountPath": "/dev", "readOnly": True, "recursiveReadOnly": "IfPossible"},
+            ),
+            When(Given("cdi.enabled"), {"name": "cdi", "mountPath": _CDI_FOLDER}),
+            Part("extraVolumeMounts"),
+        ],
+    }
+
+
+def _config_volume() -> Tree:
+    file: Tree = {"key": Named("configKey"), "path": "config.yaml"}
+    return {"name": "config", "configMap": {"name": Named("configMapName"), "items": [file]}}
+
+
+def _host_path(name: str, path: Tree, *, kind: str = "Directory") -> Tree:
+    return {"name": name, "hostPath": {"path": path, "type": kind}}
+
+
+def _probe(path: str, values: str) -> Tree:
+    return {"httpGet": {"path": path, "port": PORT_NAME}, f"{MORE}{values}": Part(values)}

@@ -1,0 +1,25 @@
+"""The objects whose posture is tried: what `devplug manifests` writes for a configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from devplug.daemon.grammar.loading import load
+from devplug.deploy.manifests import manifests, posture_values
+from devplug.deploy.objects.names import Release
+from devplug.deploy.posture import posture_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.daemon.inspecting.yamltext import Value
+
+__all__ = ["daemon_set"]
+
+
+def daemon_set(config: str, values: Mapping[str, Value] | None = None) -> dict[str, Any]:
+    """Return the DaemonSet for a configuration, with these values of the chart over the defaults."""
+    granted = posture_values(posture_of(load(config.encode(), "config.yaml")))
+    objects = manifests({**granted, **(values or {})}, Release("devplug", "devplug", "0.1.0"))
+    (found,) = (one for one in objects if one["kind"] == "DaemonSet")
+    return cast("dict[str, Any]", found)

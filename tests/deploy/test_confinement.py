@@ -1,0 +1,160 @@
+"""The daemon under exactly what the DaemonSet grants can do nothing but its work."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.deploy.posture.grants import container_of
+from tests.deploy.posture.manifest import daemon_set
+from tests.deploy.posture.namespaces import NODES
+from tests.deploy.posture.stage import CONFIG, Node, needs_namespaces, play, until_advertised
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.root, needs_namespaces]
+
+
+def test_it_has_no_capability_and_no_way_to_gain_one(short_dir: Path) -> None:
+    async def story() -> None:
+        node = Node(short_dir, [daemon_set(CONFIG)])
+        node.plug("ttyX0")
+        async with node.kubelet() as kubelet, node.container() as container:
+            await until_advertised(kubelet, "ttyX0")
+            lines = Path(f"/proc/{container.pid()}/status").read_text().splitlines()
+            status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+            none = "0" * 16
+            assert [status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")] == [none] * 5
+            assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+            assert status["Uid"].split() == ["0"] * 4
+
+    play(story())
+
+
+def test_the_plugin_folder_is_all_that_it_can_write_to(short_dir: Path) -> None:
+    async def story() -> None:
+        node = Node(short_dir, [daemon_set(CONFIG)])
+        node.plug("ttyX0")
+        async with node.kubelet() as kubelet, node.container() as container:
+            await until_advertised(kubelet, "ttyX0")
+            writable = {
+                fields[1]
+                for fields in map(str.split, Path(f"/proc/{container.pid()}/mounts").read_text().splitlines())
+                if "ro" not in fields[3].split(",")
+            }
+            usable_nodes = {path for path in writable if path.startswith("/dev/")}
+            assert usable_nodes == {f"/dev/{name}" for name in NODES}
+            assert writable - usable_nodes == {"/proc", "/var/lib/kubelet/device-plugins"}
+
+    play(story())
+
+
+TRIES: Final = """
+import ctypes, errno, json, os, socket
+
+def outcome(call):
+    try:
+        call()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "done"
+
+def libc(name, *arguments):
+    if ctypes.CDLL(None, use_errno=True)[name](*arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+def reach(address):
+    with socket.create_connection(address, 1):
+        pass
+
+plugins = "/var/lib/kubelet/device-plugins"
+print(json.dumps({
+    "write /": outcome(lambda: open("/x", "w")),
+    "write /dev": outcome(lambda: open("/dev/x", "w")),
+    "write /sys": outcome(lambda: open("/sys/kernel/mm/transparent_hugepage/enabled", "w")),
+    "write what is mounted below /dev": outcome(lambda: open("/dev/shm/x", "w")),
+    "write the config": outcome(lambda: open("/etc/devplug/config.yaml", "a")),
+    "write pod-resources": outcome(lambda: open("/var/lib/kubelet/pod-resources/x", "w")),
+    "write the kernel's settings": outcome(lambda: open("/proc/sys/kernel/hostname", "w")),
+    "write the plugin folder": outcome(lambda: open(plugins + "/x", "w")),
+    "open a device": outcome(lambda: os.open("/dev/ttyX0", os.O_RDWR | os.O_NOCTTY)),
+    "open null": outcome(lambda: os.open("/dev/null", os.O_RDWR)),
+    "make a device": outcome(lambda: os.mknod(plugins + "/n", 0o20600, os.makedev(60, 0))),
+    "become another user": outcome(lambda: os.setuid(1)),
+    "give a file away": outcome(lambda: os.chown(plugins + "/x", 1, 1)),
+    "mount": outcome(lambda: libc("mount", b"none", b"/tmp", b"tmpfs", 0, None)),
+    "leave namespaces": outcome(lambda: libc("unshare", 0x10000000)),
+    "trace": outcome(lambda: libc("ptrace", 0, 0, 0, 0)),
+    "reach a network": outcome(lambda: reach(("192.0.2.1", 80))),
+    "see others": [name for name in os.listdir("/proc") if name.isdecimal()],
+}))
+"""
+
+
+def tried(short_dir: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+
+    async def story() -> None:
+        node = Node(short_dir, [manifest])
+        node.plug("ttyX0")
+        result.update(await node.result_of(TRIES))
+
+    play(story())
+    return result
+
+
+def test_whatever_is_beyond_its_work_is_refused(short_dir: Path) -> None:
+    assert tried(short_dir, daemon_set(CONFIG)) == {
+        "write /": "EROFS",
+        "write /dev": "EROFS",
+        "write /sys": "EROFS",
+        "write what is mounted below /dev": "EROFS",
+        "write the config": "EROFS",
+        "write pod-resources": "EROFS",
+        "write the kernel's settings": "EROFS",
+        "write the plugin folder": "done",
+        "open a device": "EACCES",
+        "open null": "done",
+        "make a device": "EPERM",
+        "become another user": "EPERM",
+        "give a file away": "EPERM",
+        "mount": "EPERM",
+        "leave namespaces": "EPERM",
+        "trace": "EPERM",
+        "reach a network": "ENETUNREACH",
+        "see others": ["1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("grant", "attempt"),
+    [
+        (lambda container: container["securityContext"].update(readOnlyRootFilesystem=False), "write /"),
+        (lambda container: container["securityContext"].pop("seccompProfile", None), "trace"),
+        (
+            lambda container: mount_of(container, "/dev").pop("recursiveReadOnly"),
+            "write what is mounted below /dev",
+        ),
+        (lambda container: mount_of(container, "/dev").pop("readOnly"), "write /dev"),
+    ],
+    ids=["root", "seccomp", "recursive", "dev"],
+)
+def test_it_is_the_manifest_that_refuses_it(
+    short_dir: Path, grant: Callable[[dict[str, Any]], object], attempt: str
+) -> None:
+    manifest = copy.deepcopy(daemon_set(CONFIG))
+    pod_spec = manifest["spec"]["template"]["spec"]
+    pod_spec.get("securityContext", {}).pop("seccompProfile", None)
+    container = container_of(pod_spec)
+    if attempt != "trace":
+        container["securityContext"]["seccompProfile"] = {"type": "RuntimeDefault"}
+    grant(container)
+    assert tried(short_dir, manifest)[attempt] == "done"
+
+
+def mount_of(container: dict[str, Any], path: str) -> dict[str, Any]:
+    return next(one for one in container["volumeMounts"] if one["mountPath"] == path)
