@@ -1,0 +1,95 @@
+"""The exporter: a node's devices of all plugins, ours and others', as metrics at an address."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from devplug.metrics.bounded import DEVICE_SERIES_LIMIT
+from devplug.monitor.collecting import Collector
+from devplug.monitor.families import node_families
+from devplug.probes import Probes
+from devplug.status.text import text_of
+from devplug.web.server import serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from devplug.metrics.families import Family
+    from devplug.web.addresses import Address
+
+__all__ = ["Exporter", "exporting"]
+
+_STARTED_AT: Final = time.time()
+"""Close enough to when the process began: this is imported when it starts to serve."""
+
+
+class Exporter:
+    """Says how a node is whenever it is scraped; lives as long as its collector.
+
+    A scrape is answered whatever the kubelet does: what it told last stays, and its age is told beside it.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        *,
+        device_series_limit: int = DEVICE_SERIES_LIMIT,
+        others_only: bool = False,
+    ) -> None:
+        self._collector = collector
+        self._limit = device_series_limit
+        self._others_only = others_only
+
+    def probes(self) -> Probes:
+        """Return the pages about the node."""
+        return Probes(
+            status=lambda: text_of(self._collector.status()),
+            faults=self._faults,
+            notes=lambda: self._collector.status().problems,
+            families=self._families,
+            pulse=self._collector.pulse,
+        )
+
+    def _faults(self) -> tuple[str, ...]:
+        pod_resources = self._collector.status().pod_resources
+        if pod_resources.trouble:
+            return (f"the kubelet does not tell who holds what: {pod_resources.trouble}",)
+        return () if pod_resources.answered_at is not None else ("the kubelet has not answered yet",)
+
+    def _families(self) -> Iterator[Family]:
+        return node_families(
+            self._collector.status(),
+            started_at=_STARTED_AT,
+            limit=self._limit,
+            others_only=self._others_only,
+        )
+
+
+@asynccontextmanager
+async def exporting(
+    plugin_dir: Path,
+    pod_resources: Path,
+    *,
+    listen: Address,
+    node_name: str,
+    device_series_limit: int = DEVICE_SERIES_LIMIT,
+    others_only: bool = False,
+) -> AsyncIterator[Address]:
+    """Collect and serve a node's metrics while the block lasts; yield the address with its port resolved.
+
+    `plugin_dir` is the folder with `kubelet.sock`, `pod_resources` the kubelet's socket for monitors; both
+    absolute. `others_only` leaves out what processes of ours serve. Raises `ListenError`.
+    """
+    collector = Collector(plugin_dir, pod_resources, node_name=node_name)
+    exporter = Exporter(collector, device_series_limit=device_series_limit, others_only=others_only)
+    async with serving(listen, exporter.probes().answer, name="exporter") as address:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(collector.run())
+            try:
+                yield address
+            finally:
+                running.cancel()
