@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.logs import FactFormatter
+from devplug.logs import FactFormatter, JsonFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,30 +76,155 @@ SHOW = """
 import logging, sys
 {before}
 from devplug.logs import show_logs
-show_logs()
+show_logs({arguments})
 show_logs()
 logging.getLogger("devplug.x").info("registered", extra={{"devices": 2}})
+logging.getLogger("devplug.audit").info("allocated")
 logging.getLogger("devplug.x").debug("not shown")
 """
 
 
-def shown(before: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW.format(before=before)], check=True, capture_output=True, text=True
-    )
+def shown(before: str = "", arguments: str = "") -> str:
+    program = SHOW.format(before=before, arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == ""
     return done.stderr
 
 
 def test_lines_go_to_standard_error_once_where_nobody_set_up_logging() -> None:
-    (text,) = shown("").splitlines()
+    text, _ = shown().splitlines()
     assert text.endswith(" INFO    registered  devices=2")
+
+
+def test_lines_are_json_where_that_is_asked_for() -> None:
+    told, audit = map(json.loads, shown(arguments='form="json"').splitlines())
+    assert told.pop("time").endswith("Z")
+    assert told == {"level": "INFO", "logger": "devplug.x", "message": "registered", "devices": 2}
+    assert audit["logger"] == "devplug.audit"
+
+
+def test_audit_lines_are_written_at_every_level() -> None:
+    (text,) = shown(arguments="logging.ERROR").splitlines()
+    assert text.endswith(" INFO    allocated")
 
 
 def test_a_program_that_set_up_logging_itself_keeps_its_own() -> None:
     before = "logging.basicConfig(format='mine %(message)s', level=logging.INFO)"
-    assert shown(before) == "mine registered\n"
+    assert shown(before) == "mine registered\nmine allocated\n"
 
 
 def test_a_program_may_keep_its_log_quiet() -> None:
     assert shown("logging.basicConfig(level=logging.ERROR)") == ""
+
+
+# ── JSON ──
+
+
+def parsed(facts: Mapping[str, object]) -> Any:
+    """The object that a record with these facts becomes, without its time."""
+    record = logging.makeLogRecord({"msg": "registered", "levelname": "INFO", "name": "devplug.x", **facts})
+    text = JsonFormatter().format(record)
+    assert len(text.splitlines()) == 1
+    told = json.loads(text)
+    assert list(told)[:4] == ["time", "level", "logger", "message"]
+    del told["time"]
+    return told
+
+
+class Mute:
+    """Something whose text nobody gets."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Broken(list[int]):
+    """A list that breaks when it is read."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no")
+
+
+def in_itself() -> list[object]:
+    value: list[object] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("plain", "plain"),
+        ("one\ntwo", "one\ntwo"),
+        (7, 7),
+        (True, True),
+        (None, None),
+        (1.5, 1.5),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (2**70, str(2**70)),
+        ([10**5000], ["<int without a text: ValueError>"]),
+        ([1, ("a", None)], [1, ["a", None]]),
+        ({"a": 1}, "{'a': 1}"),
+        (b"raw", "b'raw'"),
+        ("\udcff", "\\udcff"),
+        (logging.INFO, 20),
+        (Mute(), "<Mute without a text: RuntimeError>"),
+        ([Mute()], ["<Mute without a text: RuntimeError>"]),
+        (Broken([1]), "[1]"),
+        (in_itself(), [[[["[[...]]"]]]]),
+    ],
+)
+def test_a_fact_keeps_its_kind_in_json_where_json_has_it(value: object, told: object) -> None:
+    assert parsed({"fact": value})["fact"] == told
+
+
+def test_a_fact_cannot_take_the_place_of_what_every_line_has() -> None:
+    told = parsed({"level": "mine", "time": 3, "logger": None})
+    assert (told["level"], told["level_"], told["time_"], told["logger_"]) == ("INFO", "mine", 3, None)
+
+
+def test_a_time_is_utc_with_microseconds() -> None:
+    record = logging.makeLogRecord({"msg": "m", "created": 1700000000.25})
+    assert json.loads(JsonFormatter().format(record))["time"] == "2023-11-14T22:13:20.250000Z"
+
+
+def test_an_exception_is_text_on_the_same_line() -> None:
+    try:
+        raise ValueError("bad\nday")
+    except ValueError:
+        told = parsed({"exc_info": sys.exc_info()})
+    assert told["exception"].startswith("Traceback")
+    assert told["exception"].endswith("bad\nday")
+
+
+def test_a_message_whose_arguments_do_not_fit_is_told_as_it_is() -> None:
+    assert parsed({"msg": "%d of %d", "args": ("x",)})["message"] == "%d of %d"
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters())
+    | st.binary()
+    | st.builds(Mute)
+    | st.sets(st.integers(), max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=8).map(lambda name: f"{name}_"), anything, max_size=4),
+    st.text(),
+)
+def test_every_record_becomes_one_line_that_json_reads(facts: dict[str, object], message: str) -> None:
+    told = parsed({**facts, "msg": message.replace("%", "")})
+    assert len(told) == 3 + len(facts)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}_", fullmatch=True), anything, max_size=4))
+def test_no_fact_breaks_a_line_of_text(facts: dict[str, object]) -> None:
+    assert len(line(facts).splitlines()) == 1

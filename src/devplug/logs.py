@@ -1,18 +1,47 @@
-"""How log lines look: a constant message, then its facts. Used only where nobody set up logging."""
+"""How log lines look: a constant message, then its facts, as text or as JSON; and where they go by default.
+
+A line must come out whatever somebody gave as a fact: what has no text of its own gets one here.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import Final
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-__all__ = ["AUDIT", "FactFormatter", "show_logs"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["AUDIT", "FORMS", "LEVELS", "FactFormatter", "Form", "JsonFormatter", "show_logs"]
 
 AUDIT: Final = "devplug.audit"
 """The logger of what was registered, given out and let go: one line each, to be kept longer than others."""
 
+Form: TypeAlias = Literal["text", "json"]
+
+FORMS: Final[tuple[Form, ...]] = ("text", "json")
+
+LEVELS: Final[Mapping[str, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""The levels that a person may choose, by the word for each."""
+
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record has; the rest are the facts that the caller gave as `extra`."""
+
+_WORDS: Final = frozenset({"time", "level", "logger", "message", "exception", "stack"})
+"""Keys of a JSON line; a fact of that name gets a `_` behind it."""
+
+_WHOLE_LIMIT: Final = 2**63
+"""Integers beyond it are told as text: few readers of JSON have room for them."""
+
+_DEPTH_LIMIT: Final = 4
+"""Lists within lists that stay lists; what is deeper, as a list within itself, becomes text."""
 
 
 class FactFormatter(logging.Formatter):
@@ -23,21 +52,96 @@ class FactFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the standard library's name
         """Return the line without any traceback."""
-        facts = " ".join(
-            f"{name}={_shown(value)}" for name, value in vars(record).items() if name not in _PLAIN
-        )
+        facts = " ".join(f"{name}={_shown(value)}" for name, value in _facts(record))
         line = super().formatMessage(record)
         return f"{line}  {facts}" if facts else line
 
 
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one JSON object on one line of ASCII.
+
+    `time` (UTC, RFC 3339 with microseconds), `level`, `logger` and `message` come first, then the facts:
+    numbers, truth values, texts and lists as such, anything else as its text. `exception` is a traceback,
+    `stack` a stack, if the record has one.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        told: dict[str, object] = {
+            "time": _stamp(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        for name, value in _facts(record):
+            told[_text(name) + "_" * (name in _WORDS)] = _value(value)
+        if record.exc_info or record.exc_text:
+            told["exception"] = record.exc_text or self._traceback(record)
+        if record.stack_info:
+            told["stack"] = _text(record.stack_info)
+        return json.dumps(told, allow_nan=False)
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        if not isinstance(record.exc_info, tuple):
+            return _text(record.exc_info)
+        return _text(self.formatException(record.exc_info))
+
+
+def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    return ((name, value) for name, value in vars(record).items() if name not in _PLAIN)
+
+
+def _stamp(seconds: float) -> str:
+    try:
+        told = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # a machine without a clock may have any time
+        told = datetime.fromtimestamp(0, UTC)
+    return told.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return _text(record.getMessage())
+    except Exception:  # noqa: BLE001 -- arguments that do not fit; what was meant is still worth reading
+        return _text(record.msg)
+
+
+def _value(value: object, depth: int = 0) -> object:
+    """Return a fact as JSON can have it."""
+    try:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int) and -_WHOLE_LIMIT <= int(value) < _WHOLE_LIMIT:
+            return int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        if isinstance(value, list | tuple) and depth < _DEPTH_LIMIT:
+            return [_value(one, depth + 1) for one in value]
+    except Exception:  # noqa: BLE001 -- as with texts: a kind of number or list that somebody made
+        return _text(value)
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    """Return the text of anything, with an escape where a character cannot be written."""
+    try:
+        text = str(value)
+        return text.encode("utf-8", "backslashreplace").decode()
+    except Exception as error:  # noqa: BLE001 -- anybody's __str__, which must not cost us the line
+        return f"<{type(value).__name__} without a text: {type(error).__name__}>"
+
+
 def _shown(value: object) -> str:
-    text = str(value)
+    text = _text(value)
     is_plain = text.isprintable() and not set(text) & {" ", '"', "="}
     return text if text and is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def show_logs(level: int = logging.INFO) -> None:
-    """Send log lines to standard error, unless the program has set up logging itself."""
+def show_logs(level: int = logging.INFO, form: Form = "text") -> None:
+    """Send log lines to standard error, unless the program has set up logging itself.
+
+    Lines below `level` are left out, but for the audit lines: those are always written.
+    """
     root = logging.getLogger()
     if root.handlers:
         return
@@ -45,6 +149,7 @@ def show_logs(level: int = logging.INFO) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001
     handler = logging.StreamHandler()
-    handler.setFormatter(FactFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else FactFormatter())
     root.addHandler(handler)
     root.setLevel(level)
+    logging.getLogger(AUDIT).setLevel(min(level, logging.INFO))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 from pathlib import Path
@@ -18,13 +19,22 @@ from devplug.plugin.serving import stop_signals
 
 if TYPE_CHECKING:
     from devplug.daemon.grammar.config import Config
+    from devplug.logs import Form
 
 __all__ = ["run"]
 
 DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
 
 
-def run(config_file: str | None, plugin_dir: Path, pod_resources: Path, listen: str | None = None) -> int:
+def run(
+    config_file: str | None,
+    plugin_dir: Path,
+    pod_resources: Path,
+    *,
+    listen: str | None = None,
+    log_level: str = "info",
+    log_format: Form = "text",
+) -> int:
     """Serve a configuration until SIGTERM or SIGINT; return the exit code.
 
     Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
@@ -44,7 +54,7 @@ def run(config_file: str | None, plugin_dir: Path, pod_resources: Path, listen: 
     if fault := _folder_fault(plugin_dir):
         click.echo(f"devplug: {fault}", err=True)
         return BAD_INPUT
-    show_logs()
+    show_logs(getattr(logging, log_level.upper()), log_format)
     asyncio.run(_serve(config, Path(file), plugin_dir, pod_resources, listen))
     return OK
 
