@@ -11,10 +11,12 @@ from devplug.cli.completion import completion_command
 from devplug.cli.exits import exit_code_of
 from devplug.cli.exporter import exporter_command
 from devplug.cli.importing import import_
+from devplug.cli.looking.options import status, top
 from devplug.cli.manifests import manifests_command
 from devplug.cli.options import color, kubelet_root, output, plugin_dir, plugin_folder
 from devplug.cli.running import run_command
 from devplug.cli.sandbox.acting import advertise, sandbox
+from devplug.cli.ui import ui_command
 from devplug.cli.verifying import verify_command
 from devplug.cli.why import why_command
 
@@ -58,15 +60,21 @@ def commands() -> None:
     """Put a machine's hardware into Kubernetes pods."""
 
 
-commands.add_command(sandbox)
-commands.add_command(advertise)
-commands.add_command(completion_command)
-commands.add_command(exporter_command)
-commands.add_command(import_)
-commands.add_command(manifests_command)
-commands.add_command(run_command)
-commands.add_command(verify_command)
-commands.add_command(why_command)
+for _command in (
+    advertise,
+    completion_command,
+    exporter_command,
+    import_,
+    manifests_command,
+    run_command,
+    sandbox,
+    status,
+    top,
+    ui_command,
+    verify_command,
+    why_command,
+):
+    commands.add_command(_command)
 
 
 @commands.command("validate", epilog=_EPILOG_VALIDATE)

@@ -24,6 +24,8 @@ __all__ = [
     "plugin_folder",
     "pod_resources_socket",
     "sandbox_dir",
+    "sandbox_folder",
+    "sandbox_nodes",
 ]
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"
@@ -67,6 +69,19 @@ sandbox_dir = click.option(
     metavar="DIR",
     envvar="DEVPLUG_SANDBOX_DIR",
     help="The sandbox's folder. Default: devplug-sandbox in $XDG_RUNTIME_DIR, or in /tmp with the user's ID.",
+)
+
+
+sandbox_folder = click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    envvar="DEVPLUG_SANDBOX_DIR",
+    type=click.Path(readable=False),
+    help="Look at the sandbox in this folder and not at this machine.",
+)
+sandbox_nodes = click.option(
+    "--node", "names", multiple=True, metavar="NAME", help="Only this node of the sandbox. Repeatable."
 )
 
 
