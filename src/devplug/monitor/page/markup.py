@@ -1,0 +1,137 @@
+"""The page as HTML: its frame, and the tables for a browser without scripts. Pure; all text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from devplug.monitor.page.state import NodeView, Resource, State, Tile
+
+__all__ = ["page"]
+
+_TABLES: Final = "<!-- tables -->"
+_TITLE: Final = "<!-- title -->"
+_NOTHING: Final = "-"
+
+
+def page(frame: str, state: State) -> str:
+    """Return the page: the frame with the title, and with the tables in its `noscript`."""
+    names = ", ".join(node["name"] for node in state["nodes"][:3]) or ", ".join(state["waiting"][:3])
+    # The tables come last: what they quote may look like a mark.
+    head, mark, tail = frame.replace(_TITLE, escape(f"{names} - devplug" if names else "devplug")).partition(
+        _TABLES
+    )
+    return head + ("\n".join(_all(state)) if mark else "") + tail
+
+
+def _all(state: State) -> Iterator[str]:
+    for name in state["waiting"]:
+        yield f"<p>Nothing is known of {escape(name)} yet.</p>"
+    for node in state["nodes"]:
+        yield from _node(node, state["at"])
+    if state["changes"]:
+        yield "<h2>Last changes</h2>"
+        yield from _table(
+            ("Ago", "Node", "What", "Resource", "Device", "More"),
+            (
+                (
+                    _age(state["at"], change["at"]),
+                    change["node"],
+                    change["kind"],
+                    change["resource"],
+                    change["device"],
+                    change["text"],
+                )
+                for change in state["changes"]
+            ),
+        )
+
+
+def _node(node: NodeView, now: float) -> Iterator[str]:
+    yield f"<h2>{escape(node['name'])}</h2>"
+    for text in _troubles(node):
+        yield f"<p>{escape(text)}</p>"
+    yield from _table(
+        ("Resource", "Capacity", "Allocatable", "Held", "Kubelet"),
+        (
+            (
+                one["name"],
+                str(one["capacity"]),
+                str(one["allocatable"]),
+                str(one["held"]),
+                _registered(one, now),
+            )
+            for one in node["resources"]
+        ),
+    )
+    yield from _table(
+        ("NUMA", "Resource", "Device", "Health", "Since", "Held by", "Why"),
+        (
+            (
+                ", ".join(map(str, board["numa_nodes"])),
+                tile["resource"],
+                _device(tile),
+                tile["health"],
+                "" if tile["since"] is None else _age(now, tile["since"]),
+                _held_by(tile),
+                tile["reason"],
+            )
+            for board in node["boards"]
+            for group in board["groups"]
+            for tile in group["tiles"]
+        ),
+    )
+    if node["hidden"]:
+        yield f"<p>{node['hidden']} more devices are not shown.</p>"
+
+
+def _troubles(node: NodeView) -> Iterator[str]:
+    yield from node["problems"]
+    if node["kubelet_trouble"]:
+        yield f"The kubelet does not say who holds what: {node['kubelet_trouble']}"
+    for process in node["processes"]:
+        yield from (f"Not ready: {fault}" for fault in process["faults"])
+        yield from (f"{process['file']}: {problem}" for problem in process["problems"])
+
+
+def _device(tile: Tile) -> str:
+    return f"{tile['id']} x {tile['replicas']}" if tile["replicas"] > 1 else tile["id"]
+
+
+def _held_by(tile: Tile) -> str:
+    if not tile["held"]:
+        return ""
+    names = tile["holders"] or ["may be held"]
+    more = [f"and {tile['more_holders']} more"] if tile["more_holders"] else []
+    return ", ".join([*names, *more])
+
+
+def _registered(resource: Resource, now: float) -> str:
+    if resource["fault"]:
+        return f"not ready: {resource['fault']}"
+    if resource["is_registered"] is None:
+        return "another plugin's"
+    if not resource["is_registered"]:
+        return "not registered"
+    since = resource["registered_at"]
+    return "registered" if since is None else f"registered {_age(now, since)} ago"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield "<table><thead><tr>"
+    yield "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{escape(cell or _NOTHING)}</td>' for cell in row)}</tr>"
+    yield "</tbody></table>"
+
+
+def _age(now: float, since: float) -> str:
+    seconds = max(0, int(now - since))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

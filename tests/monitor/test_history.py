@@ -1,0 +1,150 @@
+"""What is remembered of the last hour: segments, slots, changes, and how much of it at most."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.monitor.history import (
+    CHANGES_LIMIT,
+    GONE,
+    SEGMENTS_LIMIT,
+    WINDOW_SECONDS,
+    History,
+    Segment,
+    slots,
+)
+from tests.monitor.page.nodes import NOW, RESOURCE, device, node, resource, sick
+
+if TYPE_CHECKING:
+    from devplug.status.values import DeviceStatus
+
+MINUTE = 60.0
+
+
+def history_of(*lists: tuple[float, tuple[DeviceStatus, ...]]) -> History:
+    history = History()
+    for at, devices in lists:
+        history = history.after(node(resource(*devices), at=NOW + at))
+    return history
+
+
+def strip(history: History, name: str = "x") -> list[tuple[float, str, str]]:
+    return [(one.since - NOW, one.health, one.reason) for one in history.strip("worker-0", RESOURCE, name)]
+
+
+def test_a_device_is_remembered_since_its_plugin_knows_it() -> None:
+    assert strip(history_of((0, (device("x", since=NOW - 500),)))) == [(-500, "Healthy", "")]
+
+
+def test_a_device_of_which_nobody_tells_a_time_is_remembered_since_it_was_seen() -> None:
+    assert strip(history_of((0, (device("x"),)))) == [(0, "Healthy", "")]
+
+
+def test_each_change_of_health_begins_a_segment() -> None:
+    history = history_of((0, (device("x"),)), (10, (sick("x", since=NOW + 9),)), (20, (device("x"),)))
+    assert strip(history) == [(0, "Healthy", ""), (9, "Unhealthy", "link down"), (20, "Healthy", "")]
+
+
+def test_a_new_reason_for_the_same_health_begins_no_segment() -> None:
+    history = history_of((0, (sick("x"),)), (10, (sick("x", "unplugged"),)))
+    assert strip(history) == [(0, "Unhealthy", "unplugged")]
+
+
+def test_a_device_that_leaves_and_comes_back_has_a_gap() -> None:
+    history = history_of((0, (device("x"),)), (10, ()), (20, (device("x", since=NOW + 20),)))
+    assert strip(history) == [(0, "Healthy", ""), (10, GONE, ""), (20, "Healthy", "")]
+
+
+def test_a_device_that_stays_away_is_forgotten_with_the_window() -> None:
+    gone = history_of((0, (device("x"),)), (10, ()))
+    assert strip(gone.after(node(resource(), at=NOW + 11 + WINDOW_SECONDS))) == []
+
+
+def test_what_ended_before_the_window_is_forgotten() -> None:
+    history = history_of((0, (device("x"),)), (10, (sick("x"),)), (20 + WINDOW_SECONDS, (sick("x"),)))
+    assert strip(history) == [(10, "Unhealthy", "link down")]
+
+
+def test_a_device_that_flaps_keeps_its_last_segments() -> None:
+    lists = [(float(n), (device("x") if n % 2 else sick("x"),)) for n in range(2 * SEGMENTS_LIMIT)]
+    kept = strip(history_of(*lists))
+    assert len(kept) == SEGMENTS_LIMIT
+    assert kept[-1][0] == 2 * SEGMENTS_LIMIT - 1
+
+
+def test_devices_that_come_and_go_for_ever_are_not_all_remembered() -> None:
+    history = History()
+    for n in range(30):
+        many = tuple(device(f"{n}-{m}") for m in range(100))
+        history = history.after(node(resource(*many), at=NOW + n))
+    assert len(history.strips["worker-0"]) <= 2_000 + 100
+
+
+def test_the_first_status_of_a_node_is_no_change_and_the_next_is() -> None:
+    history = history_of((0, (device("x"),)))
+    assert history.changes == ()
+    history = history.after(node(resource(sick("x")), at=NOW + 1))
+    ((name, change),) = history.changes
+    assert (name, change.kind, change.device_id, change.text) == (
+        "worker-0",
+        "unhealthy",
+        "x",
+        "link down",
+    )
+
+
+def test_only_the_last_changes_are_kept() -> None:
+    many = tuple(device(f"d{n}") for n in range(CHANGES_LIMIT + 50))
+    history = history_of((0, ()), (1, many))
+    assert len(history.changes) == CHANGES_LIMIT
+    assert history.changes[-1][1].device_id == "d99"
+
+
+# ── slots ──
+
+
+def test_a_slot_shows_the_worst_of_its_minute() -> None:
+    begin = NOW - NOW % MINUTE
+    segments = [
+        Segment(begin - 90, "Healthy"),
+        Segment(begin - 50, "Unhealthy"),
+        Segment(begin - 45, "Healthy"),
+        Segment(begin + 61, GONE),
+        Segment(begin + 130, "Unknown"),
+    ]
+    assert slots(segments, begin + 190).lstrip("-") == "huh.??"
+
+
+def test_nothing_is_known_of_a_device_that_never_was() -> None:
+    assert slots((), NOW) == "-" * 60
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.floats(0, 2000), st.sampled_from(["Healthy", "Unhealthy", "Unknown", None])),
+        max_size=30,
+    )
+)
+def test_strips_are_in_order_within_bounds_and_end_with_the_truth(
+    steps: list[tuple[float, str | None]],
+) -> None:
+    history, at = History(), NOW
+    for wait, health in steps:
+        at += wait
+        devices = [] if health is None else [device("x", health=health, since=at - wait / 2)]
+        history = history.after(node(resource(*devices), at=at))
+        segments = history.strip("worker-0", RESOURCE, "x")
+        times = [one.since for one in segments]
+        assert times == sorted(times)
+        assert all(since <= at for since in times)
+        assert all(one.health != two.health for one, two in pairwise(segments))
+        assert all(since > at - WINDOW_SECONDS for since in times[1:])
+        drawn = slots(segments, at)
+        assert len(drawn) == 60
+        if health is not None:
+            assert segments[-1].health == health
+            assert drawn[-1] != "-"
