@@ -151,5 +151,7 @@ def show_logs(level: int = logging.INFO, form: Form = "text") -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else FactFormatter())
     root.addHandler(handler)
-    root.setLevel(level)
+    # The libraries' own debug lines say nothing of devices.
+    root.setLevel(max(level, logging.INFO))
+    logging.getLogger("devplug").setLevel(level)
     logging.getLogger(AUDIT).setLevel(min(level, logging.INFO))

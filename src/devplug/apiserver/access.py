@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from lightkube import KubeConfig
     from lightkube.config.kubeconfig import SingleConfig
 
-__all__ = ["ACCOUNT_FOLDER", "KUBECONFIG_VARIABLE", "Account", "chosen_account", "mounted_account"]
+__all__ = [
+    "ACCOUNT_FOLDER",
+    "KUBECONFIG_VARIABLE",
+    "Account",
+    "chosen_account",
+    "may_have_account",
+    "mounted_account",
+]
 
 ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's ServiceAccount: its token, and the certificate of the API server."""
@@ -30,6 +38,13 @@ _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _ADVICE_TO_PODS: Final = "let the ServiceAccount {rights}"
 _ADVICE_TO_PEOPLE: Final = "have somebody who may do it give you the rights: {rights}"
 _EXEC_VERSION: Final = "client.authentication.k8s.io/v1"
+
+
+def may_have_account(folder: Path = ACCOUNT_FOLDER) -> bool:
+    """Whether a program of this machine or pod could ask an API server at all; nothing heavy is loaded."""
+    if find_spec("lightkube") is None:
+        return False
+    return bool(os.environ.get(KUBECONFIG_VARIABLE)) or (folder / "token").exists()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +14,12 @@ import click
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.daemon.grammar.loading import load, read_config_file
 from devplug.daemon.serving import serve_config
-from devplug.logs import show_logs
+from devplug.logs import LEVELS, show_logs
 from devplug.plugin.serving import stop_signals
 
 if TYPE_CHECKING:
-    from devplug.daemon.grammar.config import Config
+    from contextlib import AbstractAsyncContextManager
+
     from devplug.logs import Form
 
 __all__ = ["run"]
@@ -34,6 +35,7 @@ def run(
     listen: str | None = None,
     log_level: str = "info",
     log_format: Form = "text",
+    kube_events: bool = False,
 ) -> int:
     """Serve a configuration until SIGTERM or SIGINT; return the exit code.
 
@@ -54,8 +56,19 @@ def run(
     if fault := _folder_fault(plugin_dir):
         click.echo(f"devplug: {fault}", err=True)
         return BAD_INPUT
-    show_logs(getattr(logging, log_level.upper()), log_format)
-    asyncio.run(_serve(config, Path(file), plugin_dir, pod_resources, listen))
+    if kube_events and find_spec("lightkube") is None:
+        click.echo("devplug: --kube-events needs lightkube; install devplug[k8s]", err=True)
+        return BAD_INPUT
+    show_logs(LEVELS[log_level], log_format)
+    serving = serve_config(
+        config,
+        plugin_dir=plugin_dir,
+        pod_resources=pod_resources,
+        file=Path(file),
+        listen=listen,
+        kube_events=kube_events,
+    )
+    asyncio.run(_until_stopped(serving))
     return OK
 
 
@@ -75,11 +88,6 @@ def _folder_fault(plugin_dir: Path) -> str | None:
     return None
 
 
-async def _serve(
-    config: Config, file: Path, plugin_dir: Path, pod_resources: Path, listen: str | None
-) -> None:
-    async with (
-        stop_signals() as stopped,
-        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file, listen=listen),
-    ):
+async def _until_stopped(serving: AbstractAsyncContextManager[object]) -> None:
+    async with stop_signals() as stopped, serving:
         await stopped.wait()

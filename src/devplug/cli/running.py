@@ -13,6 +13,7 @@ from devplug.cli.options import (
     plugin_folder,
     pod_resources_socket,
 )
+from devplug.logs import FORMS, LEVELS
 
 if TYPE_CHECKING:
     from devplug.logs import Form
@@ -45,7 +46,7 @@ Examples:
 )
 @click.option(
     "--log-format",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(FORMS),
     default="text",
     show_default=True,
     envvar="DEVPLUG_LOG_FORMAT",
@@ -53,11 +54,18 @@ Examples:
 )
 @click.option(
     "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
+    type=click.Choice(list(LEVELS)),
     default="info",
     show_default=True,
     envvar="DEVPLUG_LOG_LEVEL",
     help="Leave out what is less; audit lines stay.",
+)
+@click.option(
+    "--kube-events",
+    is_flag=True,
+    envvar="DEVPLUG_KUBE_EVENTS",
+    help="Tell the cluster what happens: Events and the condition DevicesReady of this Node. Needs "
+    "devplug[k8s] and rights; devplug manifests --kube-events grants them.",
 )
 @click.pass_context
 def run_command(
@@ -66,11 +74,17 @@ def run_command(
     kubelet_root: str,
     plugin_dir: str | None,
     listen: str | None,
+    *,
     log_format: Form,
     log_level: str,
+    kube_events: bool,
 ) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
-    do_without_openssl()
+    from devplug.apiserver.access import may_have_account
+
+    # Where the labels of this Node may be asked for, now or after an edit, the API server speaks TLS.
+    if not may_have_account():
+        do_without_openssl()
     from devplug.cli.run import run
 
     return run(
@@ -80,4 +94,5 @@ def run_command(
         listen=listen,
         log_level=log_level,
         log_format=log_format,
+        kube_events=kube_events,
     )

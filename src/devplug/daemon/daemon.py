@@ -52,7 +52,8 @@ class Daemon:
         self._serving = serving
         self._machine = machine
         self._group = group
-        self._node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
+        self.node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
+        """The machine's name in Kubernetes."""
         self._plugins: dict[str, ConfiguredPlugin] = {}
         self._retired: dict[str, _Retired] = {}
         self._labels: Mapping[str, str] | None = None
@@ -85,12 +86,12 @@ class Daemon:
         self._config = config
         async with self._applying:
             await self._apply(config)
-        if self._label_task is None and needs_labels(config, self._node_name):
+        if self._label_task is None and needs_labels(config, self.node_name):
             self._label_task = self._group.create_task(self._follow_labels())
 
     async def _follow_labels(self) -> None:
         """Apply the configuration whenever the labels of this machine say something else."""
-        async with aclosing(label_changes(self._node_name)) as changes:
+        async with aclosing(label_changes(self.node_name)) as changes:
             async for labels in changes:
                 is_first, self._labels = self._labels is None, labels
                 if self._config is None:
@@ -117,10 +118,10 @@ class Daemon:
             )
 
     async def _apply(self, config: Config) -> None:
-        resources = resources_here(config, self._node_name, self._labels)
+        resources = resources_here(config, self.node_name, self._labels)
         if skipped := [resource.name for resource in config.resources if resource not in resources]:
             logger.info(
-                "resources of other machines are left out", extra={"names": skipped, "node": self._node_name}
+                "resources of other machines are left out", extra={"names": skipped, "node": self.node_name}
             )
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.daemon.grammar.config import Config
+    from devplug.daemon.reporting import Reporter
     from devplug.devices import StrPath
     from devplug.plugin.serving import Serving
     from devplug.probes import Probes
@@ -39,10 +40,15 @@ class _Probes:
         self._told = serving, daemon, holders, config_file
 
     @cached_property
-    def _pages(self) -> Probes:
+    def reporter(self) -> Reporter:
+        """Who puts together what they say."""
         from devplug.daemon.reporting import Reporter
 
-        return Reporter(*self._told).probes()
+        return Reporter(*self._told)
+
+    @cached_property
+    def _pages(self) -> Probes:
+        return self.reporter.probes()
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request."""
@@ -68,12 +74,14 @@ async def serve_config(
     pod_resources: Path | None = None,
     file: Path | None = None,
     listen: str | None = None,
+    kube_events: bool = False,
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
     `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
     holds what. What `file` says later is applied, too. There is a status socket in `.devplug` in the plugin
-    folder; `listen` is a further address of its pages, as of `devplug.serve`. Raises what that raises.
+    folder; `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster
+    is told what happens, as Events and a condition of the Node. Raises what `devplug.serve` raises.
     """
     async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER
@@ -85,6 +93,7 @@ async def serve_config(
             cdi=CdiFolder(CDI_FOLDER),
             memory=memory,
             on_look=lambda name, seconds: serving.tally(name).look_seconds.observe(seconds),
+            on_change=serving.pulse.beat,
         )
         daemon = Daemon(serving, machine, group)
         config_file = None if file is None else ConfigFile(file, daemon, serving.pulse.beat)
@@ -98,6 +107,11 @@ async def serve_config(
                 tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
             if config_file is not None:
                 tasks.append(group.create_task(config_file.follow(config)))
+            if kube_events:
+                from devplug.daemon.kubeevents.reporting import tell_cluster
+
+                status = probes.reporter.status
+                tasks.append(group.create_task(tell_cluster(status, serving.pulse, daemon.node_name)))
             tasks.append(group.create_task(serve_status(serving, memory, probes.answer)))
             async with probes.served_at(listen):
                 yield serving

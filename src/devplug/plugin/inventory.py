@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
+from devplug.plugin.changes import lines_of
 from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot, transitions
 from devplug.plugin.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from devplug.devices import Device
 
-__all__ = ["Inventory"]
+__all__ = ["Inventory", "Past"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What an inventory leaves to the next one of its resource: what was listed, and since when."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    since: Mapping[str, float] = field(default_factory=dict)
 
 
 class Inventory:
@@ -26,7 +39,7 @@ class Inventory:
 
     `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise;
     `lists_taken` counts the author's lists, equal ones too. `on_change` is called after each change of what
-    can be read here.
+    can be read here. `past` is what the resource listed a moment ago, when another plugin served it.
     """
 
     def __init__(
@@ -35,6 +48,7 @@ class Inventory:
         tally: Tally | None = None,
         on_change: Callable[[], None] = lambda: None,
         *,
+        past: Past | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
@@ -44,6 +58,7 @@ class Inventory:
         """Why `devices` gives no lists at the moment; None if it does."""
         self._tally = tally or Tally()
         self._on_change = on_change
+        self._past = past or Past()
         self._wall_clock = wall_clock
         self.snapshot = Snapshot()
         self.version = 0
@@ -61,6 +76,11 @@ class Inventory:
         """Whether there was a first list."""
         return self.version > 0
 
+    @property
+    def past(self) -> Past:
+        """What the next inventory of this resource has to know of this one."""
+        return Past(self.snapshot, self.since) if self.is_ready else self._past
+
     async def replace(self, listed: object) -> None:
         """Take an author's list as the whole truth; raises `PluginError`, changing nothing, if it is none."""
         self._listed = checked_list(listed)
@@ -69,6 +89,7 @@ class Inventory:
         has_recovered, self._failing, self.failure = self.failure is not None, None, None
         await self._update()
         if has_recovered:
+            logger.info("devices gives lists again", extra={"resource_name": self.resource_name})
             self._on_change()
 
     async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:
@@ -103,11 +124,15 @@ class Inventory:
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
         self._handed_out.update(ids)
         self._asked_for = self._asked_for - Counter(ids)
+        self._on_change()
 
     async def release(self, ids: Iterable[str]) -> None:
         """Let go of IDs that no pod holds any more: those that have left the list are dropped from it."""
-        self._handed_out.difference_update(ids)
+        released = self._handed_out.intersection(ids)
+        self._handed_out -= released
         await self._update()
+        if released:
+            self._on_change()
 
     def may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID: it was given out, and nobody has said that it came free."""
@@ -154,6 +179,7 @@ class Inventory:
         )
         if fresh != self.snapshot or not self.version:
             self._note_transitions(fresh)
+            self._log(fresh)
             self.snapshot = fresh
             self.version += 1
             self._on_change()
@@ -162,10 +188,16 @@ class Inventory:
 
     def _note_transitions(self, fresh: Snapshot) -> None:
         now = self._wall_clock()
-        known = self.snapshot.devices
-        for device in transitions(self.snapshot, fresh):
+        past, self._past = self.past, Past()
+        known, self.since = past.snapshot.devices, dict(past.since)
+        for device in transitions(past.snapshot, fresh):
             self.since[device.id] = now
             if device.id in known:
                 self._tally.health_transitions.add(device.health.state.value)
         if self.since.keys() != fresh.devices.keys():
             self.since = {id_: at for id_, at in self.since.items() if id_ in fresh.devices}
+
+    def _log(self, fresh: Snapshot) -> None:
+        for line in lines_of(self.snapshot, fresh, is_first=not self.version):
+            level = logging.WARNING if line.is_warning else logging.INFO
+            logger.log(level, line.message, extra={"resource_name": self.resource_name, **line.facts})

@@ -234,3 +234,12 @@ def test_a_status_is_due_when_more_than_its_heartbeats_has_changed() -> None:
     assert is_due(old, status_of(old, facts, Capacity({RESOURCE: 1}, {}, ()), time.now), time.now)
     time.advance(1)
     assert is_due(old, status_of(old, facts, none, time.now), time.now)
+
+
+def test_a_condition_of_somebody_else_does_not_make_a_status_due() -> None:
+    facts = facts_of_this_machine(WORKER, internal_ip="192.0.2.1")
+    none = Capacity({}, {}, ())
+    old = status_of({}, facts, none, START)
+    foreign = {"type": "DevicesReady", "status": "True", "lastHeartbeatTime": "2001-01-01T00:00:00Z"}
+    old = {**old, "conditions": [*old["conditions"], foreign]}  # type: ignore[misc]  # a list
+    assert not is_due(old, status_of(old, facts, none, START), START)

@@ -189,10 +189,6 @@ class Prober:
             watched.health = health
             watched.doubts_told.clear()
             self.changed.set()
-            if health.state is HealthState.UNHEALTHY:
-                logger.warning("a device is unhealthy", extra={**facts, "reason": health.reason})
-            else:
-                logger.info("a device is healthy again", extra=facts)
         watched.unchecked.discard(number)
         if not watched.unchecked:
             watched.is_checked.set()

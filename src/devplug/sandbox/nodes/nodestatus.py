@@ -167,7 +167,12 @@ def is_due(old: Object, new: Object, now: datetime) -> bool:
     """Whether a status is to be written: more than its heartbeats has changed, or it is five minutes old."""
     if not same(_timeless(old), _timeless(new)):
         return True
-    beats = [moment(text(one, "lastHeartbeatTime")) for one in entries(old, "conditions")]
+    ours = {type_ for type_, *_ in _CONDITIONS}
+    beats = [
+        moment(text(one, "lastHeartbeatTime"))
+        for one in entries(old, "conditions")
+        if text(one, "type") in ours
+    ]
     return any(beat is None or (now - beat).total_seconds() >= _REPORT_SECONDS for beat in beats)
 
 

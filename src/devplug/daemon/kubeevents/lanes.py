@@ -1,0 +1,196 @@
+"""The two ways into the cluster, for Events and for the condition: each keeps what it could not write yet.
+
+The account is read anew for each writing, because a pod's token lives for an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from devplug.apiserver.access import mounted_account
+from devplug.apiserver.asking import EVENTS, NODES, connected
+from devplug.apiserver.errors import ClusterError, ExistsError, MissingExtraError, NotThereError
+from devplug.daemon.kubeevents.objects import (
+    EVENT_NAMESPACE,
+    condition_patch,
+    event_name,
+    event_object,
+    event_patch,
+    inherited,
+)
+from devplug.errors import one_line, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from devplug.apiserver.asking import ApiServer
+    from devplug.daemon.cluster import Retries
+    from devplug.daemon.kubeevents.values import Condition, Event
+
+__all__ = ["ConditionLane", "EventLane", "Lane", "keep_writing"]
+
+logger = logging.getLogger(__name__)
+
+EVENTS_LIMIT: Final = 64
+"""Most events that wait for the API server; of more, the oldest are dropped."""
+
+EVENT_LIFE_SECONDS: Final = 3600.0
+"""How long an API server keeps an Event (--event-ttl); one that has waited for longer is dropped."""
+
+_EVENT_RIGHTS: Final = "create and patch events"
+_NODE_RIGHTS: Final = "get nodes and patch nodes/status"
+
+
+class Lane(Protocol):
+    """What is to be written, and how."""
+
+    what: str
+    rights: str
+    changed: asyncio.Event
+    """Set when there is more to write."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is written."""
+
+    async def write(self, server: ApiServer) -> None:
+        """Write what there is; raises `ClusterError` if that fails, and keeps the rest for the next time."""
+
+
+class EventLane:
+    """The Events to write, in their order; lives as long as the daemon tells the cluster anything."""
+
+    what = "Events"
+    rights = _EVENT_RIGHTS
+
+    def __init__(self, node_name: str, clock: Callable[[], float]) -> None:
+        self.changed = asyncio.Event()
+        self._node_name = node_name
+        self._clock = clock
+        self._waiting: dict[str, Event] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is written."""
+        return not self._waiting
+
+    def put(self, event: Event) -> None:
+        """Have an event written; it takes the place of an earlier state of the same one."""
+        if (earlier := self._waiting.get(event.suffix)) is not None:
+            event = replace(event, is_new=earlier.is_new)
+        self._waiting[event.suffix] = event
+        while len(self._waiting) > EVENTS_LIMIT:
+            del self._waiting[next(iter(self._waiting))]
+        self.changed.set()
+
+    async def write(self, server: ApiServer) -> None:
+        """Write what there is; raises `ClusterError` if that fails, and keeps the rest for the next time."""
+        while self._waiting:
+            suffix, event = next(iter(self._waiting.items()))
+            if self._clock() - event.last_at > EVENT_LIFE_SECONDS:
+                del self._waiting[suffix]
+                continue
+            try:
+                await self._write(server, event)
+            except ClusterError:
+                # Behind the others: one that the server does not take must not keep them.
+                self._waiting[suffix] = self._waiting.pop(suffix)
+                raise
+            latest = self._waiting.pop(suffix, event)
+            if latest is not event:
+                self._waiting[suffix] = replace(latest, is_new=False)
+
+    async def _write(self, server: ApiServer, event: Event) -> None:
+        name, content = event_name(self._node_name, event), event_object(self._node_name, event)
+        place = {"namespace": EVENT_NAMESPACE, "rights": _EVENT_RIGHTS}
+        if event.is_new:
+            try:
+                await server.create(EVENTS, content, **place)
+            except ExistsError:  # the answer to an earlier attempt was lost
+                await server.patch(EVENTS, name, event_patch(event), **place)
+            return
+        try:
+            await server.patch(EVENTS, name, event_patch(event), **place, when_absent="gone")
+        except NotThereError:  # it has expired, or somebody has deleted it
+            await server.create(EVENTS, content, **place)
+
+
+class ConditionLane:
+    """The condition to write, the latest only; lives as long as an `EventLane`."""
+
+    what = "the Node's condition"
+    rights = _NODE_RIGHTS
+
+    def __init__(self, node_name: str) -> None:
+        self.changed = asyncio.Event()
+        self._node_name = node_name
+        self._wanted: Condition | None = None
+        self._inherited: dict[float, float] = {}
+        """What the first condition of this process has for its `since`, and the Node had for it before."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is written."""
+        return self._wanted is None
+
+    def put(self, condition: Condition) -> None:
+        """Have a condition written, instead of one that still waits."""
+        self._wanted = condition
+        self.changed.set()
+
+    async def write(self, server: ApiServer) -> None:
+        """Write what there is; raises `ClusterError` if that fails, and keeps it for the next time."""
+        absent = (
+            f"the cluster has no Node {quoted(self._node_name)}; set NODE_NAME from the pod's spec.nodeName"
+        )
+        while (wanted := self._wanted) is not None:
+            if not self._inherited:
+                node = await server.get(NODES, self._node_name, rights=_NODE_RIGHTS, when_absent=absent)
+                self._inherited[wanted.since] = inherited(wanted, node).since
+            since = self._inherited.get(wanted.since, wanted.since)
+            patch = condition_patch(replace(wanted, since=since))
+            await server.patch_status(NODES, self._node_name, patch, rights=_NODE_RIGHTS, when_absent=absent)
+            if self._wanted is wanted:
+                self._wanted = None
+
+
+async def keep_writing(lane: Lane, account: Path, retries: Retries) -> None:
+    """Write what comes into a lane, until cancelled; what fails is logged once, and tried again.
+
+    Ends only if lightkube is not installed.
+    """
+    failures, told = 0, ""
+    while True:
+        await lane.changed.wait()
+        lane.changed.clear()
+        while not lane.is_done:
+            try:
+                async with connected(lambda: mounted_account(account, lane.rights)) as server:
+                    await lane.write(server)
+            except Exception as error:  # noqa: BLE001 -- the devices are served whatever becomes of this
+                failures += 1
+                told = _tell(lane, error, told)
+                if isinstance(error, MissingExtraError):
+                    return
+                await asyncio.sleep(retries.wait_seconds(failures))
+            else:
+                if told:
+                    logger.info("the cluster is told again", extra={"what": lane.what})
+                failures, told = 0, ""
+
+
+def _tell(lane: Lane, error: Exception, told: str) -> str:
+    """Log what is wrong, unless it is what was told; return it."""
+    reason = one_line(str(error) or type(error).__name__)
+    if reason != told:
+        is_ours = not isinstance(error, ClusterError)
+        logger.warning(
+            "the cluster cannot be told",
+            extra={"what": lane.what, "reason": reason},
+            exc_info=error if is_ours else None,
+        )
+    return reason

@@ -1,0 +1,60 @@
+"""What the Node's condition `DevicesReady` says of a status, in a few words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.daemon.kubeevents.noticing import named
+from devplug.daemon.kubeevents.values import MESSAGE_LIMIT_BYTES, Status
+from devplug.errors import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from devplug.status.values import ProcessStatus, ResourceStatus
+
+__all__ = ["Verdict", "verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a condition says, without its times."""
+
+    status: Status
+    reason: str
+    message: str
+
+
+def verdict(status: ProcessStatus, faulty: Collection[str]) -> Verdict | None:
+    """Return what is to be said of a status; None while that is not clear yet, so that nothing new is.
+
+    `faulty` are the resources that have not been ready for so long that it counts.
+    """
+    resources = [one for one in status.resources if not one.is_retired]
+    lasting = [one for one in resources if one.fault and one.name in faulty]
+    if unregistered := [one for one in lasting if not one.is_registered]:
+        return _verdict(Status.FALSE, "ResourcesNotReady", map(_fault, unregistered))
+    if ill := [one for one in resources if one.allocatable < one.capacity]:
+        return _verdict(Status.FALSE, "DevicesUnhealthy", map(_ill, ill))
+    if lasting:
+        # It is registered, but what its list says may be over.
+        return _verdict(Status.UNKNOWN, "DiscoveryFailing", map(_fault, lasting))
+    if any(one.fault for one in resources):
+        return None
+    if not resources:
+        return Verdict(Status.TRUE, "NoResources", "no resource of the configuration is for this machine")
+    return _verdict(Status.TRUE, "DevicesHealthy", (f"{one.name}: {one.capacity}" for one in resources))
+
+
+def _verdict(status: Status, reason: str, parts: Iterable[str]) -> Verdict:
+    return Verdict(status, reason, one_line("; ".join(parts), MESSAGE_LIMIT_BYTES))
+
+
+def _fault(resource: ResourceStatus) -> str:
+    return f"{resource.name}: {resource.fault}"
+
+
+def _ill(resource: ResourceStatus) -> str:
+    devices = [device for device in resource.devices if not device.is_healthy]
+    return f"{resource.name}: {len(devices)} of {resource.capacity} Unhealthy: {named(devices)}"

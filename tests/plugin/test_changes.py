@@ -1,0 +1,108 @@
+"""What is logged of a change of the list: each change once, many as one line, and nothing of no change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug import Device, Health
+from devplug.plugin.changes import LINES_LIMIT, lines_of
+from devplug.plugin.inventory import Inventory
+from devplug.plugin.snapshot import Snapshot, next_snapshot
+
+if TYPE_CHECKING:
+    import pytest
+
+ILL = Health.unhealthy("too hot")
+lists = st.lists(
+    st.builds(
+        Device,
+        st.sampled_from([f"d{number}" for number in range(30)]),
+        health=st.sampled_from([Health.healthy(), ILL, Health.unhealthy("gone")]),
+        numa_nodes=st.lists(st.integers(0, 1), max_size=2),
+    ),
+    max_size=30,
+    unique_by=lambda device: device.id,
+)
+
+
+def snapshot(*devices: Device) -> Snapshot:
+    return next_snapshot(Snapshot(), devices)
+
+
+def told(before: Snapshot, after: Snapshot) -> list[str]:
+    return [
+        f"{line.message} {line.facts.get('device_id', '')}"
+        for line in lines_of(before, after, is_first=False)
+    ]
+
+
+def test_each_change_of_a_device_is_one_line() -> None:
+    before = snapshot(Device("a"), Device("b", health=ILL), Device("c"), Device("d", numa_nodes=[0]))
+    after = snapshot(Device("a", health=ILL), Device("b"), Device("d", numa_nodes=[1]), Device("e"))
+    assert told(before, after) == [
+        "a device appeared e",
+        "a device is unhealthy a",
+        "a device is healthy again b",
+        "a device has other NUMA nodes d",
+        "a device left the list c",
+    ]
+
+
+def test_only_what_is_wrong_is_a_warning_and_it_says_why() -> None:
+    lines = lines_of(snapshot(Device("a")), snapshot(Device("a", health=ILL), Device("b")), is_first=False)
+    assert [(line.is_warning, line.facts.get("reason")) for line in lines] == [
+        (False, None),
+        (True, "too hot"),
+    ]
+
+
+def test_of_a_first_list_only_the_unhealthy_devices_are_told() -> None:
+    lines = lines_of(Snapshot(), snapshot(Device("a"), Device("b", health=ILL)), is_first=True)
+    assert [line.facts["device_id"] for line in lines] == ["b"]
+
+
+def test_another_reason_alone_is_no_line() -> None:
+    assert told(snapshot(Device("a", health=ILL)), snapshot(Device("a", health=Health.unhealthy("x")))) == []
+
+
+def test_many_changes_at_once_are_one_line_with_their_numbers() -> None:
+    before = snapshot(*(Device(f"d{number:03}") for number in range(100)))
+    after = snapshot(*(Device(f"d{number:03}", health=ILL) for number in range(90)))
+    (line,) = lines_of(before, after, is_first=False)
+    assert line.message == "many devices changed at once"
+    assert line.is_warning
+    assert line.facts == {"devices": 90, "unhealthy": 90, "left": 10, "reasons": ["90 of too hot"]}
+
+
+@given(lists, lists)
+def test_lines_are_few_and_there_are_none_without_a_change(before: list[Device], after: list[Device]) -> None:
+    lines = lines_of(snapshot(*before), snapshot(*after), is_first=False)
+    assert len(lines) <= LINES_LIMIT
+    assert lines_of(snapshot(*after), snapshot(*after), is_first=False) == ()
+    changed = {id_: one.health.state for id_, one in snapshot(*before).devices.items()} != {
+        id_: one.health.state for id_, one in snapshot(*after).devices.items()
+    }
+    assert not changed or lines
+
+
+def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        inventory = Inventory("example.com/a")
+        await inventory.replace([Device("a")])
+        for _ in range(3):
+            await inventory.replace([Device("a", health=ILL)])
+        inventory.note_failure("devices fails")
+        await inventory.replace([Device("a")])
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert [(one.levelname, one.message, vars(one)["resource_name"]) for one in caplog.records] == [
+        ("WARNING", "a device is unhealthy", "example.com/a"),
+        ("INFO", "a device is healthy again", "example.com/a"),
+        ("INFO", "devices gives lists again", "example.com/a"),
+    ]
