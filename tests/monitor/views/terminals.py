@@ -46,6 +46,16 @@ class Drawn:
                     return text
             self._read(deadline)
 
+    def latest(self, end: str) -> str:
+        """Return the last whole picture, one that has `end` in it; nothing before the first."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._has_more():
+            self._read(deadline)
+        *_, before, last = ["", *self.raw.split(_HOME)]
+        self.raw = _HOME.join((before, last))
+        text = _ESCAPES.sub("", last)
+        return text if end in text else _ESCAPES.sub("", before)
+
     def type(self, text: str) -> None:
         """Press keys; what was drawn before is forgotten."""
         self.raw = ""
