@@ -8,10 +8,13 @@ import click
 
 from devplug.cli.clusteroptions import account_of, context_option, kubeconfig_option, namespace_option
 from devplug.cli.options import color as color_option
-from devplug.cli.options import sandbox_dir
+from devplug.cli.options import kubelet_root, sandbox_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from devplug.apiserver.access import Account
+    from devplug.cli.looking.places import NodeFolders
     from devplug.daemon.inspecting.yamltext import Value
     from devplug.monitor.why.values import Verdict
 
@@ -34,6 +37,7 @@ Examples:
 @kubeconfig_option
 @context_option
 @sandbox_dir
+@kubelet_root
 @click.option(
     "-o",
     "--output",
@@ -51,13 +55,16 @@ def why_command(
     kubeconfig: str | None,
     context: str | None,
     folder: str | None,
+    kubelet_root: str,
     output: str,
     color: str,
 ) -> int:
     """Say why a pod does not run, who said no, and what to do. POD may be NAMESPACE/POD.
 
-    Looks at the pod, its events, and what the nodes have and give, of a cluster or a sandbox; changes
-    nothing. Exit code 0: it runs; 1: something keeps it; 2: that could not be judged.
+    Looks at the pod, its events, and what the nodes have and give, of a cluster or a sandbox; on the pod's
+    own node, and in a sandbox, also at its devices one by one. Changes nothing.
+
+    Exit code 0: it runs; 1: something keeps it; 2: that could not be judged.
     """
     return why(
         pod,
@@ -65,6 +72,7 @@ def why_command(
         kubeconfig=kubeconfig,
         context=context,
         folder=folder,
+        kubelet_root=kubelet_root,
         output=output,
         color=color,
     )
@@ -77,6 +85,7 @@ def why(
     kubeconfig: str | None,
     context: str | None,
     folder: str | None,
+    kubelet_root: str,
     output: str,
     color: str,
 ) -> int:
@@ -97,7 +106,8 @@ def why(
     try:
         account = account_of(kubeconfig, context, folder=folder, knows_sandboxes=True)
         click.echo(f"devplug: in {account.where}", err=True)
-        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name))
+        nodes = _nodes_here(account, folder, kubelet_root)
+        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name, nodes))
     except ClusterError as error:
         click.echo(f"devplug: {error}", err=True)
         return BAD_INPUT
@@ -107,13 +117,36 @@ def why(
     return OK if verdict.is_fine else FAILED
 
 
-async def _verdict(account: Account, namespace: str, name: str) -> Verdict:
+def _nodes_here(account: Account, folder: str | None, kubelet_root: str) -> dict[str, NodeFolders]:
+    """Return the nodes whose sockets are on this machine, by name: a sandbox's, or this machine itself."""
+    from pathlib import Path
+
+    from devplug.cli.looking.places import folder_fault, machine_folders, sandbox_folders
+    from devplug.cli.options import place_of
+
+    place = place_of(folder)
+    record = place.running()
+    if record is not None and record.server == account.config.cluster.server:
+        return {one.name: one for one in sandbox_folders(str(place.folder), ())}
+    here = machine_folders(kubelet_root, Path(kubelet_root, "device-plugins"))
+    return {} if folder_fault(here) else {here.name: here}
+
+
+async def _verdict(account: Account, namespace: str, name: str, nodes: Mapping[str, NodeFolders]) -> Verdict:
+    from dataclasses import replace
+
     from devplug.apiserver.asking import connected
+    from devplug.apiserver.objects import text
+    from devplug.monitor.collecting import collected
     from devplug.monitor.gathering import evidence_on
     from devplug.monitor.why.diagnosis import explain
 
     async with connected(lambda: account) as server:
-        return explain(await evidence_on(server, namespace, name))
+        evidence = await evidence_on(server, namespace, name)
+    if evidence.pod is not None and (here := nodes.get(text(evidence.pod, "spec", "nodeName"))):
+        status = await collected(here.plugin_dir, here.pod_resources, node_name=here.name)
+        evidence = replace(evidence, node_status=status)
+    return explain(evidence)
 
 
 def _show(verdict: Verdict, output: str, color: str) -> None:

@@ -92,9 +92,10 @@ def judged(
     code = why(
         pod,
         namespace=None,
-        kubeconfig=str(stage.place.kubeconfig),
+        kubeconfig=None,
         context=None,
-        folder=None,
+        folder=str(stage.place.folder),
+        kubelet_root="/nowhere",
         output=output,
         color="never",
     )
@@ -159,6 +160,8 @@ def test_a_pod_that_the_topology_manager_refuses_is_told_that_the_scheduler_know
     assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Failed", "kubelet")
     assert "could not have 2 example.com/fpga on NUMA nodes as its policy wants" in verdict["because"]
     assert any("single-numa-node" in fact for fact in verdict["facts"])
+    here = [fact for fact in verdict["facts"] if "these are free now" in fact]
+    assert here == ["of example.com/fpga these are free now: NUMA node 0: fpga-0; NUMA node 1: fpga-1"]
     assert "make the pod anew" in verdict["advice"][-1]
 
 
