@@ -11,8 +11,8 @@ MAKEFLAGS += --no-builtin-rules
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
 SCHEMA := src/devplug/daemon/grammar/config.schema.json
-CHECKS := docs/checks.md
-METRICS := docs/metrics.md
+PAGES := docs/checks.md=devplug.conformance.reports.page docs/metrics.md=devplug.metrics.page \
+	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.grammar.page
 LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -47,7 +47,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema checks-page metrics-page deploy lock dist clean
+.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema pages picture deploy lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -84,8 +84,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m devplug.daemon.grammar.schema | diff --unified $(SCHEMA) - # else: make schema
-	$(BIN)/python -m devplug.conformance.reports.page | diff --unified $(CHECKS) - # else: make checks-page
-	$(BIN)/python -m devplug.metrics.page | diff --unified $(METRICS) - # else: make metrics-page
+	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} | diff --unified $${pair%%=*} -; done # else: make pages
 	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
 
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
@@ -99,15 +98,15 @@ protos: .venv/.ready ## compile the .proto texts into descriptors.binpb
 schema: .venv/.ready ## write the JSON Schema of the configuration file
 	$(BIN)/python -m devplug.daemon.grammar.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
 
-checks-page: .venv/.ready ## write the page on what the checks of devplug verify mean
-	$(BIN)/python -m devplug.conformance.reports.page > $(CHECKS).new && mv $(CHECKS).new $(CHECKS)
+pages: .venv/.ready ## write the reference pages that are made from the code
+	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} > $${pair%%=*}.new && mv $${pair%%=*}.new $${pair%%=*}; done
+
+picture: .venv/.ready ## record the demo and draw it for the README
+	$(BIN)/python -m tests.docs.picture --record
 
 deploy: .venv/.ready ## write alerts, dashboard, chart and kustomize base, and the table of the chart's values
 	$(BIN)/python -m devplug.deploy.monitoringfiles deploy
 	$(BIN)/python -m devplug.deploy deploy
-
-metrics-page: .venv/.ready ## write the page on all metrics
-	$(BIN)/python -m devplug.metrics.page > $(METRICS).new && mv $(METRICS).new $(METRICS)
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock

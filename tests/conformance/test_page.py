@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_the_committed_page_is_that_of_the_registry() -> None:
-    assert (ROOT / "docs" / "checks.md").read_text() == page(all_checks(), FAULTS), "run: make checks-page"
+    assert (ROOT / "docs" / "checks.md").read_text() == page(all_checks(), FAULTS), "run: make pages"
 
 
 def test_the_catalogue_of_faults_has_no_gap() -> None:

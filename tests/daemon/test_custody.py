@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug import serve
+from devplug.daemon.configured import ConfiguredPlugin
 from devplug.daemon.custody import Custody
+from devplug.daemon.machine import Machine
 from devplug.daemon.serving import serve_config
 from devplug.daemon.sources.found import Found
 from devplug.devices import Device
@@ -19,6 +22,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import config, link, resource
 from tests.daemon.served import play, until
+from tests.kubelet.fakes import RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -233,3 +237,36 @@ def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(sho
             await scenario()
 
     asyncio.run(bounded())
+
+
+def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:
+    link(short_dir / "by-id" / "x0")
+
+    def shared(replicas: int) -> Resource:
+        return resource(f'discover: {{path: "{short_dir}/by-id/*"}}, share: {{replicas: {replicas}}}')
+
+    async def scenario() -> None:
+        async with (
+            told(short_dir) as (kubelet, holders),
+            serve(plugin_dir=short_dir / "device-plugins") as one,
+        ):
+
+            async def release(ids: Iterable[str]) -> None:
+                await one.release(RESOURCE, ids)
+
+            machine = Machine(holders=holders)
+            holders.own(RESOURCE)
+            four = ConfiguredPlugin(shared(4), machine, 0, release)
+            one.add(four)
+            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 4})
+            for name in ("p", "q", "r"):
+                limits = {RESOURCE: 1}
+                await kubelet.run_pod(Pod(f"uid-{name}", name, containers=(Container("main", limits),)))
+            await one.remove(RESOURCE)
+            one.add(ConfiguredPlugin(shared(2), machine, 0, release, four))
+            await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 3})
+            for name in ("p", "q", "r"):
+                kubelet.remove_pod(f"uid-{name}")
+            await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 2})
+
+    play(scenario())

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug import DevicePlugin, PluginError, UnhealthyDeviceError, serve
+from devplug import Device, DevicePlugin, Health, PluginError, UnhealthyDeviceError, serve
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
+from devplug.plugin.serving import FORMER_LIMIT
+from devplug.probes import Probes
+from devplug.pulse import Pulse
+from devplug.watching import until_present
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
-from devplug.web.values import ListenError
+from devplug.web.values import ListenError, Request, Stream
 from tests.kubelet.fakes import pod
-from tests.plugin.fakes import RESOURCE, Fed, devices, play
+from tests.plugin.fakes import RESOURCE, Fed, Listed, devices, play, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from devplug import ContainerResponse, Device
+    from devplug import ContainerResponse
 
 
 @asynccontextmanager
@@ -172,7 +178,7 @@ def test_the_status_is_for_unix_sockets_only(short_dir: Path) -> None:
         plugin_dir.mkdir()
         async with serve(Fed("a"), plugin_dir=plugin_dir, listen="127.0.0.1:0") as serving:
             from devplug.plugin.pages import probes_of
-            from devplug.web.values import Page, Request
+            from devplug.web.values import Page
 
             probes = probes_of(serving)
             for path in ("/status", "/nothing"):
@@ -219,9 +225,6 @@ def test_no_address_is_refused_with_what_to_write(short_dir: Path) -> None:
 
 
 def test_a_program_without_listen_loads_no_web(short_dir: Path) -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, devplug.plugin.serving\n"
         "found = [one for one in ('h11', 'devplug.web', 'devplug.probes', 'prometheus_client', 'msgspec')"
@@ -230,3 +233,171 @@ def test_a_program_without_listen_loads_no_web(short_dir: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_who_follows_is_told_that_a_device_was_given_out_and_that_it_came_free(short_dir: Path) -> None:
+    async def story() -> None:
+        address, plugin_dir = UnixAddress(str(short_dir / "pages.sock")), short_dir / "device-plugins"
+        async with (
+            Kubelet.under(short_dir).running() as kubelet,
+            serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving,
+        ):
+            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 1)
+            async with lines(address, "/status?watch=1") as documents, asyncio.TaskGroup() as group:
+
+                async def told(*, is_held: bool) -> None:
+                    async for document in documents:
+                        if json.loads(document)["resources"][0]["devices"][0]["is_held"] is is_held:
+                            return
+
+                await told(is_held=False)
+                given = group.create_task(told(is_held=True))
+                await kubelet.admit(pod("p"))
+                await given
+                freed = group.create_task(told(is_held=False))
+                await serving.release(RESOURCE, ["a"])
+                await freed
+
+    play(story())
+
+
+def test_who_follows_is_told_of_a_plugin_that_has_no_list_yet(short_dir: Path) -> None:
+    class Silent(DevicePlugin):
+        resource_name = RESOURCE
+
+        async def devices(self) -> list[Device]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def story() -> None:
+        address = UnixAddress(str(short_dir / "pages.sock"))
+        (short_dir / "device-plugins").mkdir()
+        async with (
+            serve(plugin_dir=short_dir / "device-plugins", listen=f"unix:{address.path}") as serving,
+            lines(address, "/status?watch=1") as documents,
+        ):
+            assert json.loads(await anext(documents))["resources"] == []
+            serving.add(Silent())
+            assert json.loads(await anext(documents))["resources"][0]["fault"]
+
+    play(story())
+
+
+def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_dir: Path) -> None:
+    """Else sixteen who follow 10,000 devices would have the loop for themselves."""
+    made = []
+
+    def status() -> bytes:
+        made.append(1)
+        return str(len(made)).encode()
+
+    async def story() -> None:
+        pulse = Pulse()
+        probes = Probes(status=status, faults=list, families=list, pulse=pulse)
+
+        async def follow(seen: list[bytes]) -> None:
+            answer = await probes.answer(Request("/status", {"watch": "1"}, is_local=True))
+            assert isinstance(answer, Stream)
+            async for chunk in answer.chunks:
+                seen.append(chunk)  # noqa: PERF401 -- it never ends
+
+        all_seen: list[list[bytes]] = [[] for _ in range(16)]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(follow(seen)) for seen in all_seen]
+            await until(lambda: all(all_seen))
+            first = len(made)
+            assert first <= 16
+            began = asyncio.get_running_loop().time()
+            # It changes all the time.
+            while asyncio.get_running_loop().time() < began + 1:
+                pulse.beat()
+                await asyncio.sleep(0)
+            assert len(made) - first <= 6
+            await until(lambda: {seen[-1] for seen in all_seen} == {f"{len(made)}\n".encode()})
+            for task in tasks:
+                task.cancel()
+
+    play(story())
+
+
+def test_the_process_began_before_anybody_asked() -> None:
+    code = (
+        "import time\n"
+        "began = time.time()\n"
+        "from devplug.plugin.pages import status_of\n"
+        "age = began - status_of(()).started_at\n"
+        "assert 0 <= age < 60, age"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_device_keeps_its_time_when_its_plugin_is_replaced(short_dir: Path) -> None:
+    async def story() -> None:
+        async with serve(plugin_dir=short_dir) as serving:
+
+            async def since() -> dict[str, float | None]:
+                while not serving.statuses() or not serving.statuses()[0].devices:
+                    await serving.pulse.next.wait()
+                return {one.id: one.since for one in serving.statuses()[0].devices}
+
+            serving.add(Fed("a", "b"))
+            before = await since()
+            await serving.remove(RESOURCE)
+            sick = Fed()
+            sick.feed.put(Device("a"), Device("b", health=Health.unhealthy("gone")), Device("c"))
+            serving.add(sick)
+            after = await since()
+            assert after["a"] == before["a"]
+            assert after["b"] != before["b"]
+            assert after["c"] is not None
+            samples = serving.tally(RESOURCE).health_transitions.samples()
+            counts = {one.labels: one.value for one in samples}
+            assert counts["unhealthy",] == 1
+
+    play(story())
+
+
+def test_the_counts_of_names_that_come_and_go_for_years_are_forgotten(short_dir: Path) -> None:
+    async def story() -> None:
+        async with serve(plugin_dir=short_dir / "nowhere") as serving:
+            serving.add(Listed())
+            for number in range(150):
+                name = f"example.com/n{number}"
+                serving.add(Fed("a", resource_name=name))
+                await serving.remove(name)
+            assert RESOURCE in serving.tallies
+            assert "example.com/n149" in serving.tallies
+            assert len(serving.tallies) <= FORMER_LIMIT + 2
+
+    play(story())
+
+
+def test_a_script_may_be_told_by_its_environment_where_to_listen(short_dir: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    script = short_dir / "script.py"
+    script.write_text(
+        "from devplug import Device, DevicePlugin, run\n"
+        "class One(DevicePlugin):\n"
+        "    resource_name = 'example.com/one'\n"
+        "    def devices(self): return [Device('a')]\n"
+        "run(One())\n"
+    )
+    pages = short_dir / "pages.sock"
+    variables = {"DEVPLUG_PLUGIN_DIR": str(short_dir / "device-plugins"), "DEVPLUG_LISTEN": f"unix:{pages}"}
+    process = subprocess.Popen([sys.executable, script], env={**os.environ, **variables})
+
+    async def story() -> None:
+        async with Kubelet.under(short_dir).running():
+            await until_present(pages)
+            status = 0
+            while status != 200:
+                status, _ = await page(UnixAddress(str(pages)), "/readyz")
+
+    try:
+        play(story())
+    finally:
+        process.terminate()
+        assert process.wait(timeout=10) == 0

@@ -156,7 +156,7 @@ class Player:
             if is_told(step.expected, printed):
                 return
             is_reading = re.match(
-                r"kubectl (get|describe|logs)|devplug sandbox (describe|plug)\b", step.command
+                r"kubectl (get|describe|logs)|devplug (sandbox (describe|plug)|status|why)\b", step.command
             )
             may_wait = is_reading and time.monotonic() < deadline
             assert may_wait, (

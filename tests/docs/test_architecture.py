@@ -1,0 +1,48 @@
+"""docs/architecture.md has the layers that import-linter checks, and the parts that there are."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from devplug.plugin.ownership import LOCK_FOLDER, new_socket_name
+from tests.docs.pages import DOCS, ROOT
+
+PAGE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+
+
+def layers() -> list[str]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (found,) = (one["layers"] for one in contracts if one["name"].startswith("Layers, top-down"))
+    assert isinstance(found, list)
+    return found
+
+
+def shown_layers() -> str:
+    rows = []
+    for number, layer in enumerate(layers(), 1):
+        names = (f"`{name.strip().removeprefix('devplug.')}`" for name in layer.split("|"))
+        rows.append(f"| {number} | {', '.join(names)} |\n")
+    return "| | Layer |\n|---|---|\n" + "".join(rows)
+
+
+def test_the_layers_of_the_page_are_those_that_are_checked() -> None:
+    shown = re.search(r"<!-- layers: as in pyproject\.toml -->\n(.*?)<!-- layers: end -->", PAGE, re.DOTALL)
+    assert shown
+    assert shown[1] == shown_layers()
+
+
+def test_every_part_of_the_package_is_explained() -> None:
+    parts = {
+        name
+        for row in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    folders = {path.parent.name for path in (ROOT / "src" / "devplug").glob("*/__init__.py")}
+    assert folders <= parts
+
+
+def test_the_files_on_disk_are_called_as_the_page_says() -> None:
+    assert f"`device-plugins/{LOCK_FOLDER}/`" in PAGE
+    assert re.fullmatch(r"devplug-[0-9a-f]{12}-\d+-[0-9a-f]{4}\.sock", new_socket_name("example.com/a"))
+    assert "`device-plugins/devplug-HASH-PID-RANDOM.sock`" in PAGE

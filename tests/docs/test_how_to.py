@@ -1,0 +1,80 @@
+"""The how-to pages show the files of examples/ as they are, and their commands print what they show."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from devplug.daemon.grammar.loading import load
+from tests.docs.pages import DOCS, ROOT, blocks_of
+from tests.sandbox.kubectl.consoles import Player, environment, is_told, steps_of
+
+PAGES = sorted((DOCS / "how-to").glob("*.md"))
+BIN = Path(sysconfig.get_path("scripts"))
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@EVERY_PAGE
+def test_a_file_that_a_page_shows_is_the_example_of_that_name(page: Path) -> None:
+    for block in blocks_of(page):
+        if block.words.startswith("file="):
+            example = ROOT / "examples" / block.words.removeprefix("file=")
+            assert block.text == "version: 1\n" + example.read_text().partition("version: 1\n")[2], block
+            assert f"(../../examples/{example.name})" in page.read_text()
+
+
+@EVERY_PAGE
+def test_a_pod_of_a_page_asks_for_a_resource_of_its_files(page: Path) -> None:
+    names = {
+        resource.name
+        for block in blocks_of(page)
+        if block.words.startswith("file=")
+        for resource in load(block.text, "file.yaml").resources
+    }
+    asked = {
+        name
+        for block in blocks_of(page)
+        if block.text.startswith("apiVersion: v1\nkind: Pod")
+        for name in re.findall(r"^          (\S+/\S+): \d+$", block.text, re.MULTILINE)
+    }
+    assert asked <= names
+
+
+@EVERY_PAGE
+def test_a_page_says_how_it_is_tried_and_what_goes_wrong(page: Path) -> None:
+    headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+    assert any(heading.startswith("Try it") for heading in headings)
+    assert "Pitfalls" in headings
+
+
+@EVERY_PAGE
+def test_what_is_tried_without_hardware_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    player = Player(ROOT / "examples", environment(BIN, {"HOME": str(tmp_path)}))
+    for step in steps_of(page.read_text()):
+        if step.kind == "try":
+            printed = player.shell(step.command)
+            assert is_told(step.expected, printed), printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
+@EVERY_PAGE
+def test_the_commands_of_a_page_do_what_it_says_in_a_sandbox(page: Path, tmp_path: Path) -> None:
+    steps = [step for step in steps_of(page.read_text()) if step.kind not in {"try", "no-run"}]
+    # Sockets have short paths, and pytest's folders are long.
+    with tempfile.TemporaryDirectory(prefix="devplug-", dir="/tmp") as short:
+        variables = {"DEVPLUG_SANDBOX_DIR": f"{short}/devplug-sandbox", "HOME": str(tmp_path)}
+        player = Player(tmp_path, environment(BIN, variables))
+        try:
+            for step in steps:
+                player.play(step)
+        finally:
+            player.close()
+            if steps:
+                player.shell("devplug sandbox down")
