@@ -164,7 +164,7 @@ def test_a_file_is_compared_that_the_device_gives_the_name_of(tmp_path: Path) ->
     rule = file_rule("/run/{id}/{serial}")
     assert first_answer(tmp_path, rule, Found("a", facts={"serial": "A/7"})) == GOOD
     assert first_answer(tmp_path, rule, Found("a", facts={"serial": "B"})) == bad(
-        '/run/{id}/{serial} is "broken", not "ok"'
+        '/run/a/B is "broken", not "ok"'
     )
 
 
@@ -633,6 +633,6 @@ def test_a_check_that_is_broken_does_not_end_the_others(tmp_path: Path) -> None:
         async with at_work(one):
             await one.first_check([Found("x", facts=BrokenFacts()), Found("a")])
             assert one.doubt_of("x") == "the check failed: RuntimeError('a bug')"
-            assert one.health_of("a") == Health.unhealthy('/{id} is "broken", not "ok"')
+            assert one.health_of("a") == Health.unhealthy('/a is "broken", not "ok"')
 
     play(story())

@@ -60,7 +60,7 @@ def after(judgement: Judgement, *readings: Reading) -> Judgement:
     ],
 )
 def test_what_the_rule_wants_is_good(rule: HealthRule, content: str) -> None:
-    assert judge(rule, content) == GOOD
+    assert judge(rule, "state", content) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -77,23 +77,23 @@ def test_what_the_rule_wants_is_good(rule: HealthRule, content: str) -> None:
     ],
 )
 def test_what_the_rule_excludes_is_bad_and_says_why(rule: HealthRule, content: str, reason: str) -> None:
-    assert judge(rule, content) == Reading.bad(reason)
+    assert judge(rule, "state", content) == Reading.bad(reason)
 
 
 @pytest.mark.parametrize("content", ["", "N/A", "nan", "1 2 3", "0xzz", "1\n2", "43C", "١"])
 def test_what_is_no_single_number_cannot_be_compared(content: str) -> None:
-    assert judge(state(min=0), content).outcome is Outcome.UNKNOWN
+    assert judge(state(min=0), "state", content).outcome is Outcome.UNKNOWN
 
 
 def test_what_cannot_be_read_is_unknown_and_named() -> None:
-    assert judge(state(min=0), None) == Reading.unknown("state cannot be read")
+    assert judge(state(min=0), "state", None) == Reading.unknown("state cannot be read")
     file = HealthRule(file=parse_template("/run/{serial}"), min=0)
-    assert judge(file, None) == Reading.unknown("/run/{serial} cannot be read")
+    assert judge(file, "/run/A7", None) == Reading.unknown("/run/A7 cannot be read")
 
 
 @given(st.text(max_size=300), st.integers(), st.integers())
 def test_any_content_gets_a_short_reading_on_one_line(content: str, least: int, greatest: int) -> None:
-    reading = judge(state(equals="*", min=least, max=greatest), content)
+    reading = judge(state(equals="*", min=least, max=greatest), "state", content)
     assert reading.reason.isprintable()
     assert len(reading.reason.encode()) <= 100
     assert bool(reading.reason) == (reading.outcome is not Outcome.GOOD)
@@ -101,7 +101,7 @@ def test_any_content_gets_a_short_reading_on_one_line(content: str, least: int, 
 
 @given(st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40), st.integers(-(2**40), 2**40))
 def test_a_number_is_good_exactly_between_min_and_max(number: int, least: int, greatest: int) -> None:
-    reading = judge(state(min=least, max=greatest), str(number))
+    reading = judge(state(min=least, max=greatest), "state", str(number))
     assert (reading.outcome is Outcome.GOOD) == (least <= number <= greatest)
 
 

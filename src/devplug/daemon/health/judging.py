@@ -93,13 +93,12 @@ _GOOD: Final = Reading(Outcome.GOOD)
 # ── one reading ───────────────────────────────────────────────────────────────────────────────────
 
 
-def judge(rule: HealthRule, content: str | None) -> Reading:
+def judge(rule: HealthRule, name: str, content: str | None) -> Reading:
     """Return what `rule` says of an attribute or a file with this content; None if it could not be read.
 
-    `min` and `max` want one number, decimal or 0x…, which a unit may follow: `8.0 GT/s PCIe`. Anything else
+    `name` is the attribute, or the path of the file. `min` and `max` want one number, decimal or 0x…, which a unit may follow: `8.0 GT/s PCIe`. Anything else
     is unknown, not bad: it is the rule that does not fit the file.
     """
-    name = rule.attribute if rule.attribute is not None else str(rule.file)
     if content is None:
         return Reading.unknown(f"{name} cannot be read")
     if rule.equals is not None and not fnmatch.fnmatchcase(content, rule.equals):

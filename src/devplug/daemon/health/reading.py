@@ -39,7 +39,7 @@ def _read_attribute(rule: HealthRule, name: str, found: Found, host: Host) -> Re
         return Reading.unknown("sysfs has no folder for it")
     for one in (device, *device.parents()):
         if os.path.exists(host.inside(f"{one.path}/{name}")):  # noqa: PTH110
-            return judge(rule, one.attribute(name))
+            return judge(rule, name, one.attribute(name))
     return Reading.unknown(f"neither the device nor a parent has an attribute {name}")
 
 
@@ -72,7 +72,7 @@ def _read_file(rule: HealthRule, template: Template, found: Found, host: Host) -
         return Reading.unknown(f"{path}: {os.strerror(error.errno or errno.EIO)}")
     finally:
         os.close(place)
-    return judge(rule, content.decode("utf-8", "replace").strip("\0 \t\r\n"))
+    return judge(rule, path, content.decode("utf-8", "replace").strip("\0 \t\r\n"))
 
 
 def _open_nodes(found: Found, host: Host) -> Reading:
