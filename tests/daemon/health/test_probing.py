@@ -565,7 +565,7 @@ def test_a_device_whose_facts_changed_goes_on_with_them(tmp_path: Path) -> None:
             one.follow([Found("x", facts={"serial": "B"})])
             time.wake()
             await one.changed.wait()
-            assert one.health_of("x") == Health.unhealthy('/{serial} is "broken", not "ok"')
+            assert one.health_of("x") == Health.unhealthy('/B is "broken", not "ok"')
 
     play(story())
 
