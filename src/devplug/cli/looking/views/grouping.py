@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from devplug.cli.looking.views.words import holder
-from devplug.daemon.responses import found_name
 from devplug.devices import HEALTHY
+from devplug.monitor.found import found_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,15 +64,10 @@ class Group:
 
 
 def groups(resource: ResourceStatus) -> list[Group]:
-    """Return the devices of a resource as they were found, by name."""
-    if resource.replicas <= 1:
-        return [Group(resource.name, device.id, 1, (device,)) for device in resource.devices]
-    found: dict[str, list[DeviceStatus]] = {}
-    for device in resource.devices:
-        found.setdefault(found_name(device.id, resource.replicas), []).append(device)
+    """Return the devices of a resource as they were found, in the order in which they are listed."""
     return [
-        Group(resource.name, name, len(devices) if devices[0].id != name else 1, tuple(devices))
-        for name, devices in found.items()
+        Group(resource.name, one.id, len(one.devices) if one.devices[0].id != one.id else 1, one.devices)
+        for one in found_devices(resource)
     ]
 
 
