@@ -201,7 +201,14 @@ def test_who_may_not_read_the_pod_gets_exit_code_2_and_the_right_that_is_missing
 
 def asked_why(cluster: Cluster, pod: str) -> int:
     return why(
-        pod, namespace=None, kubeconfig=cluster.file, context=None, folder=None, output="table", color="never"
+        pod,
+        namespace=None,
+        kubeconfig=cluster.file,
+        context=None,
+        folder=None,
+        kubelet_root="/nowhere",
+        output="table",
+        color="never",
     )
 
 

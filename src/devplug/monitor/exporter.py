@@ -86,10 +86,12 @@ async def exporting(
     """
     collector = Collector(plugin_dir, pod_resources, node_name=node_name)
     exporter = Exporter(collector, device_series_limit=device_series_limit, others_only=others_only)
-    async with serving(listen, exporter.probes().answer, name="exporter") as address:
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(collector.run())
-            try:
-                yield address
-            finally:
-                running.cancel()
+    async with (
+        serving(listen, exporter.probes().answer, name="exporter") as address,
+        asyncio.TaskGroup() as group,
+    ):
+        running = group.create_task(collector.run())
+        try:
+            yield address
+        finally:
+            running.cancel()

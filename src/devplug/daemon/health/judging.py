@@ -96,8 +96,9 @@ _GOOD: Final = Reading(Outcome.GOOD)
 def judge(rule: HealthRule, name: str, content: str | None) -> Reading:
     """Return what `rule` says of an attribute or a file with this content; None if it could not be read.
 
-    `name` is the attribute, or the path of the file. `min` and `max` want one number, decimal or 0x…, which a unit may follow: `8.0 GT/s PCIe`. Anything else
-    is unknown, not bad: it is the rule that does not fit the file.
+    `name` is the attribute, or the path of the file. `min` and `max` want one number, decimal or 0x…, which a
+    unit may follow: `8.0 GT/s PCIe`. Anything else is unknown, not bad: it is the rule that does not fit the
+    file.
     """
     if content is None:
         return Reading.unknown(f"{name} cannot be read")
