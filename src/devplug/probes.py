@@ -23,8 +23,9 @@ __all__ = ["Probes"]
 LEAST_PAUSE_SECONDS: Final = 0.2
 """Between two documents of a followed status, so that a burst of changes is told once or twice."""
 
-LEAST_SHARE: Final = 0.05
-"""How much of the loop's time a follower may have: a status of 10,000 devices takes a tenth of a second."""
+FOLLOWERS_SHARE: Final = 0.05
+"""How much of the loop's time all followers together may have: a status of 10,000 devices takes a tenth of a
+second."""
 
 _INDEX: Final = """\
 /healthz  is the process alive
@@ -55,6 +56,11 @@ class Probes:
         self._notes = notes
         self._families = families
         self._pulse = pulse
+        self._made = b""
+        """The status that was told to followers last, for all of them."""
+        self._made_before: asyncio.Event | None = None
+        """What the next change after that sets."""
+        self._make_not_before = 0.0
 
     async def answer(self, request: Request) -> Answer:
         """Answer one request. Only a Unix socket has `/status`, as its file says who may know of pods."""
@@ -81,17 +87,28 @@ class Probes:
         return Page("\n".join([*lines, "" if faults else "ready\n"]), status=503 if faults else 200)
 
     async def _follow(self) -> AsyncIterator[bytes]:
-        """Yield the status now and after each change, as lines of JSON; never the same twice in a row."""
+        """Yield the status now and after each change, as lines of JSON; never the same twice in a row.
+
+        The first change is told at once, those that come soon after it together, to all followers.
+        """
         loop = asyncio.get_running_loop()
         last = b""
         while True:
             changed = self._pulse.next
-            started = loop.time()
-            status = self._status()
-            cost_seconds = loop.time() - started
-            if status != last:
-                last = status
-                yield status + b"\n"
-            # The first change is told at once, those that come soon after it together.
-            await asyncio.sleep(max(LEAST_PAUSE_SECONDS, cost_seconds / LEAST_SHARE))
-            await changed.wait()
+            if self._made_before is not changed and (not last or loop.time() >= self._make_not_before):
+                self._make()
+            if self._made != last:
+                last = self._made
+                yield last + b"\n"
+            if self._made_before is self._pulse.next:
+                await self._pulse.next.wait()
+            else:
+                await asyncio.sleep(max(0.0, self._make_not_before - loop.time()))
+
+    def _make(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._made_before = self._pulse.next
+        started = loop.time()
+        self._made = self._status()
+        ended = loop.time()
+        self._make_not_before = ended + max(LEAST_PAUSE_SECONDS, (ended - started) / FOLLOWERS_SHARE)

@@ -15,7 +15,7 @@ import functools
 import logging
 import os
 import struct
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -78,8 +78,9 @@ def folders_to_watch(patterns: Iterable[str]) -> dict[str, set[str]]:
 def _subfolders(folder: str, name: str) -> Iterator[str]:
     if not any(c in name for c in "*?["):
         path = Path(folder, name)
-        if path.is_dir():
-            yield str(path)
+        with suppress(PermissionError):  # what nobody lets us see is not there for us
+            if path.is_dir():
+                yield str(path)
         return
     try:
         with os.scandir(folder) as entries:

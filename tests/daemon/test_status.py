@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -9,15 +10,19 @@ import stat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from devplug.daemon.configured import ConfiguredPlugin
 from devplug.daemon.grammar.loading import load
+from devplug.daemon.machine import Machine
 from devplug.daemon.serving import serve_config
+from devplug.holders.holders import Holders
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.logs import AUDIT
+from devplug.pulse import Pulse
 from devplug.status.places import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
-from tests.daemon.hosts import char_node, needs_mknod
+from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import play, until
 
 if TYPE_CHECKING:
@@ -68,6 +73,10 @@ async def told(address: UnixAddress, claim: Callable[[Any], object]) -> Any:
 
 def device(status: Any, device_id: str = "a0", resource: int = 0) -> Any:
     return next(one for one in status["resources"][resource]["devices"] if one["id"] == device_id)
+
+
+def devices_of(status: Any) -> Any:
+    return status["resources"][0]["devices"]
 
 
 async def ready(address: UnixAddress) -> tuple[int, str]:
@@ -141,6 +150,19 @@ def test_a_bad_edit_is_a_note_and_no_reason_to_be_unready(short_dir: Path) -> No
     play(story())
 
 
+def test_a_file_that_was_away_for_a_while_is_a_problem_for_as_long(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (_, address, file):
+            for _ in range(2):
+                file.rename(short_dir / "away")
+                status = await told(address, lambda one: one["config"]["problems"])
+                assert "devplug.yaml" in status["config"]["problems"][0]
+                (short_dir / "away").rename(file)
+                await told(address, lambda one: not one["config"]["problems"])
+
+    play(story())
+
+
 @needs_mknod
 def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unready(short_dir: Path) -> None:
     async def story() -> None:
@@ -196,6 +218,174 @@ def test_a_device_that_is_gone_tells_when_it_leaves_the_list(short_dir: Path) ->
             gone = device(status, "node0")
             assert 299 < gone["leaves_at"] - gone["since"] < 301
             assert gone["device_nodes"] == []
+
+    play(story())
+
+
+@needs_mknod
+def test_a_device_that_changes_in_one_step_is_told_although_the_kubelets_list_stays(
+    short_dir: Path,
+) -> None:
+    """A rename puts another node in the place of the one that a pod holds; its ID and health stay."""
+
+    async def story() -> None:
+        node = short_dir / "node0"
+        char_node(node, 240, 7)
+        resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+        async with served(short_dir, resource) as (kubelet, address, _):
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
+            await kubelet.admit(pod("p"))
+            async with lines(address, "/status?watch=1") as documents:
+                async for document in documents:
+                    if device(json.loads(document), "node0")["holders"]:
+                        break
+                char_node(short_dir / "other", 240, 8).rename(node)
+                async for document in documents:
+                    if device(json.loads(document), "node0")["is_outdated"]:
+                        assert device(json.loads(document), "node0")["health"] == "Healthy"
+                        break
+
+    play(story())
+
+
+@needs_mknod
+def test_of_two_pods_that_share_a_device_only_the_one_from_before_is_outdated(short_dir: Path) -> None:
+    async def story() -> None:
+        node = short_dir / "node0"
+        char_node(node, 240, 7)
+        resource = (
+            f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, share: {{replicas: 2}}}}'
+        )
+        async with served(short_dir, resource) as (kubelet, address, _):
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+            await kubelet.admit(pod("p"))
+            char_node(short_dir / "other", 240, 8).rename(node)
+            await told(address, lambda one: any(each["is_outdated"] for each in devices_of(one)))
+            await kubelet.admit(pod("q"))
+            status = await told(address, lambda one: all(each["holders"] for each in devices_of(one)))
+            outdated = {each["holders"][0]["pod"]: each["is_outdated"] for each in devices_of(status)}
+            assert outdated == {"p": True, "q": False}
+
+    play(story())
+
+
+def test_an_edit_of_a_resource_leaves_its_devices_their_age(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (_, address, file):
+            before = await told(address, lambda one: one["resources"] and not one["faults"])
+            file.write_text(text(A.replace("a1]", "a1, a2]")))
+            after = await told(
+                address,
+                lambda one: (
+                    one["resources"] and len(one["resources"][0]["devices"]) == 3 and not one["faults"]
+                ),
+            )
+            for device_id in ("a0", "a1"):
+                assert device(after, device_id)["since"] == device(before, device_id)["since"]
+            assert device(after, "a2")["since"] > device(before, "a0")["since"]
+            assert after["resources"][0]["registered_at"] > before["resources"][0]["registered_at"]
+
+    play(story())
+
+
+@needs_mknod
+def test_a_resource_whose_only_device_belongs_to_another_one_waits_and_is_no_fault(short_dir: Path) -> None:
+    async def story() -> None:
+        link(short_dir / "by-id" / "x", char_node(short_dir / "node0", 240, 7))
+        first = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+        second = f'- {{name: example.com/b, discover: {{path: "{short_dir}/by-id/*"}}, whenNone: wait}}'
+        async with served(short_dir, first, second) as (_, address, _):
+            status = await told(address, lambda one: not one["faults"])
+            assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
+            assert [len(one["devices"]) for one in status["resources"]] == [1, 0]
+            assert await ready(address) == (200, "ready\n")
+
+    play(story())
+
+
+@needs_mknod
+def test_a_resource_that_has_lost_its_devices_waits_for_none_but_needs_a_kubelet(short_dir: Path) -> None:
+    async def story() -> None:
+        node, plugin_dir, listen = short_dir / "node0", short_dir / "device-plugins", short_dir / "pages.sock"
+        char_node(node, 240, 7)
+        rest = "whenNone: wait, whenUnplugged: {keepUnhealthyFor: 0s}"
+        file = text(f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, {rest}}}')
+        address = UnixAddress(str(listen))
+        async with serve_config(
+            load(file, "f.yaml"), plugin_dir=plugin_dir, listen=f"unix:{listen}"
+        ) as serving:
+            async with Kubelet(plugin_dir).running():
+                await serving.wait_registered()
+                node.unlink()
+                await told(address, lambda one: not one["resources"][0]["devices"])
+            status = await told(address, lambda one: not one["resources"][0]["is_registered"])
+            assert status["faults"] == ["example.com/a: no kubelet listens"]
+            assert (await ready(address))[0] == 503
+
+    play(story())
+
+
+def test_a_status_is_the_same_text_while_nothing_changes(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, A) as (_, address, _):
+            await told(address, lambda one: not one["faults"] and one["pod_resources"]["answered_at"])
+            assert len({(await get(address, "/status")).body for _ in range(50)}) == 1
+
+    play(story())
+
+
+def test_the_age_of_an_answer_is_told_only_while_somebody_needs_to_know(short_dir: Path) -> None:
+    """The kubelet is not asked while nothing is held, and nobody shall be alarmed then."""
+
+    async def story() -> None:
+        async with served(short_dir, A) as (kubelet, address, _):
+
+            async def tells_age(*, wanted: bool) -> None:
+                is_told = not wanted
+                while is_told is not wanted:
+                    text = (await get(address, "/metrics")).body
+                    is_told = b"\ndevplug_podresources_age_seconds " in text
+
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+            await told(address, lambda one: one["pod_resources"]["answered_at"])
+            await tells_age(wanted=False)
+            await kubelet.admit(pod("p"))
+            await told(address, lambda one: device(one)["holders"])
+            await tells_age(wanted=True)
+
+    play(story())
+
+
+def test_what_containers_were_told_is_forgotten_with_their_devices(short_dir: Path) -> None:
+    """Devices with names of their own may come and go for years."""
+
+    async def story() -> None:
+        one = resource("discover: {static: {ids: [a0, a1, a2]}}")
+        holders = Holders(short_dir / "none.sock")
+        plugin = ConfiguredPlugin(one, Machine(holders=holders))
+        lists = plugin.devices()
+        listed = await anext(lists)
+        await plugin.allocate(listed[:2])
+        assert set(plugin.answered) == {"a0", "a1"}
+        # As when the kubelet has told that nobody holds them.
+        plugin.machine.holders = plugin.custody._holders = Holders(short_dir / "none.sock")
+        await plugin.allocate(listed[2:])
+        assert set(plugin.answered) == {"a2"}
+        await lists.aclose()
+
+    play(story())
+
+
+def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_dir: Path) -> None:
+    async def story() -> None:
+        changed = Pulse()
+        one = resource(f'discover: {{path: "{short_dir}/none*"}}, whenNone: wait')
+        plugin = ConfiguredPlugin(one, Machine(on_change=changed.beat))
+        async with asyncio.TaskGroup() as group:
+            listing = group.create_task(anext(plugin.devices()))
+            while not plugin.is_waiting:
+                await changed.next.wait()
+            listing.cancel()
 
     play(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -208,3 +209,21 @@ def test_failures_make_the_wait_longer_and_never_longer_than_a_minute_and_its_ji
 def test_the_wait_doubles() -> None:
     assert [retry_wait_seconds(failures, 0) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert retry_wait_seconds(1, 1) == 1.2
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
+def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(short_dir: Path) -> None:
+    async def scenario() -> None:
+        path = socket_below(short_dir)
+        async with answering(path, some_pods):
+            short_dir.chmod(0o700)
+            os.seteuid(65534)
+            try:
+                error = await trouble(path)
+            finally:
+                os.seteuid(0)
+        assert error.trouble is Trouble.UNREACHABLE
+        assert str(error).startswith(f"no right to look for {path}: run as root")
+
+    asyncio.run(scenario())

@@ -11,6 +11,7 @@ import pytest
 from devplug.holders.asking import Trouble
 from devplug.holders.holders import Holders
 from devplug.holders.values import Allocated, Released
+from devplug.pulse import Pulse
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from tests.holders.listings import RESOURCE, holder, pod
@@ -47,7 +48,7 @@ def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None:
     async def scenario() -> None:
         holders = Holders(socket_below(short_dir), rules=ONCE)
         async with monitored(short_dir) as kubelet, asking(holders):
-            with holders.needed(), holders.releases("a/b"), holders.releases("a/c"), holders.differences():
+            with holders.needed(), holders.releases("a/b"), holders.releases("a/c"):
                 await first_answer(holders)
                 await turns()
             with holders.needed():
@@ -216,7 +217,7 @@ def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
     async def scenario() -> None:
         holders = Holders(socket_below(short_dir), rules=QUICK)
         async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
-            with holders.differences() as differences:
+            with holders.needed(), holders.differences() as differences:
                 await first_answer(holders)
                 await kubelet.admit(new_pod("u", count=2))
                 assert {await anext(differences), await anext(differences)} == {
@@ -229,6 +230,39 @@ def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
                     Released(RESOURCE, "b", holder("u")),
                 }
             assert holders.held_ids(RESOURCE) == set()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
+    """The answer that settles a release says no more than the one before it."""
+
+    async def scenario() -> None:
+        changed = Pulse()
+        holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+
+        async def shown(ids: set[str]) -> None:
+            while holders.held_ids(RESOURCE) != ids:
+                await changed.next.wait()
+
+        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+            with holders.needed():
+                await kubelet.admit(new_pod("u"))
+                await shown({"a"})
+                kubelet.end_pod("u")
+                await shown(set())
+
+    asyncio.run(scenario())
+
+
+def test_every_question_without_answer_is_announced(short_dir: Path) -> None:
+    async def scenario() -> None:
+        changed = Pulse()
+        holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+        async with asking(holders):
+            with holders.needed():
+                while holders.errors[Trouble.ABSENT] < 2:
+                    await changed.next.wait()
 
     asyncio.run(scenario())
 

@@ -375,3 +375,21 @@ def test_a_file_that_could_not_be_written_is_written_once_it_can(short_dir: Path
                 await until(lambda: held_in(short_dir) == {"a"})
 
     asyncio.run(scenario())
+
+
+def test_what_is_remembered_of_a_resource_that_is_owned_later_wakes_who_waits_for_it(short_dir: Path) -> None:
+    """As when an edit brings back a resource that an earlier process gave out of."""
+
+    async def scenario() -> None:
+        first = owning(short_dir)
+        async with asking(first):
+            first.note_allocated(RESOURCE, ["a"])
+            await until(lambda: held_in(short_dir) == {"a"})
+        later = Holders(socket_below(short_dir), short_dir / "state", rules=QUICK)
+        async with asking(later), asyncio.TaskGroup() as group:
+            waiting = group.create_task(later.wait(lambda: later.held_ids(RESOURCE)))
+            await turns()
+            later.own(RESOURCE)
+            assert await waiting == {"a"}
+
+    asyncio.run(scenario())

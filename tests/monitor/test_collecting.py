@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import os
+import re
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
+
+import pytest
 
 from devplug.daemon.grammar.loading import load
 from devplug.daemon.serving import serve_config
@@ -141,5 +145,108 @@ def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(short_di
                 # The kubelet's checkpoint changes with each Allocate, so nobody waits for the next question.
                 held = (Holder("default", "p", "c"),)
                 await until(collector, lambda one: held in devices_of(one, "vendor.io/theirs").values())
+
+    play(story())
+
+
+@asynccontextmanager
+async def answering(path: Path, answer: bytes, *, is_over: bool = False) -> AsyncIterator[None]:
+    """A program that takes connections at a socket and sends the same to each; is it over, it closes."""
+    opened: list[asyncio.StreamWriter] = []
+
+    def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        writer.write(answer)
+        if is_over:
+            writer.close()
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    async with await asyncio.start_unix_server(take, path):
+        try:
+            yield
+        finally:
+            for writer in opened:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+
+
+def fake_socket(root: Path) -> Path:
+    return root / "device-plugins" / ".devplug" / "status-1-fake.sock"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+def test_who_takes_the_question_and_never_answers_is_named(short_dir: Path) -> None:
+    async def story() -> None:
+        path, silent = fake_socket(short_dir), short_dir / "silent.sock"
+        async with answering(path, b""), answering(silent, b""):
+            status = await collected(short_dir / "device-plugins", silent, node_name="here")
+            assert status.problems == (
+                f"{path} did not answer within 3 s",
+                f"{silent} did not answer within 3 s",
+            )
+            assert (status.processes, status.pod_resources.trouble) == ((), "")
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b'{"process": 1, "vers', "broke off its answer|ended the connection"),
+        (b"nonsense\n", "malformed"),
+        (b"{}\n", "missing required field `process`"),
+        (b'{"process": "one", "version": "1", "python": "3", "started_at": 0}\n', "Expected `int`"),
+        (b"\xff" * 100_000 + b"\n", "malformed"),
+    ],
+)
+def test_what_is_no_status_is_a_problem_and_ends_nothing(short_dir: Path, text: bytes, problem: str) -> None:
+    async def story() -> None:
+        path = fake_socket(short_dir)
+        head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 1000000\r\n\r\n")
+        sent = (head if "broke" in problem else HEAD) + text
+        async with answering(path, sent, is_over=True), followed(short_dir) as collector:
+            status = await until(collector, lambda one: one.problems)
+            assert status.problems[0].startswith(path.name)
+            assert re.search(problem, status.problems[0])
+            path.unlink()
+            await until(collector, lambda one: not one.problems)
+
+    play(story())
+
+
+def test_a_status_of_a_later_version_is_read_as_far_as_it_is_known(short_dir: Path) -> None:
+    later = (
+        b'{"process": 7, "version": "9", "python": "4", "started_at": 1, "tomorrow": {"a": [1]}, '
+        b'"resources": [{"name": "example.com/a", "devices": [{"id": "a0", "health": "Weak", "new": 1}]}]}\n'
+    )
+
+    async def story() -> None:
+        async with answering(fake_socket(short_dir), HEAD + later), followed(short_dir) as collector:
+            status = await until(collector, lambda one: one.processes)
+            assert (status.processes[0].version, status.resources[0].devices[0].health) == ("9", "Weak")
+
+    play(story())
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
+@pytest.mark.parametrize("closed", [".devplug", "."])
+def test_who_may_not_look_for_plugins_is_told_so(short_dir: Path, closed: str) -> None:
+    async def story() -> None:
+        plugin_dir = short_dir / "device-plugins"
+        (plugin_dir / ".devplug").mkdir(parents=True)
+        short_dir.chmod(0o755)
+        (plugin_dir / closed).chmod(0o700)
+        os.seteuid(65534)
+        try:
+            status = await collected(plugin_dir, short_dir / "none.sock", node_name="here")
+        finally:
+            os.seteuid(0)
+        assert status.problems == (
+            f"cannot look for plugins in {plugin_dir}/.devplug: Permission denied; run as root, as they do",
+        )
 
     play(story())

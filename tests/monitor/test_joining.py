@@ -21,6 +21,7 @@ from devplug.status.values import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from random import Random
 
 OURS, THEIRS = "example.com/ours", "vendor.io/theirs"
 
@@ -43,8 +44,9 @@ def node(
     *processes: ProcessStatus,
     pods: Sequence[PodResources] | None = (),
     allocatable: AllocatableResources | None = None,
+    trouble: str = "",
 ) -> NodeStatus:
-    return joined("n", 1.0, processes, pods, allocatable, PodResourcesStatus())
+    return joined("n", 1.0, processes, pods, allocatable, PodResourcesStatus(trouble=trouble))
 
 
 def test_the_kubelet_says_who_holds_a_device_of_ours() -> None:
@@ -121,3 +123,37 @@ def test_every_hold_is_shown_once_and_no_device_twice(
         for holder in device.holders
     }
     assert holds == set(held)
+
+
+def test_a_process_that_gets_no_answer_any_more_knows_less_than_we_who_do() -> None:
+    told = PodResourcesStatus(answered_at=1.0, trouble="no right to look")
+    failing = replace(process(1, resource("a")), pod_resources=told)
+    held = [holding("p", OURS, "a")]
+    (one,) = node(failing, pods=held).resources
+    assert one.devices[0].holders == (Holder("lab", "p", "main"),)
+    (one,) = node(failing, pods=held, trouble="nobody answers").resources
+    assert one.devices[0].holders == ()
+
+
+PROCESSES = st.lists(
+    st.builds(
+        ProcessStatus,
+        process=st.integers(1, 3),
+        version=st.just("1"),
+        python=st.just("3"),
+        started_at=st.sampled_from([1.0, 2.0]),
+        resources=st.sets(st.sampled_from("xy")).flatmap(
+            lambda ids: st.booleans().map(lambda one: (resource(*sorted(ids), is_registered=one),))
+        ),
+    ),
+    unique_by=lambda one: (one.started_at, one.process),
+    max_size=4,
+)
+
+
+@given(PROCESSES, st.randoms(use_true_random=False))
+def test_in_which_order_processes_answer_makes_no_difference(
+    processes: list[ProcessStatus], random: Random
+) -> None:
+    shuffled = random.sample(processes, len(processes))
+    assert node(*processes) == node(*shuffled)

@@ -613,6 +613,48 @@ def test_a_second_process_waits_for_the_first_and_takes_over(
     play(story())
 
 
+def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short_dir: Path) -> None:
+    async def story() -> None:
+        folder, elsewhere = short_dir / "plugins", short_dir / "elsewhere"
+        folder.mkdir()
+        async with serve(Listed(), plugin_dir=folder) as serving:
+
+            async def faulty(words: str) -> None:
+                while words not in serving.faults().get(RESOURCE, ""):
+                    await serving.pulse.next.wait()
+
+            async with Kubelet(folder).running():
+                await serving.wait_registered()
+            await faulty("no kubelet listens")
+            folder.rename(elsewhere)
+            await faulty("does not exist")
+            elsewhere.rename(folder)
+            await faulty("no kubelet listens")
+
+    play(story())
+
+
+def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_dir: Path) -> None:
+    """A kubelet takes the socket over while the one before still listens, and takes its time to answer."""
+
+    async def story() -> None:
+        async with registered(short_dir, Listed()) as (_, serving):
+            asked = asyncio.Event()
+
+            async def wait(_: RegisterRequest) -> None:
+                asked.set()
+                await asyncio.Event().wait()
+
+            (short_dir / "kubelet.sock").unlink()
+            async with Registrar(short_dir, wait).running():
+                while serving.statuses()[0].is_registered:
+                    await serving.pulse.next.wait()
+                assert serving.statuses()[0].registered_at is None
+                await asked.wait()
+
+    play(story(), seconds=8)
+
+
 # ── rights and mounts ──
 
 
@@ -625,6 +667,19 @@ def test_a_folder_without_the_right_to_write_is_refused_with_the_right(short_dir
     assert code == 1
     text = f"no right to create a socket in {short_dir}: run as uid 0, or let this user write there"
     assert f"KubeletError: {text}" in errors
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
+def test_a_folder_that_this_user_may_not_even_look_for_is_no_absent_kubelet(short_dir: Path) -> None:
+    """A kubelet makes its folders for root and its group alone."""
+    short_dir.chmod(0o700)
+    folder = short_dir / "device-plugins"
+    folder.mkdir()
+    program = "os.setgroups([]); os.setgid(65534); os.setuid(65534); import devplug; run(P())"
+    code, errors = ended(start(f"import devplug.plugin.serving; {program}", folder))
+    assert code == 1
+    assert f"KubeletError: no right to look for {folder}: run as uid 0" in errors
 
 
 def _may_mount() -> bool:

@@ -15,7 +15,7 @@ import pytest
 from devplug import Device, DevicePlugin, Health, PluginError, UnhealthyDeviceError, serve
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
-from devplug.plugin.serving import FORMER_LIMIT
+from devplug.plugin.records import FORMER_LIMIT
 from devplug.probes import Probes
 from devplug.pulse import Pulse
 from devplug.watching import until_present

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,23 @@ async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) 
 
     The kubelet is asked for that only while one of them is held.
     """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_ask_while_held(holders, names))
+        # Read all the time: one answer may release the last devices of several pods at once.
+        with holders.differences() as differences:
+            async for difference in differences:
+                if difference.resource_name in names():
+                    _tell(difference)
 
+
+async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
     def is_any_held() -> bool:
         return any(holders.held_ids(name) for name in names())
 
     while True:
         await holders.wait(is_any_held)
-        with holders.differences() as differences:
-            async for difference in differences:
-                if difference.resource_name in names():
-                    _tell(difference)
-                if not is_any_held():
-                    break
+        with holders.needed():
+            await holders.wait(lambda: not is_any_held())
 
 
 def _tell(difference: Difference) -> None:

@@ -85,10 +85,11 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_retired = False
         self.looked: tuple[Found, ...] | None = None
         """What the source sees; None before its first look."""
-        self.answered: dict[str, Answered] = dict(before.answered) if before else {}
-        """What containers were told of each device, by found name, since the daemon began."""
-        self.answers = 0
-        """How many containers were told something; grows with each change of `answered`."""
+        self.is_waiting = False
+        """Whether there was no device yet, so that nothing is advertised: `whenNone: wait`."""
+        self.answered: Mapping[str, Answered] = before.answered if before else {}
+        """What its container was told of each held device, by device ID, since the daemon began; replaced
+        with each change."""
         self._host = self.machine.host
         self._source = source_of(resource, self.machine.host_for(resource.name))
         self._prober = Prober(resource.health, self._host, resource_name=resource.name)
@@ -102,6 +103,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._failure: Exception | None = None
         self._has_refused = False
         self._calls = 0
+        self._told_of: tuple[object, ...] = ()
         self.machine.overlaps.enter(
             resource.name, rank, is_shared=resource.overlap == "shared", on_change=self._look_again
         )
@@ -167,15 +169,25 @@ class ConfiguredPlugin(DevicePlugin):
             # A refusal marked its device until the next list, which an equal one is, too.
             if listed is not None and (listed != last or self._has_refused):
                 if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
-                    last, self._has_refused = listed, False
+                    last, self._has_refused, self.is_waiting = listed, False, False
                     yield listed
                 elif self.resource.when_none == "fail":
                     text = f"{self.resource_name}: no device was found, and whenNone says fail"
                     self._failure = PluginError(text)
                     return
+                else:
+                    self.is_waiting = True
+            self._tell_of_change()
             if listed is not None and self._shelf is not None:
                 await self._shelf.refresh(self.listing.present(), self._certainly_held())
             await self._next_change()
+
+    def _tell_of_change(self) -> None:
+        """Tell of what is not in the list: nodes, attributes, that there is none."""
+        now = self.listing.revision, self.is_waiting, self.is_retired
+        if now != self._told_of:
+            self._told_of = now
+            self.machine.on_change()
 
     def _listed(self) -> Sequence[Device] | None:
         """Return what is to be advertised now, or None before the first look and the first checks."""
@@ -191,7 +203,10 @@ class ConfiguredPlugin(DevicePlugin):
         lost = [one for name, one in self.listing.present().items() if name not in seen]
         sight = Sight(mine, self.machine.clock(), unchecked, held_ids, refused, self._health_of)
         listed = self.listing.update(sight)
-        self.custody.follow(mine, is_any_gone=self.is_retired or len(self.listing.known) > len(mine))
+        # Held IDs of another number of replicas are listed besides, until they are free.
+        is_any_besides = len(listed) > len(self.listing.known) * self.resource.share.replicas
+        is_any_gone = self.is_retired or len(self.listing.known) > len(mine) or is_any_besides
+        self.custody.follow(mine, is_any_gone=is_any_gone)
         self.custody.lose(lost)
         if not self.is_retired:
             return listed
@@ -296,8 +311,7 @@ class ConfiguredPlugin(DevicePlugin):
             check_shares(self._host, shares, self.resource)
             self._stake_for_giving(self._names(devices))
             self.custody.give(devices)
-            self.answers += 1
-            self.answered.update((name, Answered(self.resource, one)) for name, one in found.items())
+            self._note_answers(devices, found)
             is_cdi = self._shelf is not None and self.resource.expose.strategy == "cdi"
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
             return container_response(shares, self.resource, cdi_devices=cdi_devices)
@@ -310,6 +324,15 @@ class ConfiguredPlugin(DevicePlugin):
             self._calls -= 1
             if self.is_retired:
                 self._changed.set()
+
+    def _note_answers(self, devices: Iterable[Device], found: Mapping[str, Found]) -> None:
+        """Note what is told of devices that are being given out, and forget what nobody holds any more."""
+        replicas, held = self.resource.share.replicas, self.custody.held_ids()
+        told = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
+        answered = {**self.answered, **told}
+        if len(answered) > len(held):
+            answered = {device_id: one for device_id, one in answered.items() if device_id in held}
+        self.answered = answered
 
     def _stake_for_giving(self, names: Collection[str]) -> None:
         """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""

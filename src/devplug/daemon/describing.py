@@ -10,7 +10,7 @@ from devplug.plugin.statuses import health_word
 from devplug.status.values import DeviceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from devplug.daemon.grammar.config import Resource
     from devplug.daemon.sources.found import Found
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from devplug.devices import Device
     from devplug.status.values import Holder, ResourceStatus
 
-__all__ = ["ATTRIBUTE_PREFIX", "Answered", "Knowledge", "described", "device_statuses", "waits_for_devices"]
+__all__ = ["ATTRIBUTE_PREFIX", "Answered", "Knowledge", "described", "device_statuses"]
 
 ATTRIBUTE_PREFIX = "attr."
 """Facts that are read from sysfs one file each; there are dozens of them, so status leaves them out."""
@@ -26,7 +26,7 @@ ATTRIBUTE_PREFIX = "attr."
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the last container that got a device was told of it."""
+    """What the container that holds a device was told of it."""
 
     resource: Resource
     found: Found
@@ -51,7 +51,7 @@ class Knowledge:
     is_waiting: bool = False
     """Whether it is not advertised because the file says so: `whenNone: wait`."""
     answered: Mapping[str, Answered] = field(default_factory=dict)
-    """By found name."""
+    """By device ID."""
 
 
 def described(status: ResourceStatus, knowledge: Knowledge, process: int) -> ResourceStatus:
@@ -63,11 +63,6 @@ def described(status: ResourceStatus, knowledge: Knowledge, process: int) -> Res
         is_retired=knowledge.is_retired,
         process=process,
     )
-
-
-def waits_for_devices(resource: Resource, known: Collection[str], found: Collection[Found] | None) -> bool:
-    """Whether a resource keeps quiet until its first device comes, as its `whenNone` says."""
-    return resource.when_none == "wait" and found is not None and not found and not known
 
 
 def device_statuses(
@@ -95,7 +90,7 @@ def device_statuses(
             is_held=is_held,
             holders=knowledge.holders.get(device.id, ()),
             leaves_at=None if known is None or is_held else _leaves_at(known, knowledge),
-            is_outdated=is_held and known is not None and _is_outdated(known, knowledge),
+            is_outdated=is_held and known is not None and _is_outdated(device.id, known, knowledge),
         )
 
     return tuple(map(status, devices))
@@ -109,8 +104,8 @@ def _nodes_and_attributes(known: Known | None) -> tuple[tuple[str, ...], dict[st
     return _node_paths(known.found) if known.is_present else (), attributes
 
 
-def _is_outdated(known: Known, knowledge: Knowledge) -> bool:
-    answered = knowledge.answered.get(known.found.name)
+def _is_outdated(device_id: str, known: Known, knowledge: Knowledge) -> bool:
+    answered = knowledge.answered.get(device_id)
     return answered is not None and answered.is_outdated(knowledge.resource, known.found)
 
 

@@ -60,6 +60,8 @@ class Listing:
         self._made: dict[str, _Made] = {}
         self.known: dict[str, Known] = {}
         """By name: what is present, and what is not any more."""
+        self.revision = 0
+        """Grows with each change of `known`, other than that of the object."""
 
     def update(self, sight: Sight) -> tuple[Device, ...]:
         """Return the whole list, by device name and replica; no ID is in it twice.
@@ -84,6 +86,9 @@ class Listing:
         self._check_size()
         blocked = self._blocked(sight.held_ids)
         made = {name: self._device(name, sight, blocked) for name in sorted(self.known)}
+        # Whatever is as before has been taken over as it was.
+        if made.keys() != self._made.keys() or any(one is not self._made[name] for name, one in made.items()):
+            self.revision += 1
         self._made = made
         listed = [device for one in made.values() for device in one.devices]
         return (*listed, *self._stale(sight.held_ids.difference(device.id for device in listed)))

@@ -38,6 +38,8 @@ class Machine:
     """The folder for what outlives the daemon; None if nothing does."""
     on_look: Callable[[str, float], None] = lambda _name, _seconds: None
     """Called after each look for devices, with the resource's name and the seconds that it took."""
+    on_change: Callable[[], None] = lambda: None
+    """Called when a resource knows of other devices than before, also where the kubelet is told the same."""
 
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""

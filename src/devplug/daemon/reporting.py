@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from devplug.daemon.describing import Knowledge, described, device_statuses, waits_for_devices
+from devplug.daemon.describing import Knowledge, described, device_statuses
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
 from devplug.metrics.families import Family
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from devplug.daemon.configfile import ConfigFile
     from devplug.daemon.configured import ConfiguredPlugin
     from devplug.daemon.daemon import Daemon
+    from devplug.daemon.describing import Answered
     from devplug.daemon.unplugged import Known
     from devplug.holders.holders import Holders
     from devplug.plugin.inventory import Inventory
@@ -37,9 +38,8 @@ __all__ = ["Reporter", "pod_resources_status"]
 
 def pod_resources_status(holders: Holders) -> PodResourcesStatus:
     """Return how it stands with the kubelet's PodResources."""
-    age_seconds = holders.age_seconds
     return PodResourcesStatus(
-        answered_at=None if age_seconds is None else time.time() - age_seconds,
+        answered_at=holders.answered_at,
         trouble=holders.last_error or "",
         errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
     )
@@ -52,14 +52,14 @@ class _Grounds:
     snapshot: Snapshot
     known: Mapping[str, Known]
     holders: Mapping[str, tuple[Holder, ...]]
-    answers: int
+    answered: Mapping[str, Answered]
 
     def is_same_as(self, other: _Grounds) -> bool:
-        """Whether the statuses are the same; their owners replace the first two and never change them."""
+        """Whether the statuses are the same; their owners replace these and never change them."""
         return (
             self.snapshot is other.snapshot
             and self.known is other.known
-            and self.answers == other.answers
+            and self.answered is other.answered
             and self.holders == other.holders
         )
 
@@ -112,7 +112,7 @@ class Reporter:
     ) -> tuple[DeviceStatus, ...]:
         """Return the statuses of a resource's devices: those of last time, if all is as it was."""
         name = str(plugin.resource_name)
-        grounds = _Grounds(inventory.snapshot, knowledge.known, knowledge.holders, plugin.answers)
+        grounds = _Grounds(inventory.snapshot, knowledge.known, knowledge.holders, knowledge.answered)
         made = self._made.get(name)
         if made is None or not made[0].is_same_as(grounds):
             devices = inventory.snapshot.devices.values()
@@ -130,7 +130,7 @@ class Reporter:
             },
             time.time() - plugin.machine.clock(),
             is_retired=plugin.is_retired,
-            is_waiting=_is_waiting(plugin),
+            is_waiting=plugin.is_waiting,
             answered=plugin.answered,
         )
 
@@ -139,7 +139,7 @@ class Reporter:
         return [
             f"{name}: {fault}"
             for name, fault in self._serving.faults().items()
-            if name not in plugins or not _is_waiting(plugins[name])
+            if name not in plugins or not plugins[name].is_waiting
         ]
 
     def _config_status(self) -> ConfigStatus | None:
@@ -158,9 +158,8 @@ class Reporter:
         yield from serving_families(self._serving, status)
         if self._config_file is not None:
             yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
-        if status.pod_resources is not None:
-            yield from pod_resources_families(status.pod_resources, time.time())
-
-
-def _is_waiting(plugin: ConfiguredPlugin) -> bool:
-    return waits_for_devices(plugin.resource, plugin.listing.known, plugin.looked)
+        if (holders := self._holders) is not None:
+            asked = pod_resources_status(holders)
+            # While nobody needs to know, an old answer is nothing to be alarmed about.
+            asked = asked if holders.is_asking else replace(asked, answered_at=None)
+            yield from pod_resources_families(asked, time.time())

@@ -84,7 +84,7 @@ async def ask(
     """
     kubelet = socket_identity(socket)
     if kubelet is None:
-        raise UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
+        raise _unseen(socket)
     is_v1, allocatable = True, None
     try:
         async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
@@ -102,6 +102,17 @@ async def ask(
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
     return Answer(pods, kubelet, is_v1, allocatable)
+
+
+def _unseen(socket: Path) -> UnansweredError:
+    try:
+        socket.stat()
+    except PermissionError:
+        text = f"no right to look for {socket}: run as root, to whom the kubelet's folders belong"
+        return UnansweredError(Trouble.UNREACHABLE, text)
+    except OSError:
+        pass
+    return UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
 
 
 async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:

@@ -48,13 +48,13 @@ QUICK_PERIOD_SECONDS: Final = 1.0
 class Holders:
     """Who holds which device of this node. Lives as long as the process, and is shared by all who ask.
 
-    It asks only inside `run`, and only while somebody is inside `needed`, `differences` or `releases`. What
+    It asks only inside `run`, and only while somebody is inside `needed` or `releases`. What
     it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
 
     `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
     that happens meanwhile goes unnoticed. `with_allocatable` has the kubelet asked for the node's devices,
     too. `clock` returns seconds and never goes back. `on_change` is called when somebody else holds something
-    than before, or the kubelet begins or ceases to answer.
+    than before, or the kubelet begins or ceases to answer, and after each question without answer.
     """
 
     def __init__(
@@ -84,6 +84,8 @@ class Holders:
         self._asked_of: Identity | None = None
         self._asked_at: float | None = None
         self._answered_at: float | None = None
+        self.answered_at: float | None = None
+        """When the last good answer was asked for, as a Unix time in seconds; None if there was none."""
         self._allocated_at: float | None = None
         self._wait_seconds = 0.0
         self._failures = 0
@@ -111,6 +113,11 @@ class Holders:
         return None if self._answered_at is None else self._clock() - self._answered_at
 
     @property
+    def is_asking(self) -> bool:
+        """Whether somebody needs to know, so that the last answer should never be old."""
+        return self._needs > 0
+
+    @property
     def trouble(self) -> Trouble | None:
         """Why the last question had no answer; None after a good one."""
         return self._trouble
@@ -133,6 +140,8 @@ class Holders:
         What was held then is held, until answers show that it is not. Raises `ValueError` if it is owned.
         """
         self._folder.own(resource_name, self._clock())
+        self._looked.beat()
+        self._on_change()
 
     def disown(self, resource_name: str) -> None:
         """Leave what is remembered of a resource to whoever serves it next, if it is owned.
@@ -183,13 +192,13 @@ class Holders:
     def differences(self) -> Iterator[AsyncIterator[Difference]]:
         """Yield who got and let go of devices from now on, as an iterator without end.
 
-        For audit lines and views: what happens while nobody reads is not told later.
+        For audit lines and views: what happens while nobody reads is not told later. It does not make anybody
+        ask: be inside `needed`.
         """
         queue: asyncio.Queue[Difference] = asyncio.Queue()
         self._readers.add(queue)
         try:
-            with self.needed():
-                yield _read_queue(queue)
+            yield _read_queue(queue)
         finally:
             self._readers.discard(queue)
 
@@ -265,6 +274,8 @@ class Holders:
         self._asked_of = socket_identity(self._socket)
         self._asked_at = asked_at = self._clock()
         before = self.is_known, self._trouble, self.pods, self.allocatable
+        differences: tuple[Difference, ...] = ()
+        is_unanswered = False
         try:
             answer = await ask(
                 self._socket, timeout_seconds=self._timeout_seconds, with_allocatable=self._with_allocatable
@@ -272,18 +283,22 @@ class Holders:
         except UnansweredError as error:
             self._failures += 1
             self._wait_seconds = retry_wait_seconds(self._failures, random.random())  # noqa: S311 -- jitter
+            is_unanswered = True
             self._tell(error)
         else:
             self._failures = 0
             self._wait_seconds = self._rules.period_seconds
-            self._answered_at = asked_at
+            self._answered_at, self.answered_at = asked_at, time.time() - (self._clock() - asked_at)
             self.pods, self.allocatable = answer.pods, answer.allocatable
-            for difference in self._ledger.listed(answer.pods, asked_at, answer.kubelet):
+            differences = self._ledger.listed(answer.pods, asked_at, answer.kubelet)
+            for difference in differences:
                 for reader in self._readers:
                     reader.put_nowait(difference)
             self._tell_good()
             self._folder.note_changed()
-        if before != (self.is_known, self._trouble, self.pods, self.allocatable):
+        # A release is believed at an answer that says no more than the one before it.
+        after = self.is_known, self._trouble, self.pods, self.allocatable
+        if differences or is_unanswered or before != after:
             self._on_change()
         self._looked.beat()
 

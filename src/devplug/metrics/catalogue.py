@@ -178,7 +178,7 @@ PODRESOURCES_ERRORS: Final = _counter(
 )
 PODRESOURCES_AGE: Final = _gauge(
     "devplug_podresources_age_seconds",
-    "How old the last good answer of PodResources is; there is none before the first.",
+    "How old the last good answer of PodResources is; none before the first, nor while nobody needs to know.",
     unit="seconds",
 )
 EXPORTER_PROCESSES: Final = _gauge(

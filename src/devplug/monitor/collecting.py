@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from devplug.status.values import NodeStatus, ProcessStatus
 
 __all__ = ["Collector", "collected"]
-
-logger = logging.getLogger(__name__)
 
 RESYNC_SECONDS: Final = 5.0
 """How often the folder is looked at without an event, in case one was lost."""
@@ -50,6 +49,7 @@ class Collector:
         self.node_name = node_name
         self.pulse = Pulse()
         self._plugin_dir = plugin_dir
+        self._pod_resources = pod_resources
         self._holders = Holders(pod_resources, with_allocatable=True, on_change=self.pulse.beat)
         self._processes: dict[Path, ProcessStatus] = {}
         self._problems: dict[Path, str] = {}
@@ -59,7 +59,6 @@ class Collector:
     def status(self) -> NodeStatus:
         """Return how the node is at this moment, as far as anybody has told."""
         holders = self._holders
-        age_seconds = holders.age_seconds
         return joined(
             self.node_name,
             time.time(),
@@ -67,7 +66,7 @@ class Collector:
             holders.pods if holders.is_known else None,
             holders.allocatable,
             PodResourcesStatus(
-                answered_at=None if age_seconds is None else time.time() - age_seconds,
+                answered_at=holders.answered_at,
                 trouble=holders.last_error or "",
                 errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
             ),
@@ -101,9 +100,14 @@ class Collector:
             await self.pulse.next.wait()
 
     def _is_complete(self) -> bool:
-        is_asked = self._holders.is_known or self._holders.trouble is not None
-        answered = self._processes.keys() | self._problems.keys()
-        return is_asked and self._followed.keys() <= answered and self._has_looked
+        return self._has_looked and not self.unanswered()
+
+    def unanswered(self) -> list[str]:
+        """Return the sockets of those that are being asked and have neither answered nor failed yet."""
+        pending = self._followed.keys() - self._processes.keys() - self._problems.keys()
+        if not self._holders.is_known and self._holders.trouble is None:
+            pending |= {self._pod_resources}
+        return sorted(map(str, pending))
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
         """Begin to follow new sockets, and forget those that are gone."""
@@ -151,7 +155,9 @@ def _status_sockets(plugin_dir: Path) -> tuple[set[Path], str]:
     """Return the status sockets that are there, and what keeps us from seeing them."""
     folder = plugin_dir / Path(STATUS_SOCKETS).parent
     try:
-        names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+        names = [one.name for one in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return set(), ""
     except OSError as error:
         why = f"cannot look for plugins in {folder}: {error.strerror}; run as root, as they do"
         return set(), why
@@ -164,11 +170,10 @@ async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) ->
     collector = Collector(plugin_dir, pod_resources, node_name=node_name)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(collector.run())
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
                 await collector.wait_first()
-        except TimeoutError:
-            logger.debug("not everybody has answered", extra={"node": node_name})
         status = collector.status()
+        late = [f"{one} did not answer within {ANSWER_SECONDS:g} s" for one in collector.unanswered()]
         running.cancel()
-    return status
+    return replace(status, problems=(*status.problems, *late))

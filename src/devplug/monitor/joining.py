@@ -36,16 +36,17 @@ def joined(
     """Return a node's status from what its processes say and what its kubelet lists.
 
     `pods` and `allocatable` are None where the kubelet did not tell. Of a resource that two processes serve,
-    the one counts that is registered. Who holds what is the kubelet's to say: to a process that asks it,
-    which knows sooner since it knows when to ask, else to us. A device that it has just given out and has no
-    name for yet gets ours.
+    the one counts that is registered, else the older one. Who holds what is the kubelet's to say: to a
+    process that asks it, which knows sooner since it knows when to ask, else to us. A device that it has just
+    given out and has no name for yet gets ours.
     """
     holders = _holders(pods or ())
     resources: dict[str, ResourceStatus] = {}
-    for process in processes:
+    in_order = sorted(processes, key=lambda process: (process.started_at, process.process))
+    for process in in_order:
         for one in process.resources:
             if one.name not in resources or (one.is_registered and not resources[one.name].is_registered):
-                named = _with_names if _asks(process) else _with_holders
+                named = _with_names if _knows_holders(process, pod_resources) else _with_holders
                 resources[one.name] = one if pods is None else named(one, holders.get(one.name, {}))
     others = _allocatable(allocatable)
     for other in (others.keys() | holders.keys()) - resources.keys():
@@ -56,17 +57,16 @@ def joined(
         name=name,
         at=at,
         resources=tuple(resources[one] for one in sorted(resources)),
-        processes=tuple(
-            replace(process, resources=())
-            for process in sorted(processes, key=lambda process: (process.started_at, process.process))
-        ),
+        processes=tuple(replace(process, resources=()) for process in in_order),
         pod_resources=pod_resources,
         problems=tuple(problems),
     )
 
 
-def _asks(process: ProcessStatus) -> bool:
-    return process.pod_resources is not None and process.pod_resources.answered_at is not None
+def _knows_holders(process: ProcessStatus, ours: PodResourcesStatus) -> bool:
+    """Whether a process has the kubelet's answer; one that gets none any more knows less than we, who do."""
+    told = process.pod_resources
+    return told is not None and told.answered_at is not None and bool(not told.trouble or ours.trouble)
 
 
 def _holders(pods: Iterable[PodResources]) -> _Holders:

@@ -135,6 +135,7 @@ class Caller:
         self._is_registering = True
         self._streams_before = self._service.streams_opened
         self._stream = StreamState.AWAITED
+        self._on_change()
         group.create_task(self._register())
 
     def socket_made(self) -> None:

@@ -96,6 +96,7 @@ class Lifecycle:
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._obstacle = ""
+        self._absence = f"{surroundings.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None
         """Since when a kubelet has accepted us and listens, as a Unix time in seconds; None if none does."""
         self._service = PluginService(plugin, inventory, tally, self._stream_changed)
@@ -191,11 +192,17 @@ class Lifecycle:
         folder = self._surroundings.folder
         try:
             links = folder.stat().st_nlink
-        except OSError:
+        except OSError as error:
+            if isinstance(error, PermissionError) and not self._has_been_bound:
+                raise KubeletError(
+                    f"no right to look for {folder}: run as uid 0, or let this user enter its parents",
+                ) from error
             self._surroundings.say_once(absent, folder=str(folder))
-            self._obstruct(f"{folder} does not exist: no kubelet here")
+            self._obstruct(self._absence)
             return Folder.ABSENT
         self._surroundings.unsay(absent)
+        if self._obstacle == self._absence:  # a folder that was only moved away brings all back with it
+            self._obstruct("")
         return Folder.PRESENT if links else Folder.LOST
 
     async def _wait(self, seconds: float) -> None:

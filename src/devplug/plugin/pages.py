@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import devplug
@@ -28,8 +29,21 @@ if TYPE_CHECKING:
 
 __all__ = ["probes_of", "process_status", "served_at", "serving_families", "status_of"]
 
-_STARTED_AT: Final = time.time()
-"""Close enough to when the process began: this is imported when it starts to serve."""
+
+def _began_at() -> float:
+    """Return when this process began, as a Unix time in seconds, for this is imported at the first question.
+
+    It is in the 22nd field of /proc/self/stat, in ticks since the machine's start (proc_pid_stat(5)).
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # no /proc here
+        return time.time()
+    age_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_seconds
+
+
+_STARTED_AT: Final = _began_at()
 
 
 def process_status(serving: Serving) -> ProcessStatus:

@@ -169,11 +169,11 @@ class PluginService:
                     async with self._hooks.turn():
                         responses = await self._allocate_all(containers)
         except AllocationError as error:
+            self._tally.allocate_seconds.observe(time.monotonic() - started)
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
-        finally:
-            seconds = time.monotonic() - started
-            self._tally.allocate_seconds.observe(seconds)
+        seconds = time.monotonic() - started
+        self._tally.allocate_seconds.observe(seconds)
         audit.info("allocated", extra={**facts, "milliseconds": round(1000 * seconds, 1)})
         return responses
 

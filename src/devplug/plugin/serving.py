@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from devplug.plugin.contract import plugin_faults
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
+from devplug.plugin.records import Records
 from devplug.plugin.registration import Way, chosen_way
 from devplug.plugin.statuses import device_statuses, resource_status
 from devplug.plugin.surroundings import Surroundings
-from devplug.plugin.tally import Tally
 from devplug.plugin.threads import DaemonThreads
 from devplug.pulse import Pulse
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.statuses import Describe
+    from devplug.plugin.tally import Tally
     from devplug.status.values import ResourceStatus
 
 __all__ = [
@@ -46,6 +48,7 @@ KUBELET_PLUGIN_DIR: Final = "/var/lib/kubelet/device-plugins"
 """Where every kubelet has its socket; compiled in there, its --root-dir does not move it (constants.go)."""
 
 PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
+LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 
 REGISTRY_NAME: Final = "plugins_registry"
 """The folder, beside the plugin folder, in which a kubelet finds plugins by their sockets. This one follows
@@ -80,7 +83,7 @@ class Serving:
         self._group = group
         self._surroundings = surroundings
         self._served: dict[str, _Served] = {}
-        self._tallies: dict[str, Tally] = {}
+        self._records = Records()
         self.pulse = Pulse()
         """Beats whenever `statuses` may have changed."""
 
@@ -101,12 +104,12 @@ class Serving:
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
-        """What each resource has gone through since the start, by name; also of those served no longer."""
-        return self._tallies
+        """What each resource has gone through since the start, by name; also of the last served no longer."""
+        return self._records.tallies
 
     def tally(self, resource_name: str) -> Tally:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
-        return self._tallies.setdefault(resource_name, Tally())
+        return self._records.tally(resource_name)
 
     def statuses(
         self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
@@ -140,11 +143,13 @@ class Serving:
         if name in self._served:
             raise PluginError(_taken(name))
         tally = self.tally(name)
-        inventory = Inventory(name, tally, self.pulse.beat)
+        inventory = Inventory(name, tally, self.pulse.beat, past=self._records.take(name, time.monotonic()))
         lifecycle = Lifecycle(plugin, inventory, tally, self._surroundings, self.pulse.beat)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
+        self._records.forget_former(self._served)
+        self.pulse.beat()
 
     async def _supervise(
         self,
@@ -162,6 +167,7 @@ class Serving:
             if on_failure is None or inventory.is_ready or not isinstance(failure, DevplugError):
                 raise
             self._served.pop(plugin.resource_name, None)
+            self._records.leave(plugin.resource_name, inventory.past, time.monotonic())
             self.pulse.beat()
             on_failure(failure)
 
@@ -171,6 +177,7 @@ class Serving:
             self.pulse.beat()
             served.task.cancel()
             await asyncio.wait((served.task,))
+            self._records.leave(resource_name, served.inventory.past, time.monotonic())
 
     async def release(self, resource_name: str, ids: Iterable[str]) -> None:
         """Let go of device IDs that no pod holds any more; only who asks the kubelet can know.
@@ -254,8 +261,16 @@ def _surroundings(plugin_dir: StrPath | None, registration: str) -> Surroundings
     folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
     # Beside it by its name, also where it is a link or does not exist.
     registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
-    way = chosen_way(registration, has_plugin_dir=folder.is_dir(), has_registry=registry.is_dir())
+    way = chosen_way(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
     return Surroundings(folder if way is Way.SOCKET else registry, way)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder, or may be one for who may look; who may not is told so when it is needed."""
+    try:
+        return path.is_dir()
+    except PermissionError:
+        return True
 
 
 def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -281,10 +296,11 @@ def run(
 ) -> None:
     """Serve plugins until SIGTERM or SIGINT: the last line of a plugin's script.
 
-    Sets up logging if nobody has. Returns after a signal, when calls in flight have ended; a second signal
-    ends the process at once. Raises what `serve` raises.
+    Sets up logging if nobody has; without `listen`, `DEVPLUG_LISTEN` counts. Returns after a signal, when
+    calls in flight have ended; a second signal ends the process at once. Raises what `serve` raises.
     """
     show_logs()
+    listen = listen or os.environ.get(LISTEN_VARIABLE) or None
     asyncio.run(_run(plugins, plugin_dir, listen, registration))
 
 

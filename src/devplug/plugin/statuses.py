@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from devplug.devices import HEALTHY, UNHEALTHY, HealthState
 from devplug.status.values import DeviceStatus, ResourceStatus
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.lifecycle import Lifecycle
 
-    Describe = Callable[[Inventory], tuple[DeviceStatus, ...]]
-
 __all__ = ["Describe", "device_statuses", "faults_of", "health_word", "resource_status"]
+
+
+Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
+"""Makes the statuses of a plugin's devices."""
 
 
 def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Describe) -> ResourceStatus:
