@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,21 @@ HOMES = {
 """Who may import what: a module, or all of a package (with the dot at its end)."""
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """All trees together take 200 MB, which no other test needs."""
+    yield
+    parsed.cache_clear()
+
+
 def trees(files: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
     for file in files:
-        yield file, ast.parse(file.read_text())
+        yield file, parsed(file)
 
 
 def places(files: list[Path], broken: Callable[[ast.AST, ast.Module], bool]) -> list[str]:
@@ -53,12 +66,19 @@ def places(files: list[Path], broken: Callable[[ast.AST, ast.Module], bool]) -> 
     ]
 
 
+@cache
+def comments_in(file: Path) -> tuple[tuple[str, str], ...]:
+    with file.open("rb") as text:
+        return tuple(
+            (f"{file}:{token.start[0]}", token.string)
+            for token in tokenize.tokenize(text.readline)
+            if token.type == tokenize.COMMENT
+        )
+
+
 def comments(files: list[Path]) -> Iterator[tuple[str, str]]:
     for file in files:
-        with file.open("rb") as text:
-            for token in tokenize.tokenize(text.readline):
-                if token.type == tokenize.COMMENT:
-                    yield f"{file}:{token.start[0]}", token.string
+        yield from comments_in(file)
 
 
 def last_name(node: ast.AST | None) -> str:

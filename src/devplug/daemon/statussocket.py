@@ -13,6 +13,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.errors import DevplugError
 from devplug.status.places import STATUS_SOCKETS, status_socket_name
 from devplug.watching import until_absent, until_present
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 FIRST_SECONDS: Final = 2.0
 """How long registrations go first: nobody looks at a daemon that has just begun, and a kubelet waits."""
 
-RETRY_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 10.0
 
 
 async def serve_status(serving: Serving, folder: Path, handle: Handler) -> None:
@@ -40,27 +41,35 @@ async def serve_status(serving: Serving, folder: Path, handle: Handler) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_SECONDS):
             await serving.wait_registered()
-    # After the first registration: it is not needed for that, and takes as long as a third of it.
-    from devplug.web.addresses import UnixAddress
-    from devplug.web.server import serving as listening
-    from devplug.web.values import ListenError
-
     told = ""
     while True:
         await until_present(folder.parent)
-        path = folder / status_socket_name(os.getpid(), secrets.token_hex(2))
         try:
-            await asyncio.to_thread(_prepare, folder)
-            async with listening(UnixAddress(str(path)), handle, name="status"):
-                told = ""
-                await until_absent(path)
-        except (OSError, ListenError) as error:
+            await _serve_until_lost(folder, handle)
+            told = ""
+        except (OSError, DevplugError) as error:
             if str(error) != told:
                 told = str(error)
                 logger.warning("no status socket; devplug status cannot ask here", extra={"reason": told})
             await asyncio.sleep(RETRY_SECONDS)
-        finally:
-            _leave(folder)
+
+
+async def _serve_until_lost(folder: Path, handle: Handler) -> None:
+    """Serve at a new socket until that is gone.
+
+    Raises `ListenError`, and `OSError` where there are no descriptors left, not even for an import.
+    """
+    # After the first registration: it is not needed for that, and takes as long as a third of it.
+    from devplug.web.addresses import UnixAddress
+    from devplug.web.server import serving as listening
+
+    path = folder / status_socket_name(os.getpid(), secrets.token_hex(2))
+    try:
+        await asyncio.to_thread(_prepare, folder)
+        async with listening(UnixAddress(str(path)), handle, name="status"):
+            await until_absent(path)
+    finally:
+        _leave(folder)
 
 
 def _prepare(folder: Path) -> None:
