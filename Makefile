@@ -60,8 +60,10 @@ test: test-source test-wheel ## run all tests, on the source and on the wheel th
 test-source: .venv/.ready ## run all tests on the source; a part: make test-source ARGS=tests/wire
 	$(BIN)/python -m pytest $(ARGS)
 
-# What is about the repository, or judges other programs, is the same on the wheel.
-NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden test_promises.py)
+# What is about the repository, judges other programs, or is rules alone, is the same on the wheel.
+NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden kubelet test_promises.py \
+	$(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
+	$(addprefix sandbox/,api controllers nodes openapi scheduling server))
 
 test-wheel: .venv-wheel/.locked dist ## run the tests that are not slow on the wheel, from the unpacked sdist without src
 	@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
