@@ -65,7 +65,7 @@ class Script:
         if self.ports:
             choices.append("unplug")
         # Nobody tells of a release but the kubelet's next answers, so it takes its time.
-        if self.pods and self.rng.random() < 0.25:
+        if self.pods and self.rng.random() < 0.12:
             choices.append("end")
         return self.rng.choice(choices)
 
