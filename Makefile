@@ -55,7 +55,7 @@ help: ## list these targets
 demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
 	@$(BIN)/devplug demo
 
-test: test-source test-wheel ## run all tests, on the source and on the wheel that users install
+test: test-source test-wheel ## run all tests on the source, and on the wheel those that a package can break
 
 test-source: .venv/.ready ## run all tests on the source; a part: make test-source ARGS=tests/wire
 	$(BIN)/python -m pytest $(ARGS)

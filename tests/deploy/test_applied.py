@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import __version__
-from devplug.daemon.inspecting.yamltext import yaml_text
 from devplug.deploy.manifests import manifests
 from devplug.deploy.objects.names import Release
+from devplug.yamltext import yaml_text
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 
 if TYPE_CHECKING:

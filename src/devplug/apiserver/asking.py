@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lightkube import AsyncClient
 
     from devplug.apiserver.access import Account
-    from devplug.apiserver.objects import Object
+    from devplug.objects import Object
 
 __all__ = [
     "ANSWER_SECONDS",

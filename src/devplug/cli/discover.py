@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from devplug.daemon.inspecting.kinds import Sight
     from devplug.daemon.inspecting.proposing import Proposal
     from devplug.daemon.inspecting.survey import Survey
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.daemon.sources.found import Found, FoundNode
+    from devplug.yamltext import Value
 
 __all__ = ["discover"]
 

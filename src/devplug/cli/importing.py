@@ -12,7 +12,7 @@ from devplug.cli.exits import FAILED, OK
 if TYPE_CHECKING:
     from devplug.daemon.importing.peerfile import Peer
     from devplug.daemon.importing.translating import Translation
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["import_", "import_file"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import click
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devplug.apiserver.access import Account
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.monitor.clusterview import NodeCount, PodDevices
     from devplug.monitor.gathering import ClusterLists
+    from devplug.yamltext import Value
 
 __all__ = ["devices", "devices_command", "main"]
 
@@ -35,8 +36,7 @@ Examples:
 
 def main() -> None:
     """Run the plugin and end the process with its exit code."""
-    command = lambda: devices_command.main(prog_name="kubectl devices", standalone_mode=False)  # noqa: E731
-    sys.exit(exit_code_of(command))
+    sys.exit(exit_code_of(partial(devices_command.main, prog_name="kubectl devices", standalone_mode=False)))
 
 
 @click.command("devices", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

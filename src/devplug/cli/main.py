@@ -14,10 +14,10 @@ from devplug.cli.importing import import_
 from devplug.cli.looking.options import status, top
 from devplug.cli.manifests import manifests_command
 from devplug.cli.options import color, kubelet_root, output, plugin_dir, plugin_folder
-from devplug.cli.running import run_command
+from devplug.cli.runoptions import run_command
 from devplug.cli.sandbox.acting import advertise, sandbox
 from devplug.cli.ui import ui_command
-from devplug.cli.verifying import verify_command
+from devplug.cli.verifyoptions import verify_command
 from devplug.cli.why import why_command
 
 __all__ = ["commands", "main"]

@@ -16,7 +16,7 @@ from devplug.cli.exits import BAD_INPUT, OK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["Wanted", "manifests", "manifests_command"]
 
@@ -125,7 +125,7 @@ def _wanted_values(wanted: Wanted) -> dict[str, Value]:
 
 
 def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output: str) -> int:
-    from devplug.daemon.inspecting.yamltext import yaml_text
+    from devplug.yamltext import yaml_text
 
     objects = [*documents]
     if output == "json":

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from devplug.daemon.grammar.loading import Reading
     from devplug.daemon.inspecting.inspection import Inspected, Match
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.daemon.sources.found import Found
     from devplug.errors import Problem
+    from devplug.yamltext import Value
 
 __all__ = ["validate"]
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from devplug.apiserver.access import Account
     from devplug.cli.looking.places import NodeFolders
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.monitor.why.values import Verdict
+    from devplug.yamltext import Value
 
 __all__ = ["why", "why_command"]
 
@@ -136,10 +136,10 @@ async def _verdict(account: Account, namespace: str, name: str, nodes: Mapping[s
     from dataclasses import replace
 
     from devplug.apiserver.asking import connected
-    from devplug.apiserver.objects import text
     from devplug.monitor.collecting import collected
     from devplug.monitor.gathering import evidence_on
     from devplug.monitor.why.diagnosis import explain
+    from devplug.objects import text
 
     async with connected(lambda: account) as server:
         evidence = await evidence_on(server, namespace, name)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from devplug.apiserver.access import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
 from devplug.apiserver.asking import NODES, connected, device_classes
 from devplug.apiserver.errors import ClusterError, MissingExtraError, NotThereError
-from devplug.apiserver.objects import text, texts
 from devplug.errors import quoted
+from devplug.objects import text, texts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.apiserver.asking import ApiServer
-    from devplug.apiserver.objects import Object
+    from devplug.objects import Object
 
 __all__ = [
     "ACCOUNT_FOLDER",

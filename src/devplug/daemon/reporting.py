@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from devplug.daemon.describing import Knowledge, described, device_statuses
+from devplug.holders.status import pod_resources_status
 from devplug.metrics import catalogue
 from devplug.metrics.devices import pod_resources_families
 from devplug.metrics.families import Family
@@ -16,7 +17,6 @@ from devplug.plugin.pages import serving_families, status_of
 from devplug.plugin.statuses import device_statuses as said_by_themselves
 from devplug.probes import Probes
 from devplug.status.text import text_of
-from devplug.status.values import PodResourcesStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,16 +33,7 @@ if TYPE_CHECKING:
     from devplug.plugin.statuses import Describe
     from devplug.status.values import ConfigStatus, DeviceStatus, Holder, ProcessStatus
 
-__all__ = ["Reporter", "pod_resources_status"]
-
-
-def pod_resources_status(holders: Holders) -> PodResourcesStatus:
-    """Return how it stands with the kubelet's PodResources."""
-    return PodResourcesStatus(
-        answered_at=holders.answered_at,
-        trouble=holders.last_error or "",
-        errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
-    )
+__all__ = ["Reporter"]
 
 
 @dataclass(frozen=True, slots=True)

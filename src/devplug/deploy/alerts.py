@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.inspecting.yamltext import yaml_text
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["ALERTS", "Alert", "prometheus_rule_text", "rules_text"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.inspecting.yamltext import yaml_text
 from devplug.deploy.alerts import rules_text
 from devplug.deploy.grafana.dashboard import dashboard_text
 from devplug.deploy.helmtext import template_text
@@ -14,11 +13,12 @@ from devplug.deploy.objects.names import CHART
 from devplug.deploy.values.files import schema_text, values_text
 from devplug.deploy.values.rows import overridden
 from devplug.deploy.values.table import defaults
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["KUBE_VERSION", "chart_files"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.inspecting.yamltext import flow
 from devplug.deploy.objects.tree import (
     MORE,
     AllOf,
@@ -20,6 +19,7 @@ from devplug.deploy.objects.tree import (
     Text,
     When,
 )
+from devplug.yamltext import flow
 
 if TYPE_CHECKING:
     from devplug.deploy.objects.tree import Condition, Tree

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from devplug.daemon.inspecting.yamltext import yaml_text
 from devplug.deploy.manifests import manifests
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.deploy.objects.names import Release
+    from devplug.yamltext import Value
 
 __all__ = ["base_files"]
 

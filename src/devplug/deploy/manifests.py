@@ -14,9 +14,9 @@ from devplug.deploy.values.table import defaults
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.deploy.objects.names import Release
     from devplug.deploy.posture import Posture
+    from devplug.yamltext import Value
 
 __all__ = ["DOCUMENTS", "Object", "image_values", "manifests", "posture_lines", "posture_values"]
 

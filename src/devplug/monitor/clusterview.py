@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, maps, object_at, text
 from devplug.monitor.requests import containers, counts, has_ended, holder_name, requests
+from devplug.objects import Object, fields, maps, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -236,6 +236,6 @@ def device_statuses(pod: Object) -> dict[tuple[str, str], tuple[HeldDevice, ...]
                 key=lambda device: device.id,
             )
         )
-        for container in maps(object_at(pod, "status"), "containerStatuses")
+        for container in maps(fields(pod, "status"), "containerStatuses")
         for resource in maps(container, "allocatedResourcesStatus")
     }

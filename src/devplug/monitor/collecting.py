@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import one_line
 from devplug.holders.holders import Holders
+from devplug.holders.status import pod_resources_status
 from devplug.monitor.joining import joined
 from devplug.pulse import Pulse
 from devplug.status.places import STATUS_SOCKETS
 from devplug.status.text import process_of
-from devplug.status.values import PodResourcesStatus
 from devplug.watching import shared_watcher
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import lines
@@ -65,11 +65,7 @@ class Collector:
             list(self._processes.values()),
             holders.pods if holders.is_known else None,
             holders.allocatable,
-            PodResourcesStatus(
-                answered_at=holders.answered_at,
-                trouble=holders.last_error or "",
-                errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
-            ),
+            pod_resources_status(holders),
             sorted(self._problems.values()),
         )
 

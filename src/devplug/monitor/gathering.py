@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from devplug.apiserver.asking import ApiServer
-    from devplug.apiserver.objects import Object
+    from devplug.objects import Object
     from devplug.status.values import NodeStatus
 
 __all__ = ["ClusterLists", "cluster_lists", "evidence_on"]

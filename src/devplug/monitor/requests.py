@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, maps, text, texts
 from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.objects import Object, maps, text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

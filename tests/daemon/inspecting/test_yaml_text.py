@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.inspecting.yamltext import Value, flow, yaml_text
+from devplug.yamltext import Value, flow, yaml_text
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
     [

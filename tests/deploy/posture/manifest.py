@@ -12,7 +12,7 @@ from devplug.deploy.posture import posture_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["daemon_set"]
 

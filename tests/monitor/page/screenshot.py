@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import devplug
 from devplug.status.values import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus
 from tests.browser import browser
 from tests.monitor.page.madeup import made_up
@@ -51,7 +52,9 @@ def hour(now: float) -> list[NodeStatus]:
             resource(ftdi, *more, name="example.com/serial", **since),
             at=now - minutes_ago * 60,
             processes=(
-                ProcessStatus(process=4711, version="0.7.0", python="3.12", started_at=begin, config=config),
+                ProcessStatus(
+                    process=4711, version=devplug.__version__, python="3.12", started_at=begin, config=config
+                ),
             ),
         )
 

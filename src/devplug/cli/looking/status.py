@@ -18,19 +18,19 @@ from devplug.cli.looking.views.judging import answers, essence, wrongs
 from devplug.cli.looking.views.tables import csv_text
 from devplug.cli.looking.views.words import Cell, Tone, clock, printable
 from devplug.cli.printing import print_value
-from devplug.daemon.inspecting.yamltext import yaml_text
 from devplug.monitor.collecting import collected
 from devplug.monitor.differences import differences
 from devplug.plugin.serving import stop_signals
 from devplug.status.text import node_value
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from devplug.cli.looking.looked import Looked
     from devplug.cli.looking.places import NodeFolders
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.status.values import NodeStatus
+    from devplug.yamltext import Value
 
 __all__ = ["status", "watch"]
 

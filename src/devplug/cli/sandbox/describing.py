@@ -15,8 +15,8 @@ from devplug.sandbox.client import SandboxClient
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.sandbox.place import Place
+    from devplug.yamltext import Value
 
 __all__ = ["describe"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from devplug.daemon.importing.remarks import At
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["FOLDERS", "Draft", "as_template"]
 

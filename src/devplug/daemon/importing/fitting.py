@@ -16,15 +16,15 @@ from devplug.daemon.grammar.globs import (
 )
 from devplug.daemon.grammar.loading import DEVICE_ROOTS, read
 from devplug.daemon.grammar.mounts import danger_of
-from devplug.daemon.inspecting.yamltext import yaml_text
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from devplug.daemon.importing.drafts import Draft
     from devplug.daemon.importing.remarks import Remarks
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.errors import Problem
+    from devplug.yamltext import Value
 
 __all__ = ["fitted"]
 

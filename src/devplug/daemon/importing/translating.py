@@ -12,8 +12,8 @@ from devplug.daemon.importing.peerfile import PEERS, parts_of
 from devplug.daemon.importing.remarks import Grade, Remarks
 from devplug.daemon.importing.smarter import smarter_drafts
 from devplug.daemon.importing.squat.resources import DEFAULT_DOMAIN, squat_devices, squat_drafts
-from devplug.daemon.inspecting.yamltext import yaml_text
 from devplug.errors import one_line
+from devplug.yamltext import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devplug.daemon.importing.drafts import Draft
     from devplug.daemon.importing.peerfile import Part, Peer
     from devplug.daemon.importing.remarks import Remark
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["Translation", "translated"]
 

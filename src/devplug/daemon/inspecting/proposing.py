@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.inspecting.kinds import subsystem_of_usb_kind
 from devplug.daemon.inspecting.selecting import View
-from devplug.daemon.inspecting.yamltext import flow, yaml_text
 from devplug.daemon.responses import pcidevice_variable
 from devplug.errors import one_line
+from devplug.yamltext import flow, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from devplug.daemon.inspecting.kinds import Sight
     from devplug.daemon.inspecting.selecting import Selector
     from devplug.daemon.inspecting.survey import Survey
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.daemon.sources.found import Found
+    from devplug.yamltext import Value
 
 __all__ = ["Proposal", "finder_of", "proposals_of", "proposed_text"]
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import maps, text
+from devplug.objects import maps, text
 
 if TYPE_CHECKING:
-    from devplug.apiserver.objects import Object
     from devplug.daemon.kubeevents.values import Condition, Event
+    from devplug.objects import Object
 
 __all__ = [
     "CONDITION_TYPE",

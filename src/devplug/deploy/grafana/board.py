@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.deploy.grafana.panels import Panel
+    from devplug.yamltext import Value
 
 __all__ = ["COLUMNS", "SCHEMA_VERSION", "choice", "datasource_choice", "panels_of"]
 

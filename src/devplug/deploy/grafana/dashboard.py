@@ -18,7 +18,7 @@ from devplug.deploy.grafana.panels import (
 )
 
 if TYPE_CHECKING:
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["dashboard_text"]
 

@@ -14,7 +14,7 @@ from devplug.deploy.objects.tree import value_at
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["CHART", "Release", "names_of"]
 

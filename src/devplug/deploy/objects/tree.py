@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = [
     "MORE",

@@ -6,15 +6,15 @@ import json
 import textwrap
 from typing import TYPE_CHECKING, Final, cast
 
-from devplug.daemon.inspecting.yamltext import flow, yaml_text
 from devplug.deploy.objects.tree import value_at
 from devplug.deploy.values.table import GROUPS, rows
+from devplug.yamltext import flow, yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.deploy.values.rows import Group
+    from devplug.yamltext import Value
 
 __all__ = ["schema_text", "values_table", "values_text"]
 

@@ -23,7 +23,7 @@ from devplug.deploy.values.rows import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["RUNNING"]
 

@@ -11,8 +11,8 @@ from devplug.deploy.values.running import RUNNING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.daemon.inspecting.yamltext import Value
     from devplug.deploy.values.rows import Row
+    from devplug.yamltext import Value
 
 __all__ = ["GROUPS", "defaults", "rows"]
 

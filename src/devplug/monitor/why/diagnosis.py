@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.apiserver.objects import text
 from devplug.monitor.why.missing import missing
 from devplug.monitor.why.placed import placed
 from devplug.monitor.why.refused import failed
 from devplug.monitor.why.unscheduled import unscheduled
 from devplug.monitor.why.values import State, Verdict, Who
+from devplug.objects import text
 
 if TYPE_CHECKING:
     from devplug.monitor.why.values import Evidence

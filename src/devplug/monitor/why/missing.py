@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, text
 from devplug.monitor.why.reading import last_event, nearest, some
 from devplug.monitor.why.values import State, Verdict, Who
+from devplug.objects import Object, text
 
 if TYPE_CHECKING:
     from devplug.monitor.why.values import Evidence

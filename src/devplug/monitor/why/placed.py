@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, object_at, text, whole
 from devplug.monitor.clusterview import device_statuses, is_ready
 from devplug.monitor.requests import counts, requests
 from devplug.monitor.why.reading import condition, container_statuses, last_event, some
 from devplug.monitor.why.refused import plugin_said
 from devplug.monitor.why.values import State, Verdict, Who
+from devplug.objects import Object, fields, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _UNHEALTHY: Final = "Unhealthy"
 def placed(evidence: Evidence, pod: Object) -> Verdict:
     """Judge a pod that is bound to a node and has not failed."""
     for status in container_statuses(pod):
-        waiting = object_at(status, "state", "waiting")
+        waiting = fields(status, "state", "waiting")
         if waiting and text(waiting, "reason") not in _AT_WORK:
             return _of_waiting(evidence, pod, status, waiting)
     if text(pod, "metadata", "deletionTimestamp"):
@@ -104,7 +104,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
         advice = ("see that the image's name is right, that the registry answers, and who may pull",)
         return _verdict(evidence, State.WAITING, Who.IMAGE, because, advice=advice, message=message)
     if reason == "CrashLoopBackOff":
-        end = object_at(status, "lastState", "terminated")
+        end = fields(status, "lastState", "terminated")
         because = f"container {name} ended {whole(status, 'restartCount')} times"
         because += f", last with code {whole(end, 'exitCode')} ({text(end, 'reason')})" if end else ""
         advice = (f"see what the program said: {logs} --previous",)
@@ -207,7 +207,7 @@ def _running(evidence: Evidence, pod: Object) -> Verdict:
 
 
 def _is_unready(status: Object) -> bool:
-    return bool(object_at(status, "state", "running")) and status.get("ready") is False
+    return bool(fields(status, "state", "running")) and status.get("ready") is False
 
 
 def _devices(pod: Object) -> list[str]:

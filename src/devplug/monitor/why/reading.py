@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, maps, object_at, text, texts
+from devplug.objects import Object, fields, maps, text, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,7 +80,7 @@ def why_unfit(pod: Object, node: Object) -> str:
     for key, value in texts(pod, "spec", "nodeSelector").items():
         if labels.get(key) != value:
             return f"it lacks the label {key}={value} of the pod's nodeSelector"
-    if object_at(node, "spec").get("unschedulable") is True:
+    if fields(node, "spec").get("unschedulable") is True:
         return "it is cordoned"
     for taint in maps(node, "spec", "taints"):
         if text(taint, "effect") in _BLOCKING and not any(

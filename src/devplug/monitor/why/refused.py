@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, maps, object_at, text, whole
 from devplug.monitor.requests import requests
 from devplug.monitor.why.reading import condition, container_statuses, last_event, some
 from devplug.monitor.why.values import State, Verdict, Who
+from devplug.objects import Object, fields, maps, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,7 +256,7 @@ def _node_facts(status: NodeStatus | None, resources: set[str]) -> list[str]:
 def _of_program(evidence: Evidence, pod: Object) -> Verdict:
     ends = []
     for one in container_statuses(pod):
-        end = object_at(one, "state", "terminated") or object_at(one, "lastState", "terminated")
+        end = fields(one, "state", "terminated") or fields(one, "lastState", "terminated")
         if end and whole(end, "exitCode"):
             ends.append(
                 f"container {text(one, 'name')} ended with code {whole(end, 'exitCode')}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devplug.apiserver.objects import Object, text
 from devplug.monitor.requests import holder_name
 from devplug.monitor.why.reading import held_by, nearest, some
+from devplug.objects import Object, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.objects import Object, maps, text
 from devplug.monitor.clusterview import NodeCount, node_counts
 from devplug.monitor.requests import containers, requests
 from devplug.monitor.why.reading import condition, last_event, some, why_unfit
 from devplug.monitor.why.shortages import Shortage, shortages_of
 from devplug.monitor.why.values import State, Verdict, Who
+from devplug.objects import Object, maps, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

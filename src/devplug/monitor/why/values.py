@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from devplug.apiserver.objects import Object
     from devplug.monitor.clusterview import NodeCount
+    from devplug.objects import Object
     from devplug.status.values import NodeStatus
 
 __all__ = ["Evidence", "State", "Verdict", "Who"]

@@ -1,46 +1,18 @@
-"""Kubernetes objects as the maps and lists that JSON has: how to read them, and how to change a copy.
+"""Kubernetes objects in the sandbox: read as everywhere (`devplug.objects`), and changed in a copy.
 
 Nobody changes an object in place, here or elsewhere: the store, its log and every answer share them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from devplug.objects import Object, fields, part, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["Object", "entries", "fields", "part", "same", "text", "whole", "with_part", "without_nulls"]
-
-Object: TypeAlias = dict[str, object]
-"""A map as JSON has it: texts, numbers, booleans, null, lists and such maps."""
-
-
-def part(value: object, *path: str) -> object:
-    """Return what stands at `path` inside `value`; None if a step of the way is missing or no map."""
-    for step in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(step)
-    return value
-
-
-def text(value: object, *path: str) -> str:
-    """Return the text at `path`; empty if there is none."""
-    found = part(value, *path)
-    return found if isinstance(found, str) else ""
-
-
-def whole(value: object, *path: str) -> int:
-    """Return the integer at `path`; 0 if there is none."""
-    found = part(value, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else 0
-
-
-def fields(value: object, *path: str) -> Object:
-    """Return the map at `path`; an empty one if there is none."""
-    found = part(value, *path)
-    return found if isinstance(found, dict) else {}
 
 
 def entries(value: object, *path: str) -> list[object]:

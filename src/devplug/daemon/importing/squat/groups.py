@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devplug.daemon.importing.remarks import At, Remarks
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["SQUAT", "Form", "Member", "Unit", "unit_of"]
 

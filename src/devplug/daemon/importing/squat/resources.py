@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.importing.remarks import At, Remarks
     from devplug.daemon.importing.squat.groups import Form, Member, Unit
-    from devplug.daemon.inspecting.yamltext import Value
+    from devplug.yamltext import Value
 
 __all__ = ["DEFAULT_DOMAIN", "squat_devices", "squat_drafts"]
 

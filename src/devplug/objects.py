@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-__all__ = ["Object", "maps", "object_at", "text", "texts", "whole"]
+__all__ = ["Object", "fields", "maps", "part", "text", "texts", "whole"]
 
 Object: TypeAlias = dict[str, object]
-"""A map as JSON has it. Nobody changes one."""
+"""A map as JSON has it: texts, numbers, booleans, null, lists and such maps. Nobody changes one."""
 
 
-def _at(value: object, path: tuple[str, ...]) -> object:
+def part(value: object, *path: str) -> object:
+    """Return what stands at `path` inside `value`; None if a step of the way is missing or no map."""
     for step in path:
         if not isinstance(value, dict):
             return None
@@ -23,19 +24,19 @@ def _at(value: object, path: tuple[str, ...]) -> object:
 
 def text(value: object, *path: str) -> str:
     """Return the text at `path`; empty if there is none."""
-    found = _at(value, path)
+    found = part(value, *path)
     return found if isinstance(found, str) else ""
 
 
 def whole(value: object, *path: str) -> int:
     """Return the integer at `path`; 0 if there is none."""
-    found = _at(value, path)
+    found = part(value, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
-def object_at(value: object, *path: str) -> Object:
+def fields(value: object, *path: str) -> Object:
     """Return the map at `path`; an empty one if there is none."""
-    found = _at(value, path)
+    found = part(value, *path)
     return found if isinstance(found, dict) else {}
 
 
@@ -43,12 +44,12 @@ def texts(value: object, *path: str) -> dict[str, str]:
     """Return the map of texts at `path`, without what is no text; numbers count as their digits."""
     return {
         name: str(one)
-        for name, one in object_at(value, *path).items()
+        for name, one in fields(value, *path).items()
         if isinstance(one, str | int) and not isinstance(one, bool)
     }
 
 
 def maps(value: object, *path: str) -> list[Object]:
     """Return the maps of the list at `path`; none if there is no list."""
-    found = _at(value, path)
+    found = part(value, *path)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
