@@ -65,7 +65,7 @@ NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden kubel
 	$(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
 	$(addprefix sandbox/,api controllers nodes openapi scheduling server))
 
-test-wheel: .venv-wheel/.locked dist ## run the tests that are not slow on the wheel, from the unpacked sdist without src
+test-wheel: .venv-wheel/.locked dist ## run what a package can break on the wheel, from the unpacked sdist without src
 	@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
 	@rm -rf build/sdist && mkdir -p build/sdist
 	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
