@@ -7,13 +7,16 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# With the environment activated, python3 would be the one that is about to be built again.
+export PATH := $(subst $(CURDIR)/.venv/bin:,,$(PATH))
 
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
 SCHEMA := src/devplug/daemon/grammar/config.schema.json
 PAGES := docs/checks.md=devplug.conformance.reports.page docs/metrics.md=devplug.metrics.page \
-	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.grammar.page
-LOCK := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --quiet \
+	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.grammar.page docs/performance.md=bench.page \
+	docs/reliability.md=torture.page
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
 # ── environments ─────────────────────────────────────────────────────────────────────────────────
@@ -47,7 +50,7 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden verify-mutants hardware check bench protos schema pages picture deploy lock dist clean
+.PHONY: help demo test test-source test-wheel golden verify-mutants torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,10 +61,10 @@ demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
 test: test-source test-wheel ## run all tests on the source, and on the wheel those that a package can break
 
 test-source: .venv/.ready ## run all tests on the source; a part: make test-source ARGS=tests/wire
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 # What is about the repository, judges other programs, or is rules alone, is the same on the wheel.
-NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden kubelet test_promises.py \
+NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden kubelet security/test_supply.py torture test_promises.py \
 	$(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
 	$(addprefix sandbox/,api controllers nodes openapi scheduling server))
 
@@ -70,7 +73,7 @@ test-wheel: .venv-wheel/.locked dist ## run what a package can break on the whee
 	@rm -rf build/sdist && mkdir -p build/sdist
 	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
 	@rm -r build/sdist/src
-	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -m "not slow" --hypothesis-profile brief $(NOT_ON_WHEEL) $(ARGS)
+	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -n auto --dist loadfile -m "not slow" --hypothesis-profile brief $(NOT_ON_WHEEL) $(ARGS)
 
 GOLDEN := tests/golden/data
 
@@ -79,6 +82,12 @@ golden: .venv/.ready ## play recordings of a real kubelet against ours: make gol
 
 verify-mutants: .venv/.ready ## every deliberately wrong plugin against every check, as a matrix without a hole
 	@$(BIN)/python -m tests.conformance $(ARGS)
+
+torture: .venv/.ready ## every fault of the catalogue, under 30 minutes; again: make torture ARGS="--seed N --only CASE"
+	@$(BIN)/python -m torture $(ARGS)
+
+mutants: .venv/.ready ## take each guard of the invariants away in turn, and show what notices that
+	@$(BIN)/python -m torture.mutants $(ARGS)
 
 hardware: .venv/.ready ## plug real kernel devices into a QEMU guest with the daemon; root on Debian installs it
 	@$(BIN)/python -m lab $(ARGS)
@@ -95,10 +104,21 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 bench: .venv/.ready ## measure our daemon; beside another plugin: make bench CMD='./plugin --dir {dir}'
 	@$(BIN)/python -m bench $(ARGS) $(if $(CMD),-- $(CMD))
 
+sbom: .venv/.ready ## write what is shipped as CycloneDX into build/sbom, the same bytes each time
+	@$(BIN)/python -m supply.sbom build/sbom
+
+.venv-audit/.locked: requirements/audit.lock
+	$(call environment,.venv-audit,requirements/audit.lock)
+
+# All locks, because what builds and tests a release can spoil it too. Strict: without the database it fails.
+audit: .venv-audit/.locked ## hold every locked package against the known vulnerabilities (asks pypi.org)
+	@for lock in image test dev audit; do echo "$$lock.lock"; .venv-audit/bin/pip-audit --strict --disable-pip \
+		--require-hashes --progress-spinner off --requirement requirements/$$lock.lock $(ARGS); done
+
 # ── what is generated, and committed ─────────────────────────────────────────────────────────────
 
-protos: .venv/.ready ## compile the .proto texts into descriptors.binpb
-	$(BIN)/python -m grpc_tools.protoc -I $(PROTOS) --descriptor_set_out=$(PROTOS)/descriptors.binpb $(PROTOS)/*.proto
+protos: .venv/.ready ## compile the .proto texts for the tests that hold our codec against protobuf
+	$(BIN)/python -m grpc_tools.protoc -I $(PROTOS) --descriptor_set_out=tests/wire/descriptors.binpb $(PROTOS)/*.proto
 
 schema: .venv/.ready ## write the JSON Schema of the configuration file
 	$(BIN)/python -m devplug.daemon.grammar.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
@@ -114,14 +134,15 @@ deploy: .venv/.ready ## write alerts, dashboard, chart and kustomize base, and t
 	$(BIN)/python -m devplug.deploy deploy
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
-	$(LOCK) --upgrade --group dev --output-file requirements/dev.lock
-	$(LOCK) --constraint requirements/dev.lock --group test --output-file requirements/test.lock
-	$(LOCK) --constraint requirements/dev.lock --output-file requirements/runtime.lock
-	$(LOCK) --constraint requirements/dev.lock --extra k8s --extra nvidia --output-file requirements/image.lock
+	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements/dev.lock
+	$(LOCK) --constraint requirements/dev.lock pyproject.toml --group test --output-file requirements/test.lock
+	$(LOCK) --constraint requirements/dev.lock pyproject.toml --output-file requirements/runtime.lock
+	$(LOCK) --constraint requirements/dev.lock pyproject.toml --extra k8s --extra nvidia --output-file requirements/image.lock
+	$(LOCK) --constraint requirements/dev.lock --group audit --output-file requirements/audit.lock
 
 dist: .venv/.ready ## build the sdist, and the wheel from it
 	@rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean: ## remove all that these targets make
-	rm -rf .venv .venv-wheel build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-wheel .venv-audit build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

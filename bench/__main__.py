@@ -7,6 +7,7 @@ import asyncio
 import os
 import platform
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
 from bench.scheduling import measure_scheduling
 from bench.scraping import measure_scraping
-from bench.subjects import NODES, Subject
+from bench.subjects import NODES, Subject, many_file
+from bench.transports import measure_transports
 
 OURS = "devplug"
 MANY = 10_000
@@ -27,16 +29,6 @@ resources:
   - name: bench.devplug.io/node
     discover:
       path: "{devices}/*"
-"""
-
-MANY_FILE = f"""\
-version: 1
-resources:
-  - name: bench.devplug.io/many
-    discover:
-      path: /dev/null
-    share:
-      replicas: {MANY}
 """
 
 COMMAND = (
@@ -64,16 +56,17 @@ def arguments() -> argparse.Namespace:
         prog="python -m bench",
         description="Time a device plugin from outside, where this program plays the kubelet; then time our "
         "own kubelet, with few and with many devices, pods and NUMA nodes; then preferred allocation, the "
-        "sandbox's scheduler, and scrapes of our daemon.",
+        "sandbox's scheduler, and scrapes of our daemon; and what its transport costs beside grpcio.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument(
         "--only",
-        choices=["plugins", "kubelet", "preference", "scheduling", "scraping"],
+        choices=["plugins", "transports", "kubelet", "preference", "scheduling", "scraping"],
         help="measure this alone (all, but only plugins if there is a COMMAND)",
     )
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="write the figures there, as JSON")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="times that each kubelet is measured")
     parser.add_argument("--starts", type=int, default=counts.starts, help="starts of each plugin")
     parser.add_argument("--calls", type=int, default=counts.calls, help="Allocate calls")
@@ -97,8 +90,11 @@ def arguments() -> argparse.Namespace:
 
 def machine() -> dict[str, str]:
     """Return what a reader has to know of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cores": str(os.cpu_count()),
+        "memory": f"{memory / 1024**3:.0f} GiB",
         "Linux": f"{platform.release()} {platform.machine()}",
         "Python": platform.python_version(),
     }
@@ -109,7 +105,7 @@ async def measure_plugins(subjects: list[Subject], counts: Counts) -> Report:
     report = await measure(subjects, counts)
     if OURS not in report.columns:
         return report
-    many = await measure_many(Subject(OURS, COMMAND, MANY_FILE, MANY), counts)
+    many = await measure_many(Subject(OURS, COMMAND, many_file(MANY), MANY), counts)
     blank = len(report.columns) - 1
     wide = [Row((*row.figures, *(Figure(row.name, "", None) for _ in range(blank)))) for row in many]
     return replace(report, rows=[*report.rows, *wide])
@@ -118,8 +114,8 @@ async def measure_plugins(subjects: list[Subject], counts: Counts) -> Report:
 async def measured(given: argparse.Namespace) -> list[Report]:
     """Measure all that the arguments ask for."""
     reports = []
+    counts = Counts(given.starts, given.calls, given.plugs, given.restarts, given.pause_ms / 1000)
     if given.only in {None, "plugins"}:
-        counts = Counts(given.starts, given.calls, given.plugs, given.restarts, given.pause_ms / 1000)
         subjects = [Subject(OURS, COMMAND, NODES_FILE)]
         if given.command:
             name = Path(given.command[0]).name
@@ -136,6 +132,8 @@ async def measured(given: argparse.Namespace) -> list[Report]:
         reports.append(measure_scheduling())
     if given.only == "scraping" or not (given.only or given.command):
         reports.append(await measure_scraping(COMMAND))
+    if given.only == "transports" or not (given.only or given.command):
+        reports.append(await measure_transports(COMMAND, NODES_FILE, counts))
     return reports
 
 
@@ -143,6 +141,9 @@ def main() -> int:
     """Measure and print; return 1 if something could not be measured, or a bound is broken."""
     given = arguments()
     reports = asyncio.run(measured(given))
+    if given.keep:
+        given.keep.parent.mkdir(parents=True, exist_ok=True)
+        given.keep.write_text(as_json(reports, machine()) + "\n")
     print((as_json if given.output == "json" else as_text)(reports, machine()))
     return 0 if all(report.is_good for report in reports) else 1
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bench.kubelet import MissingError
 from bench.lives import Lives, starting
@@ -20,6 +20,7 @@ from devplug.wire import methods
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.process import Process
     from bench.subjects import Subject
 
 CALL_SECONDS = 10
@@ -58,6 +59,14 @@ class Samples:
         return spread(name, self.seconds, self.wanted, self.failure)
 
 
+class Running(Protocol):
+    """Anything with a process."""
+
+    @property
+    def process(self) -> Process:
+        """The process, as the system sees it."""
+
+
 Sample = Callable[[Plugin], Awaitable[list[float]]]
 """Measures once, or a few times in a row; raises `MissingError` or `RemoteError` if that is not to be had."""
 
@@ -79,22 +88,24 @@ async def turn(plugins: Sequence[Plugin], samples: Sequence[Samples], sample: Sa
 
 async def allocate(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     """Allocate of one device, as a client sees it."""
-
-    async def batch(plugin: Plugin) -> list[float]:
-        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-        if endpoint.peer is None or not endpoint.healthy():
-            raise MissingError("it has no healthy device")
-        request, seconds = [(endpoint.healthy()[0],)], []
-        for _ in range(min(ALLOCATE_BATCH, counts.calls)):
-            began = time.perf_counter()
-            await endpoint.peer.call(methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
-            seconds.append(time.perf_counter() - began)
-        return seconds
-
     samples = [Samples(counts.calls) for _ in plugins]
+    size = min(ALLOCATE_BATCH, counts.calls)
     for _ in range(math.ceil(counts.calls / ALLOCATE_BATCH)):
-        await turn(plugins, samples, batch)
+        await turn(plugins, samples, lambda plugin: allocate_batch(plugin, size))
     return by_row(mine.spread("Allocate, one device") for mine in samples)
+
+
+async def allocate_batch(plugin: Plugin, calls: int) -> list[float]:
+    """Return how long each of so many calls in a row took."""
+    endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
+    if endpoint.peer is None or not endpoint.healthy():
+        raise MissingError("it has no healthy device")
+    request, seconds = [(endpoint.healthy()[0],)], []
+    for _ in range(calls):
+        began = time.perf_counter()
+        await endpoint.peer.call(methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 async def plugging(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
@@ -154,10 +165,10 @@ async def restarting(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     return by_row(mine.spread("kubelet restart → Register") for mine in samples)
 
 
-async def idling(plugins: Sequence[Plugin], counts: Counts, what: str) -> list[Row]:
+async def idling(plugins: Sequence[Running], counts: Counts, what: str) -> list[Row]:
     """Processor time while nothing happens, all plugins in the same seconds."""
 
-    def spent(plugin: Plugin) -> float | MissingError:
+    def spent(plugin: Running) -> float | MissingError:
         try:
             return plugin.process.processor_seconds()
         except MissingError as error:
@@ -177,10 +188,10 @@ async def idling(plugins: Sequence[Plugin], counts: Counts, what: str) -> list[R
     return by_row(found)
 
 
-def memory(plugins: Sequence[Plugin], what: str) -> list[Row]:
+def memory(plugins: Sequence[Running], what: str) -> list[Row]:
     """Memory now, as the system counts it."""
 
-    def of(plugin: Plugin) -> list[Figure]:
+    def of(plugin: Running) -> list[Figure]:
         names = f"resident (RSS), {what}", f"resident, shared in parts (PSS), {what}"
         try:
             sizes = plugin.process.memory_bytes()
@@ -197,14 +208,14 @@ def devices(plugins: Sequence[Plugin]) -> list[Row]:
     return by_row([Figure("devices listed", "", len(one.devices) if one else None)] for one in endpoints)
 
 
-def threads(plugins: Sequence[Plugin]) -> list[Row]:
+def threads(plugins: Sequence[Running], name: str = "threads") -> list[Row]:
     """How many threads there are."""
 
-    def of(plugin: Plugin) -> Figure:
+    def of(plugin: Running) -> Figure:
         try:
-            return Figure("threads", "", plugin.process.threads())
+            return Figure(name, "", plugin.process.threads())
         except MissingError as error:
-            return Figure("threads", "", None, str(error))
+            return Figure(name, "", None, str(error))
 
     return by_row([of(plugin)] for plugin in plugins)
 

@@ -25,6 +25,19 @@ NODES = 8
 """How many devices there are, but where many are asked for."""
 
 
+def many_file(count: int) -> str:
+    """Return a configuration of one resource with so many devices."""
+    return f"""\
+version: 1
+resources:
+  - name: bench.devplug.io/many
+    discover:
+      path: /dev/null
+    share:
+      replicas: {count}
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A plugin under test: how to start it, and where its devices are."""

@@ -24,11 +24,14 @@ ALL = [
     *sorted(TESTS.rglob("*.py")),
     *sorted((TESTS.parent / "bench").glob("*.py")),
     *sorted((TESTS.parent / "lab").glob("*.py")),
+    *sorted((TESTS.parent / "supply").glob("*.py")),
+    *sorted((TESTS.parent / "torture").rglob("*.py")),
 ]
 
 HOMES = {
-    "grpc": ("devplug.wire.",),
-    "google.protobuf": ("devplug.wire.",),
+    "grpc": ("devplug.wire.grpciosetup",),
+    "google.protobuf": (),
+    "hpack": ("devplug.wire.http2.blocks",),
     "yaml": ("devplug.daemon.grammar.document", "devplug.kubelet.manifests"),
     "h11": ("devplug.web.",),
     "lightkube": ("devplug.apiserver.",),

@@ -13,6 +13,8 @@ from devplug.wire import methods, pluginregistration, podresources
 
 PROTOS = Path(devplug.__file__).parent / "wire" / "protos"
 
+DESCRIPTORS = Path(__file__).parent / "wire" / "descriptors.binpb"
+
 Field = descriptor_pb2.FieldDescriptorProto
 
 
@@ -187,7 +189,7 @@ APIS = {
 
 
 def committed() -> descriptor_pb2.FileDescriptorSet:
-    return descriptor_pb2.FileDescriptorSet.FromString((PROTOS / "descriptors.binpb").read_bytes())
+    return descriptor_pb2.FileDescriptorSet.FromString((DESCRIPTORS).read_bytes())
 
 
 def compiled(name: str) -> descriptor_pb2.FileDescriptorProto:

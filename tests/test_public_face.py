@@ -140,7 +140,6 @@ def test_importing_the_values_loads_no_library(module: str) -> None:
         "monitor/page/static/page.html",
         "monitor/page/static/page.js",
         "scaffold/templates/daemonset.yaml.in",
-        "wire/protos/descriptors.binpb",
         "wire/protos/deviceplugin_v1beta1.proto",
     ],
 )

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
 import resource
 import shutil
-from contextlib import ExitStack, asynccontextmanager
+import sys
+from contextlib import ExitStack, asynccontextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug import watching
 from devplug.watching import (
     EventKind,
     FileEvent,
     Watcher,
-    folders_to_watch,
     shared_watcher,
     until_absent,
     until_present,
 )
+from devplug.watchplans import folders_to_watch
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+    from types import FrameType
     from typing import Any
 
 EVENTS_KEPT = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 """How many events the kernel keeps for a reader."""
+
+IN_CLOSE_WRITE = 0x8  # inotify(7)
 
 
 def play(story: Coroutine[Any, Any, None]) -> None:
@@ -165,6 +172,91 @@ def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
                 assert set(woken) == {"a", "b*"}
 
     play(story())
+
+
+def calls_for_an_event(folder: Path, waiting: int) -> int:
+    """How many functions of the watcher run for one event that concerns one of so many who wait there."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == watching.__file__
+
+    async def story() -> None:
+        woken: list[int] = []
+        async with shared_watcher() as watcher:
+            with ExitStack() as stack:
+                for number in range(waiting):
+                    on_change = lambda number=number: woken.append(number)  # noqa: E731 -- as above
+                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{number}"])
+                await turns()
+                (folder / "1").touch()
+                sys.setprofile(count)
+                try:
+                    await turns()
+                finally:
+                    sys.setprofile(None)
+        assert set(woken) == {1}
+
+    play(story())
+    (folder / "1").unlink()
+    return calls
+
+
+def test_an_event_costs_the_same_however_many_wait_for_other_names(short_dir: Path) -> None:
+    """Or a program with a thousand resources would look at a million names when the kubelet restarts."""
+    # Others make files in /tmp, too, and whoever watches below it is told.
+    few, many = (
+        min(calls_for_an_event(short_dir, waiting=waiting) for _ in range(3)) for waiting in (3, 300)
+    )
+    assert many < 2 * few
+
+
+def test_a_subscriber_that_has_more_names_than_before_is_woken_by_each_of_them(short_dir: Path) -> None:
+    """By names as they stand and by globs, in any order: what was armed last is the whole of it."""
+    plans = (["a"], ["a", "b"], ["a", "b*"], ["b", "c"], ["*"], ["c"])
+
+    async def story() -> None:
+        woken: list[int] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append(1)) as subscription:
+                for plan in plans:
+                    subscription.arm([f"{short_dir}/{name}" for name in plan])
+                    for name in "abc":
+                        woken.clear()
+                        (short_dir / name).touch()
+                        (short_dir / name).unlink()
+                        await turns()
+                        assert bool(woken) == any(fnmatchcase(name, one) for one in plan), (plan, name)
+
+    play(story())
+
+
+def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: Path) -> None:
+    compiled: list[object] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is fnmatch.translate.__code__:
+            compiled.append(frame.f_locals["pat"])
+
+    async def scenario() -> None:
+        woken: list[str] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append("woken")) as subscription:
+                subscription.arm([f"{short_dir}/new-every-time-{os.getpid()}"])
+                (short_dir / "another").touch()
+                await turns()
+                assert not woken
+                (short_dir / f"new-every-time-{os.getpid()}").touch()
+                await turns()
+                assert woken
+
+    sys.setprofile(note)
+    try:
+        asyncio.run(scenario())
+    finally:
+        sys.setprofile(None)
+    assert not [pattern for pattern in compiled if "new-every-time" in str(pattern)]
 
 
 def test_arming_wakes_nobody(short_dir: Path) -> None:
@@ -438,31 +530,50 @@ def test_watches_of_folders_that_nobody_wants_are_given_back(short_dir: Path) ->
         async with shared_watcher() as watcher:
             with watcher.subscribe(lambda: None) as keeper, watcher.subscribe(lambda: None) as subscription:
                 keeper.arm([f"{short_dir}/x"])
-                before = kernel_watches()
+                before = len(kernel_watches())
                 for n in range(20):
                     (short_dir / f"d{n}").mkdir()
                     subscription.arm([f"{short_dir}/d{n}/x"])
-                    assert kernel_watches() == before + 1
+                    assert len(kernel_watches()) == before + 1
                 subscription.arm([])
-                assert kernel_watches() == before
+                assert len(kernel_watches()) == before
                 subscription.arm([f"{short_dir}/d0/x"])
                 shutil.rmtree(short_dir / "d0")
                 await turns()
-                assert kernel_watches() == before
+                assert len(kernel_watches()) == before
 
     play(story())
 
 
-def kernel_watches() -> int:
-    """How many watches the process has, as the kernel counts them (proc(5))."""
-    count = 0
+def test_writes_are_asked_of_the_kernel_in_their_folder_and_not_on_the_way_to_it(short_dir: Path) -> None:
+    """On the way there may be /tmp, where everybody writes, and the kernel looks at all that lies there."""
+    (short_dir / "in").mkdir()
+
+    async def story() -> None:
+        woken: list[None] = []
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: woken.append(None)) as subscription:
+                subscription.arm([f"{short_dir}/in/x"], writes_in=f"{short_dir}/in")
+                masks = [int(facts["mask"], 16) for facts in kernel_watches()]
+                assert [mask & IN_CLOSE_WRITE for mask in masks].count(IN_CLOSE_WRITE) == 1 < len(masks)
+                (short_dir / "in/x").touch()
+                await turns()
+                woken.clear()
+                (short_dir / "in/x").write_text("more")
+                await turns()
+                assert woken
+
+    play(story())
+
+
+def kernel_watches() -> list[dict[str, str]]:
+    """The watches that the process has, as the kernel tells of them (proc(5))."""
+    lines: list[str] = []
     for number in os.listdir("/proc/self/fdinfo"):  # noqa: PTH208 -- the numbers are what is wanted
-        try:
-            with open(f"/proc/self/fdinfo/{number}") as facts:  # noqa: PTH123 -- not worth a Path
-                count += sum(line.startswith("inotify ") for line in facts)
-        except FileNotFoundError:
-            continue
-    return count
+        with suppress(FileNotFoundError):
+            facts = Path(f"/proc/self/fdinfo/{number}").read_text().splitlines()
+            lines += [line for line in facts if line.startswith("inotify ")]
+    return [dict(fact.split(":", 1) for fact in line.split()[1:]) for line in lines]
 
 
 def test_a_closed_watcher_can_be_closed_again() -> None:
@@ -503,5 +614,26 @@ def test_who_waits_for_the_end_of_a_path_is_woken_when_its_folder_is_gone(tmp_pa
             shutil.rmtree(path.parent)
             await waiting
             await until_absent(path)
+
+    asyncio.run(story())
+
+
+def test_a_storm_of_events_is_read_in_several_turns_of_the_loop(short_dir: Path) -> None:
+    async def story() -> None:
+        wakes: list[None] = []
+        is_all_read = asyncio.Event()
+
+        def told(event: FileEvent) -> None:
+            if Path(event.path).name == "last":
+                is_all_read.set()
+
+        async with shared_watcher() as watcher:
+            with watcher.subscribe(lambda: wakes.append(None), told) as subscription:
+                subscription.arm([f"{short_dir}/*"])
+                for number in range(2000):
+                    (short_dir / f"{number}").touch()
+                (short_dir / "last").touch()
+                await is_all_read.wait()
+        assert len(wakes) > 2
 
     asyncio.run(story())

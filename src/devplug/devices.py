@@ -10,6 +10,7 @@ import enum
 import hashlib
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -472,13 +473,15 @@ def list_size_bytes(devices: Iterable[Device]) -> int:
 
     That is the largest it can get, so a list that fits now still fits when everything fails at once.
     """
-    return sum(_field_size(_device_size_bytes(device)) for device in devices)
+    # Most differ in nothing that has a size.
+    alike = Counter((len(device.id), device.numa_nodes) for device in devices)
+    return sum(count * _field_size(_device_size_bytes(*one)) for one, count in alike.items())
 
 
-def _device_size_bytes(device: Device) -> int:
-    size = _field_size(len(device.id)) + _field_size(len(UNHEALTHY))
-    if device.numa_nodes:
-        nodes = sum(_field_size(1 + _varint_size(node) if node else 0) for node in device.numa_nodes)
+def _device_size_bytes(id_size: int, numa_nodes: tuple[int, ...]) -> int:
+    size = _field_size(id_size) + _field_size(len(UNHEALTHY))
+    if numa_nodes:
+        nodes = sum(_field_size(1 + _varint_size(node) if node else 0) for node in numa_nodes)
         size += _field_size(nodes)
     return size
 

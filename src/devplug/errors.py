@@ -217,10 +217,12 @@ class RemoteError(DevplugError):
     """The other end of a socket answered with an error status, or nothing answered at all.
 
     `status` is the gRPC status code as Go spells it (`Unknown`, `NotFound`); the sentence is the one that
-    Go programs print, because that is what the kubelet puts into a pod's status.
+    Go programs print, because that is what the kubelet puts into a pod's status. `is_unsent` says that nobody
+    was there to take the call; otherwise the other end may have done what was asked, whatever the status.
     """
 
-    def __init__(self, status: str, text: str) -> None:
+    def __init__(self, status: str, text: str, *, is_unsent: bool = False) -> None:
         self.status = status
         self.text = text
+        self.is_unsent = is_unsent
         super().__init__(f"rpc error: code = {status} desc = {text}")

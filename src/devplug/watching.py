@@ -15,14 +15,16 @@ import functools
 import logging
 import os
 import struct
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from devplug.watchplans import folders_to_watch, is_glob
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
 
 __all__ = [
     "BLIND_PERIOD_SECONDS",
@@ -30,7 +32,6 @@ __all__ = [
     "FileEvent",
     "Subscription",
     "Watcher",
-    "folders_to_watch",
     "shared_watcher",
     "until_absent",
     "until_present",
@@ -52,42 +53,10 @@ _MASK: Final = (
     _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
 )
 _EVENT: Final = struct.Struct("iIII")
-_READ_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 16 * 1024
+"""What is read in one turn of the loop, some hundred events: in a storm of them others have turns, too."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def folders_to_watch(patterns: Iterable[str]) -> dict[str, set[str]]:
-    """Return the existing folders on the way to each absolute glob, with the names that matter in each.
-
-    The last folder tells of what the glob matches; the ones before it tell when a missing folder is made, or
-    a present one is removed and made again, as udev does with /dev/serial/by-id.
-    """
-    plan: dict[str, set[str]] = {}
-    for pattern in patterns:
-        folders = ["/"]
-        names = pattern.strip("/").split("/")
-        for depth, name in enumerate(names):
-            for folder in folders:
-                plan.setdefault(folder, set()).add(name)
-            if depth < len(names) - 1:
-                folders = [inner for folder in folders for inner in _subfolders(folder, name)]
-    return plan
-
-
-def _subfolders(folder: str, name: str) -> Iterator[str]:
-    if not any(c in name for c in "*?["):
-        path = Path(folder, name)
-        with suppress(PermissionError):  # what nobody lets us see is not there for us
-            if path.is_dir():
-                yield str(path)
-        return
-    try:
-        with os.scandir(folder) as entries:
-            matched = [e.path for e in entries if fnmatch.fnmatchcase(e.name, name) and e.is_dir()]
-    except OSError:
-        return
-    yield from sorted(matched)
 
 
 class EventKind(enum.Enum):
@@ -139,13 +108,16 @@ class Subscription:
         self._watcher = watcher
         self._on_change = on_change
         self._on_event = on_event
+        self.wants_events = on_event is not None
+        """Whether it is to be told of each event, and not only to look again."""
 
-    def arm(self, patterns: Iterable[str], *, writes: bool = False) -> None:
+    def arm(self, patterns: Iterable[str], *, writes_in: str = "") -> None:
         """Watch these absolute globs from now on, and no others. Call it before every look.
 
-        `writes` tells of files that were written to, too. Not for /dev, where programs do nothing else.
+        In the folder `writes_in` files that were written to are told of, too. Not for /dev, where programs
+        do nothing else.
         """
-        self._watcher.arm(self, folders_to_watch(patterns), writes=writes)
+        self._watcher.arm(self, folders_to_watch(patterns), writes_in=writes_in)
 
     def arm_folders(self, folders: Iterable[str]) -> None:
         """Watch everything that is directly in these folders from now on, and nothing else.
@@ -178,7 +150,46 @@ class _Interest:
     writes: bool = False
 
     def includes(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, wanted) for wanted in self.names)
+        # Only globs as globs: each is compiled and remembered, and no two of our sockets have one name.
+        return name in self.names or any(
+            fnmatch.fnmatchcase(name, wanted) for wanted in self.names if is_glob(wanted)
+        )
+
+    def event(self, kind: EventKind | None, name: str) -> FileEvent | None:
+        """Return what is told of a name in the folder, or of the folder itself if that is empty."""
+        return None if kind is None else FileEvent(kind, str(Path(self.path, name)))
+
+
+class _Folder:
+    """Who watches in one folder. An event costs what it concerns, however many wait for other names there."""
+
+    def __init__(self) -> None:
+        self.interests: dict[Subscription, _Interest] = {}
+        self._by_name: dict[str, dict[Subscription, _Interest]] = {}  # under "/", who has a glob
+
+    def put(self, subscription: Subscription, interest: _Interest) -> None:
+        """Make this all that a subscriber wants here."""
+        self.remove(subscription)
+        self.interests[subscription] = interest
+        for name in _looked_up(interest):
+            self._by_name.setdefault(name, {})[subscription] = interest
+
+    def remove(self, subscription: Subscription) -> None:
+        """Forget a subscriber, if it is known here."""
+        if interest := self.interests.pop(subscription, None):
+            for name in _looked_up(interest):
+                del self._by_name[name][subscription]
+                if not self._by_name[name]:
+                    del self._by_name[name]
+
+    def waiting_for(self, name: str) -> list[tuple[Subscription, _Interest]]:
+        """Return whom a file of this name concerns."""
+        globs = (one for one in self._by_name.get("/", {}).items() if one[1].includes(name))
+        return [*self._by_name.get(name, {}).items(), *globs]
+
+
+def _looked_up(interest: _Interest) -> set[str]:
+    return {"/"} if any(map(is_glob, interest.names)) else interest.names
 
 
 class Watcher:
@@ -187,7 +198,7 @@ class Watcher:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = -1
-        self._folders: dict[int, dict[Subscription, _Interest]] = {}
+        self._folders: dict[int, _Folder] = {}
         self._blind: dict[Subscription, asyncio.TimerHandle] = {}
         self._warned = False
 
@@ -204,7 +215,7 @@ class Watcher:
         finally:
             self.arm(subscription, {})
 
-    def arm(self, subscription: Subscription, plan: Mapping[str, set[str]], *, writes: bool = False) -> None:
+    def arm(self, subscription: Subscription, plan: Mapping[str, set[str]], *, writes_in: str = "") -> None:
         """Make `plan`, folders with globs of names, the whole of what `subscription` watches."""
         if timer := self._blind.pop(subscription, None):
             timer.cancel()
@@ -212,7 +223,7 @@ class Watcher:
         sees_all = True
         for path, names in plan.items():
             try:
-                watch = self._add(path, writes=writes)
+                watch = self._add(path, writes=path == writes_in)
             except FileNotFoundError:
                 # Gone since it was listed; the watch of its parent, armed before, tells when it is back.
                 continue
@@ -221,12 +232,15 @@ class Watcher:
                 sees_all = False
                 continue
             # Two paths to one folder, one of them through a link, have one watch.
-            wanted.setdefault(watch, _Interest(path, set(), writes)).names.update(names)
-            self._folders.setdefault(watch, {})[subscription] = wanted[watch]
-        for watch in [w for w, f in self._folders.items() if subscription in f and w not in wanted]:
+            interest = wanted.setdefault(watch, _Interest(path, set()))
+            interest.names.update(names)
+            interest.writes |= path == writes_in
+        for watch, interest in wanted.items():
+            self._folders.setdefault(watch, _Folder()).put(subscription, interest)
+        for watch in [w for w, f in self._folders.items() if subscription in f.interests and w not in wanted]:
             folder = self._folders[watch]
-            del folder[subscription]
-            if not folder:
+            folder.remove(subscription)
+            if not folder.interests:
                 del self._folders[watch]
                 _libc.inotify_rm_watch(self._fd, watch)
         if not sees_all:
@@ -286,27 +300,32 @@ class Watcher:
             offset += _EVENT.size
             name = os.fsdecode(content[offset : offset + length].rstrip(b"\0"))
             offset += length
-            for subscription, event in self._meant(watch, mask, name):
+            for subscription, event in self._meant(watch, mask, name, woken):
                 woken.add(subscription)
                 if event is not None:
                     subscription.tell(event)
         for subscription in woken:
             subscription.wake()
 
-    def _meant(self, watch: int, mask: int, name: str) -> list[tuple[Subscription, FileEvent | None]]:
-        """Return whom one event concerns, and what it tells them."""
+    def _meant(
+        self, watch: int, mask: int, name: str, woken: Container[Subscription]
+    ) -> list[tuple[Subscription, FileEvent | None]]:
+        """Return whom one event concerns, and what it tells them: nothing if they only are to be woken."""
         if mask & _IN_Q_OVERFLOW:
-            everybody = {subscription for folder in self._folders.values() for subscription in folder}
+            everybody = {one for folder in self._folders.values() for one in folder.interests}
             return [(subscription, _MISSED) for subscription in everybody]
-        folder = self._folders.get(watch, {})
+        folder = self._folders.get(watch)
+        if folder is None:
+            return []
         if mask & _IN_IGNORED:
-            self._folders.pop(watch, None)
+            del self._folders[watch]
         kind = next((kind for bits, kind in _KINDS if mask & bits), None)
+        concerned = folder.interests.items() if mask & _OF_THE_FOLDER else folder.waiting_for(name)
         return [
-            (subscription, None if kind is None else FileEvent(kind, str(Path(interest.path, name))))
-            for subscription, interest in folder.items()
-            if mask & _OF_THE_FOLDER
-            or (interest.includes(name) and (interest.writes or not mask & _IN_CLOSE_WRITE))
+            (subscription, interest.event(kind, name) if subscription.wants_events else None)
+            for subscription, interest in concerned
+            if (subscription.wants_events or subscription not in woken)
+            and (interest.writes or not mask & _IN_CLOSE_WRITE)
         ]
 
 

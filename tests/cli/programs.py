@@ -44,6 +44,7 @@ def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Pop
     process = subprocess.Popen(
         [*DEVPLUG, *map(str, arguments)],
         env=environment(**variables),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

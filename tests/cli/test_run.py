@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import stat
@@ -16,7 +17,17 @@ import pytest
 
 from devplug.cli.run import DEFAULT_CONFIG
 from devplug.kubelet.manager import Kubelet
-from tests.cli.programs import STATIC, config_file, devplug, ended, run, said_until, started
+from tests.cli.programs import (
+    DEVPLUG,
+    STATIC,
+    config_file,
+    devplug,
+    ended,
+    environment,
+    run,
+    said_until,
+    started,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -172,6 +183,48 @@ def test_a_signal_ends_it_within_a_second_and_leaves_nothing(
                 assert time.monotonic() - sent_at < 1
 
     asyncio.run(scenario())
+
+
+def test_a_hang_up_has_the_file_read_also_where_no_event_tells_of_an_edit(plugin_dir: Path) -> None:
+    """A file that is written to is told of when it is closed (inotify(7)); this one stays open."""
+
+    async def scenario() -> None:
+        file = config_file(plugin_dir.parent)
+        async with kubelet_in(plugin_dir) as kubelet:
+            with started("run", "-c", file, "--plugin-dir", plugin_dir) as daemon:
+                await all_registered(kubelet)
+                with file.open("w") as open_file:
+                    open_file.write(STATIC.replace("b0", "b0, b1, b2"))
+                    open_file.flush()
+                    daemon.send_signal(signal.SIGHUP)
+                    await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+                daemon.send_signal(signal.SIGHUP)
+                daemon.terminate()
+                daemon.send_signal(signal.SIGHUP)
+                assert await asyncio.to_thread(ended, daemon) == 0
+
+    asyncio.run(scenario())
+
+
+def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
+    ours, its = os.openpty()
+
+    async def scenario() -> None:
+        file = config_file(plugin_dir.parent)
+        command = [*DEVPLUG, "run", "-c", str(file), "--plugin-dir", str(plugin_dir)]
+        async with kubelet_in(plugin_dir) as kubelet:
+            daemon = await asyncio.create_subprocess_exec(
+                *command, env=environment(), stdin=its, stderr=asyncio.subprocess.DEVNULL
+            )
+            await all_registered(kubelet)
+            daemon.send_signal(signal.SIGHUP)
+            assert await daemon.wait() == -signal.SIGHUP
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        os.close(ours)
+        os.close(its)
 
 
 def test_the_file_and_the_folder_may_come_from_the_environment(plugin_dir: Path) -> None:

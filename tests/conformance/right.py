@@ -176,6 +176,7 @@ class RightPlugin:
 
     async def serve(self) -> None:
         await self.listener.bind()
+        await self.listener.tidy()
 
     async def register(self) -> None:
         async with connected(self.folder / "kubelet.sock") as kubelet:

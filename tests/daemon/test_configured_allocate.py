@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,9 +24,14 @@ from tests.daemon.served import (
     table,
 )
 from tests.kubelet.fakes import RESOURCE, pod
+from tests.virtualtime import passes
+from tests.virtualtime import play as play_in_no_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from devplug import Device
 
 
 # ── Allocate ──────────────────────────────────────────────────────────────────────────────────────
@@ -150,6 +156,46 @@ def test_a_refused_device_is_healthy_again_when_the_next_look_shows_it_as_it_was
             await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
 
     play(scenario())
+
+
+def test_a_refused_device_that_is_there_after_all_is_healthy_again_without_an_event(short_dir: Path) -> None:
+    middle = behind_a_link(short_dir)
+
+    async def scenario() -> None:
+        async with serving(short_dir, plugin(short_dir)) as kubelet:
+            middle.unlink()
+            await kubelet.admit(pod("p"))
+            link(middle)
+            await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
+            await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
+
+    play(scenario())
+
+
+def test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out(short_dir: Path) -> None:
+    middle = behind_a_link(short_dir)
+    one = plugin(short_dir)
+    lists: list[Sequence[Device]] = []
+
+    async def follow(note: Callable[[Sequence[Device]], None]) -> None:
+        async for listed in one.devices():
+            note(listed)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(follow(lists.append))
+            await passes(0.1)
+            middle.unlink()
+            with pytest.raises(UnhealthyDeviceError, match="node missing"):
+                await one.allocate(lists[0])
+            await passes(10.0)
+            assert len(lists) == 1
+            link(middle)
+            await passes(1.0)
+            assert lists == [lists[0], lists[0]]
+            following.cancel()
+
+    play_in_no_time(scenario())
 
 
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,6 @@ from devplug.daemon.sources.following import follow
 from devplug.daemon.sources.found import Found
 from devplug.uevents import shared_uevents
 from tests.daemon.hosts import link
-from tests.daemon.virtualtime import now, passes, play
 from tests.kerneldevices import (
     announce,
     loop_device,
@@ -23,6 +22,7 @@ from tests.kerneldevices import (
     tap_device,
     vcs_device,
 )
+from tests.virtualtime import now, passes, play
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:

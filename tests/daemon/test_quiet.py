@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +16,9 @@ from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import machine_with_usb
-from tests.daemon.virtualtime import now, passes, play
+from tests.virtualtime import now, passes, play
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from devplug.daemon.sources.host import Host
 
 KINDS = {
@@ -87,3 +87,41 @@ def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_n
             assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/007"),)
 
     play(story())
+
+
+@needs_mknod
+def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given_as_that_one(
+    tmp_path: Path,
+) -> None:
+    """The look that shows it is not due yet; the kernel makes another folder of the same name."""
+    machine, bus = machine_with_usb(tmp_path)
+    before = machine._minors
+    gadget = machine.gadget(bus, "1", "A1", number=2)
+
+    async def story() -> None:
+        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+        async with aclosing(plugin.devices()) as lists:
+            (device,) = await anext(lists)
+            await plugin.allocate([device])
+            Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
+            machine.remove("/dev/bus/usb/001/002")
+            machine.remove("/sys/bus/usb/devices/1-1")
+            machine._minors = before
+            machine.gadget(bus, "1", "B1", number=2)
+            with pytest.raises(UnhealthyDeviceError, match="unplugged"):
+                await plugin.allocate([device])
+
+    play(story())
+
+
+def test_a_gadget_that_was_plugged_in_again_as_it_was_is_checked_anew(tmp_path: Path) -> None:
+    machine, bus = machine_with_usb(tmp_path)
+    gadget = machine.gadget(bus, "1", "A1", number=2)
+    source = machine.usb_source(f"discover: {{{KINDS['usb']}}}")
+    (first,) = source.look()
+    assert source.look() == (first,)
+    Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
+    shutil.copytree(tmp_path / "gone", machine.host.inside(gadget), symlinks=True)
+    (again,) = source.look()
+    assert again != first
+    assert again.plugged_in != first.plugged_in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,28 @@ def test_a_file_that_vanishes_keeps_what_is_served(short_dir: Path, caplog: pyte
             file.unlink()
             await until(lambda: "No such file" in caplog.text)
             assert kubelet.allocatable() == {"example.com/a": 2}
+
+    play(scenario())
+
+
+def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied_once_there_are_some(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No event tells of that, and the resync comes after half a minute."""
+    file = short_dir / "devplug.yaml"
+    file.write_text(text(A))
+
+    async def scenario() -> None:
+        async with served(short_dir, file) as (kubelet, _):
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with file.open("w") as edited:
+                edited.write(text(A, B))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+            try:
+                await until(lambda: "Too many open files" in caplog.text)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
 
     play(scenario())
 

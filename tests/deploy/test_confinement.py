@@ -53,8 +53,29 @@ def test_the_plugin_folder_is_all_that_it_can_write_to(short_dir: Path) -> None:
     play(story())
 
 
+CDI_CONFIG: Final = CONFIG.rstrip() + "\n    expose: {strategy: cdi}\n"
+
+
+def test_with_cdi_the_folder_of_the_specs_is_the_only_further_one(short_dir: Path) -> None:
+    program = """
+import json
+lines = [line.split() for line in open("/proc/self/mounts")]
+print(json.dumps([fields[1] for fields in lines if "ro" not in fields[3].split(",")]))
+"""
+
+    async def story() -> None:
+        node = Node(short_dir, [daemon_set(CDI_CONFIG)])
+        (short_dir / "cdi").mkdir()
+        writable = set(await node.result_of(program, "--map", f"/var/run/cdi={short_dir / 'cdi'}"))
+        assert {path for path in writable if not path.startswith("/dev/")} == {
+            *("/proc", "/var/lib/kubelet/device-plugins", "/var/run/cdi")
+        }
+
+    play(story())
+
+
 TRIES: Final = """
-import ctypes, errno, json, os, socket
+import ctypes, errno, json, os, platform, signal, socket
 
 def outcome(call):
     try:
@@ -66,6 +87,9 @@ def outcome(call):
 def libc(name, *arguments):
     if ctypes.CDLL(None, use_errno=True)[name](*arguments) < 0:
         raise OSError(ctypes.get_errno(), name)
+
+def call(on_x86_64, on_arm64, *arguments):
+    libc("syscall", on_x86_64 if platform.machine() == "x86_64" else on_arm64, *arguments)
 
 def reach(address):
     with socket.create_connection(address, 1):
@@ -90,7 +114,29 @@ print(json.dumps({
     "leave namespaces": outcome(lambda: libc("unshare", 0x10000000)),
     "trace": outcome(lambda: libc("ptrace", 0, 0, 0, 0)),
     "reach a network": outcome(lambda: reach(("192.0.2.1", 80))),
+    "reach the node's own services": outcome(lambda: reach(("127.0.0.1", 10250))),
+    "read packets": outcome(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()),
+    "send raw packets": outcome(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close()),
+    "rename the machine": outcome(lambda: libc("sethostname", b"x", 1)),
+    "load into the kernel": outcome(lambda: call(321, 280, 5, 0, 0)),
+    "load a module": outcome(lambda: call(175, 105, 0, 0, b"")),
+    "replace the kernel": outcome(lambda: call(246, 104, 0, 0, 0, 0)),
+    "read the kernel's log": outcome(lambda: call(103, 116, 3, 0, 0)),
+    "reach files by their numbers": outcome(lambda: call(304, 265, -100, 0, 0)),
+    "count events of the processor": outcome(lambda: call(298, 241, 0, 0, -1, -1, 0)),
+    "read keys of others": outcome(lambda: call(250, 219, 0, -3, 0)),
+    "go around the filter": outcome(lambda: call(425, 425, 1, 0)),
+    "set the clock": outcome(lambda: call(227, 112, 0, 0)),
+    "link what it may only read": outcome(
+        lambda: os.link("/etc/devplug/config.yaml", plugins + "/y")
+    ),
+    "mount by a link": outcome(lambda: libc("mount", b"/", plugins.encode(), b"", 0x1000, None)),
+    "gain by a set-user-ID program": outcome(lambda: libc("prctl", 39, 0, 0, 0, 0) or os.setgid(1)),
+    "take a capability back": outcome(lambda: libc("prctl", 47, 2, 21, 0, 0)),
+    "end the filter": outcome(lambda: libc("prctl", 22, 0, 0, 0, 0)),
+    "end another process": outcome(lambda: os.kill(2, signal.SIGKILL)),
     "see others": [name for name in os.listdir("/proc") if name.isdecimal()],
+    "change its root": outcome(lambda: os.chroot(plugins)),
 }))
 """
 
@@ -126,6 +172,26 @@ def test_whatever_is_beyond_its_work_is_refused(short_dir: Path) -> None:
         "leave namespaces": "EPERM",
         "trace": "EPERM",
         "reach a network": "ENETUNREACH",
+        "reach the node's own services": "ECONNREFUSED",
+        "read packets": "EPERM",
+        "send raw packets": "EPERM",
+        "rename the machine": "EPERM",
+        "load into the kernel": "EPERM",
+        "load a module": "EPERM",
+        "replace the kernel": "EPERM",
+        "read the kernel's log": "EPERM",
+        "reach files by their numbers": "EPERM",
+        "count events of the processor": "EPERM",
+        "read keys of others": "EPERM",
+        "go around the filter": "EPERM",
+        "set the clock": "EPERM",
+        "change its root": "EPERM",
+        "link what it may only read": "EXDEV",
+        "mount by a link": "EPERM",
+        "gain by a set-user-ID program": "EPERM",
+        "take a capability back": "EPERM",
+        "end the filter": "EINVAL",
+        "end another process": "ESRCH",
         "see others": ["1"],
     }
 

@@ -19,6 +19,11 @@ FILLED = re.compile(
 """What fills the holes of a text in the page's examples."""
 
 
+def upper(status: str) -> str:
+    """`NOT_FOUND` of `NotFound`: Go spells a status one way, and gRPC's own pages the other."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", status).upper()
+
+
 def exceptions() -> list[type[DevplugError]]:
     found = [getattr(errors, name) for name in errors.__all__]
     return [one for one in found if isinstance(one, type) and issubclass(one, DevplugError)]
@@ -29,7 +34,7 @@ def shown_exceptions() -> str:
     for one in sorted(exceptions(), key=lambda error: [base.__name__ for base in reversed(error.__mro__)]):
         branch = one.__mro__[1].__name__
         doc = " ".join((one.__doc__ or "").split("\n\n")[0].split())
-        status = next((code.name for kind, code in STATUS_OF_ERROR if issubclass(one, kind)), "")
+        status = next((upper(status) for kind, status in STATUS_OF_ERROR if issubclass(one, kind)), "")
         rows.append(
             f"| `{one.__name__}` | {'' if branch == 'Exception' else f'`{branch}`'} | {doc} | {status} |\n"
         )

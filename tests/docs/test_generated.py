@@ -25,6 +25,8 @@ from tests.docs.pages import DOCS
         ("cli.md", "devplug.cli.page"),
         ("keys.md", "devplug.daemon.grammar.page"),
         ("metrics.md", "devplug.metrics.page"),
+        ("performance.md", "bench.page"),
+        ("reliability.md", "torture.page"),
     ],
 )
 def test_a_page_is_as_the_code_makes_it(file: str, module: str) -> None:

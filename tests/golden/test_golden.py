@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,6 @@ FILES = recordings(Path(__file__).parent / "data")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", FILES, ids=[path.name.partition(".")[0] for path in FILES])
 def test_every_recording_comes_out_the_same(path: Path) -> None:
-    matched, total, found = asyncio.run(play(path))
+    matched, total, found = play(path)
     assert not found, "\n".join(found[:10])
     assert matched == total > 100

@@ -22,6 +22,7 @@ from tests.kubelet.fakes import (
     running,
     unhealthy,
 )
+from tests.virtualtime import play
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def test_allocate_is_called_once_per_container_and_resource_with_all_ids(short_d
             assert plugin.called("Allocate") == [("a", "b"), ("c",)]
             assert other.called("Allocate") == [("x",)]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None:
@@ -66,7 +67,7 @@ def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None
             assert (await kubelet.run_pod(pod("u", 0))).phase is PodPhase.RUNNING
             assert plugin.called("Allocate") == []
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_quantity_of_nought_is_refused_if_no_device_is_healthy(short_dir: Path) -> None:
@@ -76,7 +77,7 @@ def test_a_quantity_of_nought_is_refused_if_no_device_is_healthy(short_dir: Path
         async with running(short_dir) as kubelet, registered(kubelet, unhealthy("a")):
             assert "no healthy devices present" in (await kubelet.admit(pod("u", 0))).message
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) -> None:
@@ -92,7 +93,7 @@ def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) ->
             assert status.phase is PodPhase.RUNNING
             assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(short_dir: Path) -> None:
@@ -124,7 +125,7 @@ def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(short_d
                 hold.set()
             assert slow.result().phase is behind.result().phase is PodPhase.PENDING
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
@@ -147,7 +148,7 @@ def test_a_refused_pod_has_failed_for_good_with_reason_message_and_event(short_d
             with pytest.raises(KubeletError, match="has ended"):
                 await kubelet.start_container("u", "c")
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
             assert kubelet.pod("u") == refused
             assert plugin.called("Allocate") == []
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_the_error_stands_in_the_pods_message(short_dir: Path, devices: Devices,
             message = (await kubelet.admit(pod("u"))).message
             assert message == f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_resource_that_is_known_from_its_holders_alone_is_unregistered(short_dir: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_resource_that_is_known_from_its_holders_alone_is_unregistered(short_d
                 "example.com/a, which is unexpected"
             )
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_an_answer_without_containers_is_refused_and_leaks_the_devices(short_dir: Path) -> None:
@@ -217,7 +218,7 @@ def test_an_answer_without_containers_is_refused_and_leaks_the_devices(short_dir
             plugin.on_allocate = None
             assert "Requested: 2, Available: 1" in (await kubelet.admit(pod("v", 2))).message
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_only_the_first_container_of_an_answer_counts(short_dir: Path) -> None:
@@ -233,7 +234,7 @@ def test_only_the_first_container_of_an_answer_counts(short_dir: Path) -> None:
             assert options is not None
             assert options.envs == {"N": "1"}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_plugin_that_is_gone_is_told_apart_from_one_that_refuses(short_dir: Path) -> None:
@@ -249,7 +250,7 @@ def test_a_plugin_that_is_gone_is_told_apart_from_one_that_refuses(short_dir: Pa
                 await happened(changes, ChangeKind.LISTED)
             assert "has been stopped, which is unexpected" in (await kubelet.admit(pod("u"))).message
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── who holds what ────────────────────────────────────────────────────────────────────────────────
@@ -268,7 +269,7 @@ def test_devices_of_an_ended_pod_are_free_at_the_next_allocation(short_dir: Path
             assert (await kubelet.admit(pod("late"))).phase is PodPhase.PENDING
             assert [held.pod_uid for held in kubelet.allocations()] == ["late"]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactive(short_dir: Path) -> None:
@@ -283,7 +284,7 @@ def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactive(shor
             ]
             assert (await kubelet.admit(pod("v", 2))).phase is PodPhase.PENDING
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short_dir: Path) -> None:
@@ -312,8 +313,8 @@ def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short
             await kubelet.restart(with_pods=False)
             assert kubelet.is_running
 
-    asyncio.run(scenario(compat=True))
-    asyncio.run(scenario(compat=False))
+    play(scenario(compat=True))
+    play(scenario(compat=False))
 
 
 # ── what a container gets ─────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ import pytest
 
 from devplug.kubelet.changes import Change, ChangeKind, Changes
 from tests.kubelet.fakes import RESOURCE, FakePlugin, happened, healthy, pod, registered, running
+from tests.virtualtime import play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ def test_wait_returns_at_once_what_is_true_already() -> None:
     async def scenario() -> None:
         assert await Changes(time.monotonic).wait(lambda: 7) == 7
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_wait_asks_again_after_every_change() -> None:
@@ -38,7 +39,7 @@ def test_wait_asks_again_after_every_change() -> None:
                 changes.announce(ChangeKind.POD)
         assert len(asked) == 3
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_wait_can_be_cut_off(short_dir: Path) -> None:
@@ -48,7 +49,7 @@ def test_wait_can_be_cut_off(short_dir: Path) -> None:
                 async with asyncio.timeout(0.01):
                     await kubelet.wait(lambda: False)
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_no_change_is_lost_between_two_reads() -> None:
@@ -61,7 +62,7 @@ def test_no_change_is_lost_between_two_reads() -> None:
             assert await anext(seen) == Change(5.0, ChangeKind.LISTED, RESOURCE)
             assert await anext(seen) == Change(5.0, ChangeKind.POD, pod_uid="u")
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
                         break
         return kinds
 
-    assert asyncio.run(scenario()) == ["registered", "listed", "pod", "pod", "disconnected", "stream ended"]
+    assert play(scenario()) == ["registered", "listed", "pod", "pod", "disconnected", "stream ended"]
 
 
 def test_changes_carry_the_time_at_which_the_table_had_them(short_dir: Path) -> None:
@@ -92,4 +93,4 @@ def test_changes_carry_the_time_at_which_the_table_had_them(short_dir: Path) -> 
                 listed = await happened(changes, ChangeKind.LISTED)
             assert before <= listed.at_seconds <= time.monotonic()
 
-    asyncio.run(scenario())
+    play(scenario())

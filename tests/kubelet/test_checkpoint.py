@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from devplug.kubelet.checkpoint import (
     encode,
     rendering,
 )
-from devplug.kubelet.folder import CHECKPOINT_NAME
+from devplug.kubelet.folder import CHECKPOINT_NAME, DAMAGED_NAME, PluginFolder
 from devplug.wire.messages import CONTAINER_RESPONSE
 from tests.kubelet.fakes import RESOURCE, Clock, happened, healthy, pod, registered, running, unhealthy
 
@@ -257,6 +258,46 @@ def test_an_expired_resource_leaves_the_file(short_dir: Path) -> None:
             assert read(short_dir) == Checkpoint(None, {})
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"' + b"9" * 5000 + b'":["a"]}}]},"Checksum":1}',
+        b'{"Data":{},"Checksum":' + b"9" * 5000 + b"}",
+        b'{"Data":{"RegisteredDevices":{"\\ud800":["a"]}},"Checksum":1}',
+        b'{"Data":{"PodDeviceEntries":[{"PodUID":"\\udfff"}]},"Checksum":1}',
+    ],
+    ids=["a long node", "a long checksum", "half a character in a name", "half a character in a text"],
+)
+def test_what_python_cannot_work_out_is_a_checkpoint_error_too(content: bytes) -> None:
+    with pytest.raises(CheckpointError):
+        decode(content)
+
+
+def test_a_damaged_file_is_kept_aside(short_dir: Path) -> None:
+    damaged = REAL_FILE.replace(b"3660592824", b"3660592825")
+    (short_dir / CHECKPOINT_NAME).write_bytes(damaged)
+    (short_dir / DAMAGED_NAME).write_bytes(b"an older one")
+
+    async def scenario() -> None:
+        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 1)
+
+    asyncio.run(scenario())
+    assert (short_dir / CHECKPOINT_NAME).read_bytes() != damaged
+    assert (short_dir / DAMAGED_NAME).read_bytes() == damaged
+
+
+def test_a_checkpoint_that_is_a_pipe_or_far_too_large_is_not_waited_for(short_dir: Path) -> None:
+    os.mkfifo(short_dir / CHECKPOINT_NAME)
+    with pytest.raises(OSError, match="not a regular file"):
+        PluginFolder(short_dir).read_checkpoint()
+    (short_dir / CHECKPOINT_NAME).unlink()
+    with (short_dir / CHECKPOINT_NAME).open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(OSError, match="it has 1073741824 bytes"):
+        PluginFolder(short_dir).read_checkpoint()
 
 
 def test_a_damaged_file_is_ignored_and_overwritten_at_the_next_write(short_dir: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from devplug.exchange import PluginOptions
 from devplug.kubelet.manager import Kubelet
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod
+from tests.wire.recordings import heads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 EVERY_CALL = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
 
-PATH = re.compile(rb"/v1beta1\.DevicePlugin/(\w+)")
-AUTHORITY = re.compile(rb":authority(.)", re.DOTALL)
-DEADLINE = re.compile(rb"grpc-timeout.(\d+)([HMSmun])", re.DOTALL)
-SECONDS = {b"H": 3600, b"M": 60, b"S": 1, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+SECONDS = {"H": 3600, "M": 60, "S": 1, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 @asynccontextmanager
@@ -80,35 +77,34 @@ def conversation(folder: Path) -> list[bytes]:
     return [bytes(one) for one in asyncio.run(scenario())]
 
 
-def deadlines(connection: bytes) -> dict[bytes, list[float]]:
-    """Method → the deadlines in seconds that stand in its headers, in what a kubelet has sent."""
-    _, *parts = PATH.split(connection)
+def method(head: dict[str, str]) -> str:
+    return head[":path"].removeprefix("/v1beta1.DevicePlugin/")
+
+
+def deadlines(connection: bytes) -> dict[str, float | None]:
+    """Method → the deadline in seconds that stands in its header, in what a kubelet has sent."""
     return {
-        name: [int(count) * SECONDS[unit] for count, unit in DEADLINE.findall(headers)]
-        for name, headers in zip(parts[::2], parts[1::2], strict=True)
+        method(head): int(text[:-1]) * SECONDS[text[-1]] if (text := head.get("grpc-timeout")) else None
+        for head in heads(connection)
     }
 
 
 def test_one_connection_carries_every_call_to_a_plugin(short_dir: Path) -> None:
     """C09: the options are asked for once, on the connection that is used for all that follows."""
     (connection,) = conversation(short_dir)
-    assert PATH.findall(connection) == [
-        b"GetDevicePluginOptions",
-        b"ListAndWatch",
-        b"GetPreferredAllocation",
-        b"Allocate",
-        b"PreStartContainer",
+    assert [method(head) for head in heads(connection)] == [
+        "GetDevicePluginOptions",
+        "ListAndWatch",
+        "GetPreferredAllocation",
+        "Allocate",
+        "PreStartContainer",
     ]
 
 
 def test_the_kubelet_calls_a_plugin_localhost(short_dir: Path) -> None:
-    """C13: strict HTTP/2 servers refuse the path of a socket there.
-
-    The header stands in the first call; the others refer to that (RFC 7541).
-    """
+    """C13: strict HTTP/2 servers refuse the path of a socket there."""
     (connection,) = conversation(short_dir)
-    assert AUTHORITY.findall(connection) == [bytes([len("localhost")])]
-    assert b":authority\x09localhost" in connection
+    assert {head[":authority"] for head in heads(connection)} == {"localhost"}
     assert str(short_dir).encode() not in connection
 
 
@@ -117,6 +113,7 @@ def test_only_pre_start_has_a_deadline(short_dir: Path) -> None:
     (connection,) = conversation(short_dir)
     found = deadlines(connection)
     assert len(found) == 5
-    (seconds,) = found.pop(b"PreStartContainer")
+    seconds = found.pop("PreStartContainer")
+    assert seconds is not None
     assert 29 < seconds < 31
     assert not any(found.values())

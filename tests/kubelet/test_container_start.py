@@ -21,6 +21,7 @@ from tests.kubelet.fakes import (
     registered,
     running,
 )
+from tests.virtualtime import play
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def test_a_restart_of_a_container_uses_the_first_response_again(short_dir: Path)
             assert again.options is not None
             assert again.options.envs == {"DEVS_P": "a"}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── what the runtime is told ──────────────────────────────────────────────────────────────────────
@@ -79,7 +80,7 @@ def test_the_specs_environment_comes_after_that_of_plugins(short_dir: Path) -> N
             )
             assert envs[-2:] == (("MODE", "spec"), ("OWN", "1"))
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_cdi_devices_of_dra_come_first_and_those_of_plugins_once(short_dir: Path) -> None:
@@ -106,7 +107,7 @@ def test_cdi_devices_of_dra_come_first_and_those_of_plugins_once(short_dir: Path
             assert names[:2] == prepared.cdi_devices
             assert sorted(names[2:]) == ["vendor.com/y=a", "vendor.com/y=shared", "vendor.com/y=x"]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_no_plugin_replaces_an_annotation_of_the_kubelet(short_dir: Path) -> None:
@@ -126,7 +127,7 @@ def test_no_plugin_replaces_an_annotation_of_the_kubelet(short_dir: Path) -> Non
             assert annotations[f"{own}restartCount"] == "1"
             assert "mine" not in [annotations[key] for key in keys]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_container_without_devices_gets_what_its_spec_says(short_dir: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_container_without_devices_gets_what_its_spec_says(short_dir: Path) ->
             assert config.envs == (("OWN", "1"),)
             assert (config.mounts, config.device_nodes, config.cdi_devices) == ((), (), ())
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── restarts ──────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +153,7 @@ def test_a_container_restarts_without_its_plugin(short_dir: Path) -> None:
             await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0})
             assert (await kubelet.start_container("u", "c")).state is ContainerState.RUNNING
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_pre_start_comes_before_every_start_with_the_containers_devices(short_dir: Path) -> None:
@@ -169,7 +170,7 @@ def test_pre_start_comes_before_every_start_with_the_containers_devices(short_di
             assert plugin.called("PreStartContainer") == [("a", "b"), ("c",), ("c",)]
             assert len(plugin.called("Allocate")) == 2
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_failed_pre_start_keeps_the_container_waiting_and_may_be_tried_again(short_dir: Path) -> None:
@@ -199,7 +200,7 @@ def test_a_failed_pre_start_keeps_the_container_waiting_and_may_be_tried_again(s
             assert (started.state, started.restart_count) == (ContainerState.RUNNING, 0)
             assert kubelet.pod("u").phase is PodPhase.RUNNING
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_pre_start_is_cut_off(short_dir: Path) -> None:
@@ -220,7 +221,7 @@ def test_pre_start_is_cut_off(short_dir: Path) -> None:
                 "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
             )
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_no_container_starts_once_its_plugin_has_been_gone_for_five_minutes(short_dir: Path) -> None:
@@ -239,7 +240,7 @@ def test_no_container_starts_once_its_plugin_has_been_gone_for_five_minutes(shor
                 "endpoint not found in cache for a registered resource: example.com/a"
             )
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_pod_admitted_before_its_plugin_gets_its_devices_at_the_start(short_dir: Path) -> None:
@@ -251,7 +252,7 @@ def test_a_pod_admitted_before_its_plugin_gets_its_devices_at_the_start(short_di
                 assert container.options is not None
                 assert plugin.called("Allocate") == [("a",)]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_refusal_of_a_late_allocation_shows_without_its_code(short_dir: Path) -> None:
@@ -267,7 +268,7 @@ def test_a_refusal_of_a_late_allocation_shows_without_its_code(short_dir: Path) 
                 plugin.on_allocate = refuse
                 assert (await kubelet.start_container("u", "c")).message == "boom"
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_pre_start_fails_for_a_container_without_devices(short_dir: Path) -> None:
@@ -280,7 +281,7 @@ def test_pre_start_fails_for_a_container_without_devices(short_dir: Path) -> Non
                     "no devices found allocated in local cache for pod u, container c, resource example.com/a"
                 )
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── starts that something overtakes ───────────────────────────────────────────────────────────────
@@ -307,7 +308,7 @@ def test_a_pod_that_ends_during_a_start_stays_ended(short_dir: Path) -> None:
                 hold.set()
             assert kubelet.pod("u").phase is PodPhase.SUCCEEDED
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_container_that_ends_after_its_pod_does_not_wake_it(short_dir: Path) -> None:
@@ -318,7 +319,7 @@ def test_a_container_that_ends_after_its_pod_does_not_wake_it(short_dir: Path) -
             kubelet.end_container("u", "c")
             assert kubelet.pod("u").phase is PodPhase.SUCCEEDED
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_start_that_is_cut_short_by_the_kubelets_end_tells_nobody(short_dir: Path) -> None:
@@ -342,7 +343,7 @@ def test_a_start_that_is_cut_short_by_the_kubelets_end_tells_nobody(short_dir: P
             assert kubelet.events == []
             assert kubelet.pod("u").container("c").reason == ""
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_the_hash_of_the_spec_is_the_kubelets(short_dir: Path) -> None:
@@ -358,4 +359,4 @@ def test_the_hash_of_the_spec_is_the_kubelets(short_dir: Path) -> None:
             annotations = kubelet.container_config("u", "c").annotations
             assert annotations["io.kubernetes.container.hash"] != "mine"
 
-    asyncio.run(scenario())
+    play(scenario())

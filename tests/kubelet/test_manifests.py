@@ -383,6 +383,12 @@ def test_any_content_is_a_pod_or_refused(content: object) -> None:
             read_pod(source)
 
 
+@pytest.mark.parametrize("text", ["null", "~", "Null", "--- null"])
+def test_a_manifest_that_is_null_is_empty(text: str) -> None:
+    with pytest.raises(ConfigError, match="the manifest is empty; write a pod"):
+        read_pod(text)
+
+
 @given(
     st.text(st.sampled_from("kind: Pod\n-[]{}&*!<'\"#|>,?%@`\t\0spec"), max_size=40) | st.text(max_size=20)
 )

@@ -17,6 +17,7 @@ from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.sockets import socket_identity
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, register, registered, running
+from tests.virtualtime import play
 from tests.wire.fakes import eventually, open_descriptors
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def test_nothing_is_left_open_after_a_kubelets_life(short_dir: Path) -> None:
         assert eventually(lambda: open_descriptors() <= descriptors)
         assert threading.active_count() <= threads
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
@@ -69,7 +70,7 @@ def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
                 raise ZeroDivisionError
         assert not kubelet.is_running
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_cancelled_block_cleans_up_and_stays_cancelled(short_dir: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_cancelled_block_cleans_up_and_stays_cancelled(short_dir: Path) -> Non
                 await asyncio.get_running_loop().create_future()
         assert not kubelet.is_running
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_leaving_does_not_wait_for_a_plugin_that_is_being_dialled(short_dir: Path) -> None:
@@ -102,7 +103,7 @@ def test_leaving_does_not_wait_for_a_plugin_that_is_being_dialled(short_dir: Pat
             connection.close()
             assert await registering in {"Canceled", "Unavailable"}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_two_kubelets_in_one_process_do_not_know_each_other(short_dir: Path) -> None:
@@ -115,7 +116,7 @@ def test_two_kubelets_in_one_process_do_not_know_each_other(short_dir: Path) -> 
             assert (one.is_running, two.is_running) == (True, False)
             await one.run_pod(pod("u"))
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_second_kubelet_in_a_folder_takes_it_over(short_dir: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_second_kubelet_in_a_folder_takes_it_over(short_dir: Path) -> None:
             await first.device_manager.stop(orderly=True)
             assert socket_identity(second.socket_path) == identity
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_kubelet_that_ends_during_an_admission_tells_nobody(short_dir: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_kubelet_that_ends_during_an_admission_tells_nobody(short_dir: Path) -
         async with asyncio.timeout(5), kubelet.running():
             assert "no healthy devices present" in kubelet.pod("u").message
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_start_that_fails_half_way_leaves_nothing_running(short_dir: Path) -> None:
@@ -181,7 +182,7 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(short_dir: Path) -> 
                 await FakePlugin(kubelet.plugin_dir).register(timeout_seconds=2)
             assert caught.value.status == "Unavailable"
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_pod_admitted_while_nothing_runs_is_an_error(short_dir: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_pod_admitted_while_nothing_runs_is_an_error(short_dir: Path) -> None:
         with pytest.raises(KubeletError, match="there is no pod u on this node"):
             kubelet.pod("u")
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_kubelet_that_runs_cannot_be_run_again(short_dir: Path) -> None:
@@ -204,9 +205,9 @@ def test_a_kubelet_that_runs_cannot_be_run_again(short_dir: Path) -> None:
                     pass
             assert kubelet.is_running
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_pods_are_admitted_again_only_by_a_kubelet_that_runs(short_dir: Path) -> None:
     with pytest.raises(KubeletError, match="not running"):
-        asyncio.run(Kubelet(short_dir).readmit())
+        play(Kubelet(short_dir).readmit())

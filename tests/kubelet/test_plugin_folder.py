@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.folder import PluginFolder
 from tests.kubelet.fakes import FakePlugin, healthy, registered, running
+from tests.virtualtime import play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_kubelet_starts_in_a_folder_full_of_what_others_left(short_dir: Path) 
             async with registered(kubelet, healthy("a")):
                 pass
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_start_makes_the_folder(short_dir: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_start_makes_the_folder(short_dir: Path) -> None:
         async with running(short_dir / "device-plugins") as kubelet:
             assert kubelet.socket_path.is_socket()
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_regular_file_in_place_of_the_socket_keeps_the_kubelet_from_starting(short_dir: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_regular_file_in_place_of_the_socket_keeps_the_kubelet_from_starting(s
             async with running(short_dir):
                 pass
 
-    asyncio.run(scenario())
+    play(scenario())
     assert (short_dir / "kubelet.sock").read_text() == "mine"
 
 
@@ -98,7 +98,7 @@ def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir: Path
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
             client.connect(str(path))
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
@@ -109,7 +109,7 @@ def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
             await kubelet.device_manager.stop(orderly=True)
             assert not kubelet.socket_path.exists()
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
             with pytest.raises(RemoteError, match="failed to dial"):
                 await plugin.register()
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_kubelet_can_run_again_on_the_same_folder(short_dir: Path) -> None:
@@ -133,4 +133,4 @@ def test_a_kubelet_can_run_again_on_the_same_folder(short_dir: Path) -> None:
             async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
                 await plugin.register()
 
-    asyncio.run(scenario())
+    play(scenario())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug.devices import resource_name_fault
-from devplug.errors import KubeletError, RemoteError
-from devplug.exchange import PluginOptions
+from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.exchange import PluginOptions, RegisterRequest
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.settings import KubeletSettings
-from devplug.wire.methods import LIST_AND_WATCH
+from devplug.wire.methods import LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
@@ -26,12 +27,15 @@ from tests.kubelet.fakes import (
     registered,
     running,
 )
+from tests.virtualtime import play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.registration import Registration
+    from devplug.wire.sockets import Peer
 
     Takeover = Callable[[Kubelet, FakePlugin, FakePlugin], Coroutine[None, None, None]]
 
@@ -51,10 +55,33 @@ def refusal(folder: Path, **request: str) -> str:
             assert caught.value.status == "Unknown"
             return caught.value.text
 
-    return asyncio.run(scenario())
+    return play(scenario())
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(short_dir: Path) -> None:
+    """None is turned away for another one: after a restart every program of the node comes at once."""
+    request = RegisterRequest("v2", "x.sock", RESOURCE, PluginOptions())
+
+    async def scenario() -> set[str]:
+        statuses: set[str] = set()
+
+        async def called(peer: Peer) -> None:
+            with pytest.raises(RemoteError) as caught:
+                await peer.call(REGISTER, request)
+            statuses.add(caught.value.status)
+
+        async with running(short_dir) as kubelet, AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(connected(kubelet.socket_path)) for _ in range(100)]
+            async with asyncio.TaskGroup() as group:
+                for peer in peers:
+                    group.create_task(called(peer))
+            assert kubelet.registrations(RESOURCE) == 100
+        return statuses
+
+    assert play(scenario()) == {"Unknown"}
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "", "v1", "V1BETA1"])
@@ -113,7 +140,7 @@ def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:
                 assert caught.value.text == f'the ResourceName "{name}" is invalid'
             assert sorted(kubelet.capacity()) == sorted([RESOURCE, *valid])
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 @pytest.mark.parametrize("endpoint", ["nothing.sock", "", "%ff.sock", "%00.sock", "x" * 200, "a#b.sock"])
@@ -136,7 +163,7 @@ def test_register_gives_a_dead_endpoint_all_of_the_time(short_dir: Path) -> None
                 await FakePlugin(short_dir).register()
             assert loop.time() - began > 0.29
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_register_refuses_an_endpoint_that_go_cannot_parse(short_dir: Path) -> None:
@@ -165,7 +192,28 @@ def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
             async with plugin.serving():
                 await register(kubelet, plugin)
 
-    asyncio.run(scenario())
+    play(scenario())
+
+
+def test_a_caller_that_is_gone_at_any_moment_of_a_registration_ends_nothing_else(short_dir: Path) -> None:
+    """As one that is killed: its call is cancelled, and in the same moment nobody answers at its socket."""
+
+    async def scenario() -> None:
+        async with running(short_dir, dial_timeout_seconds=0) as kubelet:
+            registration = kubelet.device_manager.registration
+            assert registration is not None
+            for turns in range(60):
+                async with asyncio.TaskGroup() as group:
+                    call = group.create_task(refused(registration))
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    call.cancel()
+
+    async def refused(registration: Registration) -> None:
+        with pytest.raises(RegistrationError, match="failed to dial"):
+            await registration.connect(RESOURCE, short_dir / "none.sock")
+
+    play(scenario())
 
 
 def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
@@ -187,7 +235,7 @@ def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> No
                 await registering
                 await plugin.streams(1)
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_register_fails_and_changes_nothing_if_the_options_do(short_dir: Path) -> None:
@@ -207,7 +255,7 @@ def test_register_fails_and_changes_nothing_if_the_options_do(short_dir: Path) -
             assert plugin.called("ListAndWatch") == []
             assert kubelet.capacity() == {}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
@@ -221,7 +269,7 @@ def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
                 await plugin.register("gpu")
             assert [kubelet.registrations(name) for name in (RESOURCE, "gpu", OTHER_RESOURCE)] == [2, 1, 0]
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── what a registration does ──────────────────────────────────────────────────────────────────────
@@ -235,7 +283,7 @@ def test_options_are_asked_once_before_register_returns(short_dir: Path) -> None
             await plugin.register()
             assert len(plugin.called("GetDevicePluginOptions")) == 1
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_options_in_the_request_have_no_effect(short_dir: Path) -> None:
@@ -250,7 +298,7 @@ def test_options_in_the_request_have_no_effect(short_dir: Path) -> None:
             assert plugin.called("PreStartContainer") == []
             assert plugin.called("GetPreferredAllocation") == []
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_register_does_not_wait_for_a_list(short_dir: Path) -> None:
@@ -262,7 +310,7 @@ def test_register_does_not_wait_for_a_list(short_dir: Path) -> None:
             await plugin.streams(1)
             assert kubelet.capacity() == {}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 @pytest.mark.parametrize(
@@ -275,7 +323,7 @@ def test_endpoint_is_joined_to_the_plugin_folder(short_dir: Path, endpoint: str)
         async with running(short_dir), FakePlugin(short_dir, socket_name="sub/x.sock").serving() as plugin:
             await plugin.register(endpoint=endpoint.format(short_dir.name))
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_an_endpoint_may_lead_out_of_the_plugin_folder(short_dir: Path) -> None:
@@ -288,7 +336,7 @@ def test_an_endpoint_may_lead_out_of_the_plugin_folder(short_dir: Path) -> None:
             await plugin.streams(1)
             assert plugin.socket_path.parent == kubelet.plugin_dir.parent
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
@@ -297,7 +345,7 @@ def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
             await register(kubelet, plugin, OTHER_RESOURCE)
             assert kubelet.capacity() == {RESOURCE: 2, OTHER_RESOURCE: 2}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── two registrations of one resource ─────────────────────────────────────────────────────────────
@@ -314,7 +362,7 @@ def takeover(folder: Path, scenario: Takeover, *, compat: bool = True) -> None:
         ):
             await scenario(kubelet, old, new)
 
-    asyncio.run(whole())
+    play(whole())
 
 
 def test_the_second_plugin_takes_over_allocate(short_dir: Path) -> None:
@@ -381,7 +429,7 @@ def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugin(
                 await happened(changes, ChangeKind.STREAM_ENDED)
             assert kubelet.allocatable() == {RESOURCE: allocatable}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 # ── the stream ────────────────────────────────────────────────────────────────────────────────────
@@ -399,7 +447,7 @@ def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:
             async with registered(kubelet, healthy("b"), OTHER_RESOURCE, "q"):
                 assert len(plugin.called("ListAndWatch")) == 1
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
@@ -412,7 +460,7 @@ def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
                 await happened(changes, ChangeKind.DISCONNECTED)
             assert kubelet.capacity() == {RESOURCE: 1}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 @pytest.mark.parametrize(("surplus", "is_taken"), [(0, True), (1, False)])
@@ -431,7 +479,7 @@ def test_the_longest_list_has_four_mebibytes_to_the_byte(
                 await happened(changes, ChangeKind.LISTED if is_taken else ChangeKind.DISCONNECTED)
             assert kubelet.capacity() == {RESOURCE: int(is_taken)}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
@@ -444,7 +492,7 @@ def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
             assert caught.value.status == "ResourceExhausted"
             assert kubelet.metrics.exposition().count("registration_total{") == 0
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) -> None:
@@ -458,7 +506,7 @@ def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) 
             await register(kubelet, plugin)
             assert kubelet.allocatable() == {RESOURCE: 1}
 
-    asyncio.run(scenario())
+    play(scenario())
 
 
 def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
@@ -467,4 +515,4 @@ def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
             with pytest.raises(KubeletError, match=f"no plugin serves {RESOURCE}"):
                 kubelet.drop_stream(RESOURCE)
 
-    asyncio.run(scenario())
+    play(scenario())

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.metrics.families import Sample
 from devplug.monitor.families import node_families
 from devplug.monitor.joining import UNKNOWN
-from devplug.status.values import DeviceStatus, Holder, NodeStatus, PodResourcesStatus, ResourceStatus
+from devplug.status.values import (
+    DeviceStatus,
+    Holder,
+    NodeStatus,
+    PodResourcesStatus,
+    ResourceStatus,
+    Takeover,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +100,12 @@ def test_a_resource_without_devices_has_none_of_either_kind() -> None:
 def test_only_our_resources_are_registered_or_not() -> None:
     assert told(ours(), foreign())["registered"] == [(("x/fpga",), 1)]
     assert told(ours(is_registered=False, fault="no kubelet listens"))["registered"] == [(("x/fpga",), 0)]
+
+
+def test_only_of_our_resources_it_is_told_whether_another_plugin_has_their_name() -> None:
+    taken = replace(ours(), name="x/taken", takeover=Takeover(signs=("cut",), since=1.0, reason="another"))
+    told_of = told(ours(), taken, foreign())["takeover_suspected"]
+    assert told_of == [(("x/fpga",), 0), (("x/taken",), 1)]
 
 
 def test_a_resource_that_waits_for_its_first_device_is_no_trouble() -> None:

@@ -385,12 +385,15 @@ def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: Path) -
         OSError(2, "secret-token"),
         RemoteError("Unavailable", "secret-token"),
         StopIteration("secret-token"),
+        SystemExit("secret-token"),
+        asyncio.CancelledError("secret-token"),
+        BaseExceptionGroup("secret-token", [SystemExit(1)]),
     ],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("where", ["def", "async def"])
 def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, where: str, mistake: Exception
+    short_dir: Path, caplog: pytest.LogCaptureFixture, where: str, mistake: BaseException
 ) -> None:
     class Def(Listed):
         def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health
-from devplug.plugin.changes import LINES_LIMIT, lines_of
-from devplug.plugin.inventory import Inventory
+from devplug.plugin import changes
+from devplug.plugin.changes import LINES_LIMIT, Line
+from devplug.plugin.inventory import TOLD_AT_ONCE, Inventory
+from devplug.plugin.slices import whole
 from devplug.plugin.snapshot import Snapshot, next_snapshot
 
 if TYPE_CHECKING:
@@ -31,7 +33,11 @@ lists = st.lists(
 
 
 def snapshot(*devices: Device) -> Snapshot:
-    return next_snapshot(Snapshot(), devices)
+    return whole(next_snapshot(Snapshot(), devices))
+
+
+def lines_of(before: Snapshot, after: Snapshot, **more: Any) -> tuple[Line, ...]:
+    return whole(changes.lines_of(before, after, **more))
 
 
 def told(before: Snapshot, after: Snapshot) -> list[str]:
@@ -106,3 +112,43 @@ def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFix
         ("INFO", "a device is healthy again", "example.com/a"),
         ("INFO", "devices gives lists again", "example.com/a"),
     ]
+
+
+def test_what_changed_and_changed_back_between_two_lines_is_told_by_its_number() -> None:
+    before, after = snapshot(Device("a")), snapshot(Device("a"), Device("b"))
+    lines = lines_of(before, after, is_first=False, changes=7)
+    assert [(line.message, line.facts) for line in lines] == [
+        ("a device appeared", {"device_id": "b"}),
+        ("the list changes too fast to tell each change", {"changes": 7}),
+    ]
+
+
+def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        inventory = Inventory("example.com/a")
+        await inventory.replace([Device("a")])
+        for _ in range(1000):
+            await inventory.replace([Device("a", health=ILL)])
+            await inventory.replace([Device("a")])
+        await inventory.replace([Device("a", health=ILL)])
+        await inventory.close()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    messages = [record.message for record in caplog.records]
+    assert len(messages) <= TOLD_AT_ONCE + 10
+    assert messages[-2:] == ["a device is unhealthy", "the list changes too fast to tell each change"]
+
+
+def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        inventory = Inventory("example.com/a")
+        for number in range(100):
+            await inventory.replace([Device("a", health=Health.unhealthy(f"{number} degrees"))])
+        await inventory.close()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert [record.message for record in caplog.records] == ["a device is unhealthy"]

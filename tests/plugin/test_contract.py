@@ -98,7 +98,9 @@ def test_a_time_that_is_no_number_of_seconds_is_a_fault(field: str, seconds: obj
     assert fault == f"Mine: {field} is {seconds!r}; it must be a number of seconds, more than 0"
 
 
-@pytest.mark.parametrize("stranger", [Listed, "example.com/a", None, object()], ids=repr)
+@pytest.mark.parametrize(
+    "stranger", [Listed, "example.com/a", None, object()], ids=["class", "text", "None", "object"]
+)
 def test_what_is_no_instance_of_a_plugin_is_a_fault(stranger: Any) -> None:
     (fault,) = plugin_faults(stranger)
     assert fault.endswith("is not an instance of devplug.DevicePlugin")

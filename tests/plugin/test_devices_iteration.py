@@ -295,6 +295,36 @@ def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands(
     assert "bus error" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "end", [asyncio.CancelledError(), SystemExit(1)], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("where", ["def", "async def"])
+def test_what_is_no_usual_error_does_not_end_the_asking_either(
+    caplog: pytest.LogCaptureFixture, where: str, end: BaseException
+) -> None:
+    """As where `devices` awaits a task of its own that was cancelled, or calls what calls `sys.exit`."""
+
+    def in_a_thread() -> Iterator[list[Device]]:
+        yield [A]
+        raise end
+
+    async def on_the_loop() -> AsyncIterator[list[Device]]:
+        yield [A]
+        raise end
+
+    async def story() -> None:
+        time = Time()
+        plugin = Asked(lambda n: [B] if n else in_a_thread() if where == "def" else on_the_loop())
+        async with discovered(plugin, time) as inventory:
+            await time.asleep(1)
+            assert listed(inventory) == {"a": ""}
+            time.wake()
+            await until(lambda: listed(inventory) == {"b": ""})
+
+    play(story())
+    assert "devices failed, the last list stands" in caplog.text
+
+
 def test_a_later_list_that_is_none_is_a_failure_and_the_last_one_stands() -> None:
     async def story() -> None:
         time = Time()

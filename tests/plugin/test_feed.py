@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -113,6 +113,32 @@ def test_a_list_that_a_reader_has_got_does_not_change() -> None:
             assert ids(first) == ["a"]
 
     play(story())
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """A loop that counts how often a feed woke it."""
+
+    woken = 0
+
+    def call_soon_threadsafe(self, *arguments: Any, **more: Any) -> asyncio.Handle:  # type: ignore[override]
+        self.woken += 1
+        return super().call_soon_threadsafe(*arguments, **more)
+
+
+def test_many_changes_before_a_reader_has_its_turn_wake_it_once() -> None:
+    async def story() -> int:
+        feed = DeviceFeed(devices("a"))
+        async with aclosing(reading(feed)) as lists:
+            await anext(lists)
+            for n in range(1000):
+                feed.put(*devices(f"d{n % 5}"))
+            woken = loop.woken
+            assert len(await anext(lists)) == 6
+            return woken
+
+    loop = CountingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(story()) == 1
 
 
 def test_two_readers_get_all_of_it() -> None:

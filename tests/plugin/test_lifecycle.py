@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -20,6 +21,10 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
+from devplug.plugin.inventory import Inventory
+from devplug.plugin.ownership import Claim
+from devplug.plugin.service import PluginService
+from devplug.plugin.tally import Tally
 from devplug.wire import methods
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import FakePlugin, healthy, pod
@@ -39,6 +44,8 @@ from tests.plugin.fakes import (
     start,
     until,
 )
+from tests.virtualtime import passes
+from tests.virtualtime import play as play_in_no_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,6 +241,26 @@ def test_a_replaced_socket_is_taken_back(short_dir: Path) -> None:
     play(story())
 
 
+def test_a_socket_that_could_not_be_made_is_made_soon_after_it_can_be(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet that starts sweeps a socket away that is just being made; the next try may not take long."""
+
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, _):
+            (path,) = plugin_sockets(short_dir)
+            path.unlink()
+            path.mkdir()
+            await until(lambda: said(caplog, "cannot make a socket in the plugin folder"))
+            path.rmdir()
+            made_possible = time.monotonic()
+            await until(path.is_socket)
+            assert time.monotonic() - made_possible < 0.5
+            assert kubelet.registrations(RESOURCE) == 1
+
+    play(story())
+
+
 def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_second(short_dir: Path) -> None:
     async def story() -> None:
         async with registered(short_dir, Fed("a")) as (kubelet, serving):
@@ -394,6 +421,20 @@ def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Pa
     play(story())
 
 
+def test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers(short_dir: Path) -> None:
+    async def story() -> None:
+        async def think(_: RegisterRequest) -> None:
+            await passes(10.0)
+
+        registrar = Registrar(short_dir, think)
+        async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir):
+            await until(lambda: registrar.requests)
+            await passes(14.0)
+            assert len(registrar.requests) == 1
+
+    play_in_no_time(story())
+
+
 def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path) -> None:
     async def story() -> None:
         async def hang(_: RegisterRequest) -> None:
@@ -407,6 +448,52 @@ def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path)
                 await serving.wait_registered()
                 await kubelet.wait(lambda: allocatable(kubelet) == 1)
         assert registrar.most_at_once == 1
+
+    play(story())
+
+
+def test_a_socket_that_listens_and_accepts_nobody_is_left_when_a_kubelet_takes_its_place(
+    short_dir: Path,
+) -> None:
+    """Its own time would be five seconds: so long it may take to speak HTTP/2."""
+
+    async def story() -> None:
+        path = short_dir / "kubelet.sock"
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.bind(str(path))
+            deaf.listen(8)
+            deaf.setblocking(False)
+            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+                called = await asyncio.get_running_loop().sock_accept(deaf)
+                async with Kubelet(short_dir).running() as kubelet:
+                    began = time.monotonic()
+                    await serving.wait_registered()
+                    assert time.monotonic() - began < 2
+                    await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                    assert kubelet.registrations(RESOURCE) == 1
+                called[0].close()
+
+    play(story())
+
+
+def test_a_kubelet_that_hangs_alive_is_left_when_another_takes_its_place(short_dir: Path) -> None:
+    """Its own time would be sixteen seconds. It may have heard us, so it finds us no more."""
+
+    async def story() -> None:
+        async def hang(_: RegisterRequest) -> None:
+            await asyncio.Event().wait()
+
+        hanging = Registrar(short_dir, hang)
+        async with hanging.running(), serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await until(lambda: hanging.requests)
+            (short_dir / "kubelet.sock").unlink()
+            async with Kubelet(short_dir).running() as kubelet:
+                began = time.monotonic()
+                await serving.wait_registered()
+                assert time.monotonic() - began < 2
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            assert len(hanging.requests) == 1
+            assert not (short_dir / hanging.requests[0].endpoint).exists()
 
     play(story())
 
@@ -556,7 +643,7 @@ def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Pa
 
 
 def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_dir: Path) -> None:
-    async def story() -> None:
+    async def close_under_a_call() -> None:
         plugin = Steered()
         plugin.allocate_timeout_seconds = 0.3
 
@@ -573,6 +660,39 @@ def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_di
                 began = time.monotonic()
             assert time.monotonic() - began < 2
             assert "allocate: no answer in 0.3s" in (await admission).message
+
+    async def story() -> None:
+        await close_under_a_call()
+        gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
+
+    play(story())
+
+
+def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that_are_offered() -> None:
+    """Pre-start has 20 s, but nobody makes that call of a plugin that does not announce it."""
+
+    async def story() -> None:
+        plugin = Fed("a")
+        plugin.allocate_timeout_seconds = 0.3
+        inventory = Inventory(plugin.resource_name)
+        await inventory.replace(devices("a"))
+        service = PluginService(plugin, inventory, Tally(), lambda: None)
+
+        async def call() -> None:
+            while True:
+                await service.allocate([("a",)])
+                # Sooner than the time that an answer is given to arrive.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.Event().wait(), 0.03)
+
+        async with asyncio.TaskGroup() as group:
+            calling = group.create_task(call())
+            await asyncio.sleep(0)
+            began = time.monotonic()
+            await service.drain()
+            calling.cancel()
+        assert time.monotonic() - began < 5
+        service.close()
 
     play(story())
 
@@ -609,6 +729,24 @@ def test_a_second_process_waits_for_the_first_and_takes_over(
                     assert len(plugin_sockets(short_dir)) == 1
             finally:
                 ended(first)
+
+    play(story())
+
+
+def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_free_again(short_dir: Path) -> None:
+    """Of two streams for one name the kubelet believes both."""
+
+    async def story() -> None:
+        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            other = Claim(short_dir, RESOURCE)
+            other.path.unlink()
+            assert other.take() is None
+            await kubelet.wait(lambda: allocatable(kubelet) == 0)
+            await until(lambda: plugin_sockets(short_dir) == [])
+            other.release()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            await serving.wait_registered()
 
     play(story())
 

@@ -170,6 +170,21 @@ def test_only_dead_sockets_of_the_same_name_are_removed(short_dir: Path) -> None
         assert before - {path.name for path in short_dir.iterdir()} == set(dead)
 
 
+def test_a_socket_whose_maker_was_killed_before_it_had_its_name_is_removed(short_dir: Path) -> None:
+    program = (
+        "import asyncio, os, sys; from pathlib import Path; from devplug.wire.sockets import Listener\n"
+        "Path.hardlink_to = lambda *_: os._exit(9)\n"
+        "asyncio.run(Listener(Path(sys.argv[1]), ()).bind())"
+    )
+    path = short_dir / new_socket_name(RESOURCE)
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
+    (left,) = (path.name for path in short_dir.iterdir())
+    assert left.startswith(".")
+    assert remove_stale_sockets(short_dir, OTHER_RESOURCE) == []
+    assert remove_stale_sockets(short_dir, RESOURCE) == [left]
+    assert list(short_dir.iterdir()) == []
+
+
 def test_a_live_socket_that_is_too_busy_to_answer_is_kept(short_dir: Path) -> None:
     with ExitStack() as stack:
         path = short_dir / new_socket_name(RESOURCE)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
+import threading
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug import Device, DevicePlugin, Health, PluginError, UnhealthyDeviceError, serve
+from devplug import ContainerResponse, Device, DevicePlugin, Health, PluginError, UnhealthyDeviceError, serve
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.plugin.records import FORMER_LIMIT
@@ -22,14 +24,23 @@ from devplug.watching import until_present
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from devplug.web.values import ListenError, Request, Stream
+from devplug.wire import methods
+from devplug.wire.sockets import connected
 from tests.kubelet.fakes import pod
-from tests.plugin.fakes import RESOURCE, Fed, Listed, devices, play, until
+from tests.plugin.fakes import (
+    RESOURCE,
+    Fed,
+    Listed,
+    devices,
+    play,
+    plugin_sockets,
+    refusal,
+    until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Sequence
     from pathlib import Path
-
-    from devplug import ContainerResponse
 
 
 @asynccontextmanager
@@ -121,6 +132,40 @@ def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_list_aga
                 if faults[-1] == "" and len(faults) > 1:
                     break
         assert "devices fails: OSError('bus error')" in faults
+
+    play(story())
+
+
+def test_code_that_holds_the_thread_of_allocate_makes_the_program_unready_until_it_comes_back(
+    short_dir: Path,
+) -> None:
+    goes_on = threading.Event()
+
+    class Hanging(Listed):
+        allocate_timeout_seconds = 0.05
+
+        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+            goes_on.wait(15)
+            return ContainerResponse.of(devices)
+
+    async def hang_and_come_back() -> None:
+        async with told(short_dir, Hanging()) as (_, address):
+            (socket,) = plugin_sockets(short_dir / "device-plugins")
+            async with connected(socket) as peer:
+                assert await page(address, "/readyz") == (200, "ready\n")
+                call: Awaitable[Sequence[ContainerResponse]] = peer.call(methods.ALLOCATE, [("a",)])
+                assert "no answer in" in await refusal(call)
+            status, text = await page(address, "/readyz")
+            assert (status, "hangs in a call" in text) == (503, True)
+            goes_on.set()
+            for _ in range(500):
+                if await page(address, "/readyz") == (200, "ready\n"):
+                    return
+            raise AssertionError("it is not ready again")
+
+    async def story() -> None:
+        await hang_and_come_back()
+        gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
 
     play(story())
 
@@ -379,7 +424,7 @@ def test_a_script_may_be_told_by_its_environment_where_to_listen(short_dir: Path
 
     script = short_dir / "script.py"
     script.write_text(
-        "from devplug import Device, DevicePlugin, run\n"
+        "from devplug import ContainerResponse, Device, DevicePlugin, run\n"
         "class One(DevicePlugin):\n"
         "    resource_name = 'example.com/one'\n"
         "    def devices(self): return [Device('a')]\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -206,8 +208,20 @@ def test_what_cannot_be_met_has_an_empty_answer_and_does_not_reach_the_author(
         lambda *_: next(iter([])),
         lambda *_: (_ for _ in ()).throw(AllocationError("no")),
         lambda available, *_: (_ for _ in ()).throw(UnhealthyDeviceError("no", *available)),
+        lambda *_: (_ for _ in ()).throw(asyncio.CancelledError),
+        lambda *_: sys.exit(1),
     ],
-    ids=["raises", "None", "a number", "ids", "StopIteration", "AllocationError", "UnhealthyDeviceError"],
+    ids=[
+        "raises",
+        "None",
+        "a number",
+        "ids",
+        "StopIteration",
+        "AllocationError",
+        "UnhealthyDeviceError",
+        "CancelledError",
+        "SystemExit",
+    ],
 )
 def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
     short_dir: Path, caplog: pytest.LogCaptureFixture, rank: Callable[..., Any]

@@ -35,6 +35,7 @@ SETTLED = Situation(
     stream=StreamState.OPEN,
     cut_at=0.0,
     cut_wait_seconds=0.25,
+    has_leftovers=False,
     claim_not_before=0.0,
     bind_not_before=0.0,
     register_not_before=0.0,
@@ -66,10 +67,12 @@ situations = st.builds(
     stream=st.sampled_from(StreamState),
     cut_at=times,
     cut_wait_seconds=st.floats(0.25, 1.2),
+    has_leftovers=st.booleans(),
     claim_not_before=times,
     bind_not_before=times,
     register_not_before=times,
     failed_with=identities,
+    calling=identities,
 )
 
 
@@ -104,6 +107,17 @@ def test_a_lost_stream_of_the_same_kubelet_waits_for_the_clean_up_and_registers(
     assert step is Step.WAIT
     assert seconds == pytest.approx(0.15)
     assert next_step(replace(CUT, now=99.9 + 0.25)) == (Step.REGISTER, 0)
+
+
+def test_a_call_to_a_kubelet_that_another_has_replaced_is_given_up_at_once() -> None:
+    calling = replace(FRESH, is_registering=True, calling=KUBELET)
+    assert next_step(calling) == WAIT
+    assert next_step(replace(calling, kubelet=None)) == WAIT
+    assert next_step(replace(calling, kubelet=NEXT_KUBELET)) == (Step.LEAVE, 0)
+    given_up = replace(calling, kubelet=NEXT_KUBELET, calling=None)
+    assert next_step(given_up) == WAIT
+    failed = replace(given_up, is_registering=False, failed_with=KUBELET, register_not_before=130.0)
+    assert next_step(failed) == (Step.REGISTER, 0)
 
 
 # ── the waits ──
@@ -183,12 +197,42 @@ def test_a_failure_after_a_cut_waits_for_both() -> None:
         assert seconds == pytest.approx(wait)
 
 
+# ── what earlier calls may still bring ──
+
+
+def test_a_socket_whose_name_may_still_bring_a_stream_is_left_before_the_next_call() -> None:
+    for seen in (FRESH, replace(SETTLED, kubelet=NEXT_KUBELET), replace(CUT, now=200.0)):
+        assert next_step(replace(seen, has_leftovers=True)) == (Step.MOVE, 0)
+
+
+def test_a_lost_stream_leaves_the_others_at_once_and_an_awaited_one_at_its_deadline() -> None:
+    assert next_step(replace(CUT, has_leftovers=True)) == (Step.MOVE, 0)
+    awaited = replace(SETTLED, stream=StreamState.AWAITED, registered_at=90.0, has_leftovers=True)
+    assert next_step(awaited) == (Step.WAIT, 5.0)
+    assert next_step(replace(awaited, now=105.0)) == (Step.MOVE, 0)
+
+
+def test_what_is_left_over_is_no_reason_to_leave_as_long_as_the_kubelet_listens() -> None:
+    assert next_step(replace(SETTLED, has_leftovers=True)) == WAIT
+
+
+@given(situations)
+def test_a_call_is_never_made_while_another_may_still_bring_a_stream(seen: Situation) -> None:
+    assert next_step(replace(seen, has_leftovers=True))[0] is not Step.REGISTER
+
+
 # ── whatever is seen ──
 
 
 @given(situations)
 def test_two_registrations_are_never_on_their_way(seen: Situation) -> None:
     assert next_step(replace(seen, is_registering=True))[0] is not Step.REGISTER
+
+
+def test_however_due_a_registration_is_it_waits_for_the_one_on_its_way() -> None:
+    for due in (FRESH, replace(SETTLED, kubelet=NEXT_KUBELET), replace(CUT, now=200.0)):
+        assert next_step(due)[0] is Step.REGISTER
+        assert next_step(replace(due, is_registering=True, calling=due.kubelet))[0] is Step.WAIT
 
 
 @given(situations)

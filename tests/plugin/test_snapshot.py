@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from devplug import Device, Health, PluginError
 from devplug.devices import LIST_LIMIT_BYTES, list_size_bytes
 from devplug.exchange import AdvertisedDevice
-from devplug.plugin.snapshot import Pace, Snapshot, checked_list, next_snapshot
+from devplug.plugin import snapshot as rules
+from devplug.plugin.slices import whole
+from devplug.plugin.snapshot import Pace, Snapshot
 
 GONE = Health.unhealthy("gone")
 healths = st.sampled_from([Health.healthy(), Health.unhealthy("x"), Health.unknown("y")])
@@ -20,6 +22,14 @@ lists = st.lists(
     st.builds(Device, st.sampled_from("abcdef"), health=healths, numa_nodes=st.lists(st.integers(-1, 3))),
     unique_by=lambda device: device.id,
 )
+
+
+def checked_list(listed: object) -> tuple[Device, ...]:
+    return whole(rules.checked_list(listed))
+
+
+def next_snapshot(before: Snapshot, listed: list[Device], **more: Any) -> Snapshot:
+    return whole(rules.next_snapshot(before, listed, **more))
 
 
 def told(snapshot: Snapshot) -> dict[str, str]:
@@ -43,12 +53,13 @@ def test_devices_are_advertised_in_the_order_of_their_ids() -> None:
 
 @pytest.mark.parametrize("nodes", [(), (-1,), (-1, -1)])
 def test_a_device_without_a_numa_node_has_no_topology_at_all(nodes: tuple[int, ...]) -> None:
-    assert after([Device("a", numa_nodes=nodes)]).advertised() == (AdvertisedDevice("a", "Healthy", None),)
+    advertised = after([Device("a", numa_nodes=nodes)]).advertised()
+    assert tuple(advertised) == (AdvertisedDevice("a", "Healthy", None),)
 
 
 def test_numa_nodes_are_advertised_sorted_and_once_each() -> None:
     device = Device("a", numa_nodes=[1, 0, -1, 1])
-    assert after([device]).advertised() == (AdvertisedDevice("a", "Healthy", (0, 1)),)
+    assert tuple(after([device]).advertised()) == (AdvertisedDevice("a", "Healthy", (0, 1)),)
 
 
 def test_an_unhealthy_device_is_advertised_with_the_one_word_that_the_api_has() -> None:

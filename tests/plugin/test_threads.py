@@ -7,13 +7,17 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devplug.plugin.hooks import THREADS_BESIDE, Hooks
 from devplug.plugin.threads import DaemonThreads
 from tests.plugin.fakes import play, until
 from tests.wire.fakes import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 
 def named(name: str) -> int:
@@ -41,6 +45,13 @@ def test_an_idle_thread_is_used_again() -> None:
             idents.add(threads.submit(threading.get_ident).result(5))
             assert eventually(lambda: threads._idle == threads._running)
         assert len(idents) == 1
+
+
+def test_a_thread_that_was_idle_for_long_enough_ends_and_the_next_job_has_a_new_one() -> None:
+    with DaemonThreads(2, "t-idle", idle_seconds=0.01) as threads:
+        for _ in range(3):
+            assert threads.submit(lambda: 7).result(5) == 7
+            assert eventually(lambda: named("t-idle") == 0)
 
 
 def test_jobs_run_side_by_side_up_to_the_limit_and_the_rest_wait_their_turn() -> None:
@@ -141,6 +152,7 @@ def test_many_pools_in_a_row_leave_no_thread() -> None:
 def test_a_blocked_thread_does_not_hold_the_exit() -> None:
     program = """
 import threading
+from devplug.plugin.hooks import THREADS_BESIDE, Hooks
 from devplug.plugin.threads import DaemonThreads
 begun = threading.Event()
 def block():
@@ -150,3 +162,29 @@ DaemonThreads(1).submit(block)
 begun.wait()
 """
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=10).returncode == 0
+
+
+# ── hooks that hang in them ──
+
+
+def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_one_comes_back() -> None:
+    go = threading.Event()
+
+    async def given_up(call: Awaitable[object]) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await call
+
+    async def story() -> None:
+        hooks = Hooks("example.com/a")
+        for _ in range(THREADS_BESIDE):
+            assert hooks.fault == ""
+            await given_up(hooks.call_beside(go.wait, 15))
+        assert hooks.fault == f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
+        await given_up(hooks.call(go.wait, 15))
+        assert hooks.fault == "its code hangs in a call, and no other Allocate gets its turn"
+        go.set()
+        await until(lambda: not hooks.fault)
+        hooks.close()
+
+    play(story())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import Device, DevicePlugin, PluginError, watch_paths
+from devplug.plugin.feed import LOOKS_AT_ONCE
 from tests.plugin.fakes import RESOURCE, allocatable, play, registered, start
 from tests.wire.fakes import open_descriptors
 
@@ -296,3 +297,29 @@ asyncio.run(asyncio.wait_for(main(), 10))
     output, errors = process.communicate(timeout=15)
     assert (process.returncode, output) == (0, f"\n{short_dir}/node\n"), errors
     assert "cannot watch by inotify, looking every second instead" in errors
+
+
+def test_a_storm_of_changes_is_looked_at_some_times_a_second_and_its_end_is_seen(short_dir: Path) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        looks: list[int] = []
+        is_seen = asyncio.Event()
+
+        async def look() -> None:
+            async for paths in watch_paths(f"{short_dir}/n*"):
+                looks.append(len(paths))
+                if len(paths) == 300:
+                    is_seen.set()
+
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(look())
+            began = loop.time()
+            for number in range(300):
+                (short_dir / f"n{number}").touch()
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            await is_seen.wait()
+            looking.cancel()
+        assert len(looks) <= 1 + LOOKS_AT_ONCE + 2 * (loop.time() - began) + 1
+
+    play(story())

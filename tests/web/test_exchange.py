@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.web.exchange import head_of, http_date, reason_of, request_of
+from devplug.web.exchange import head_of, http_date, reason_of, refusal, request_of
 from devplug.web.values import Page, Request
 
 if TYPE_CHECKING:
@@ -137,3 +137,11 @@ def test_every_answer_says_that_it_is_neither_sniffed_nor_stored() -> None:
 
 def test_a_status_without_a_phrase_goes_without() -> None:
     assert (reason_of(404), reason_of(299)) == ("Not Found", "")
+
+
+def test_a_body_in_a_form_that_nobody_knows_is_refused_in_the_words_for_bodies() -> None:
+    """The status is h11's own, as for `Transfer-Encoding: gzip`."""
+    assert reason_of(501) == "Not Implemented"
+    page = refusal(501)
+    assert isinstance(page.body, str)
+    assert page.body.startswith("requests with a body are not taken")

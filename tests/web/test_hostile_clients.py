@@ -269,3 +269,30 @@ def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
         assert [record.message for record in caplog.records] == ["cannot take connections"]
 
     asyncio.run(ask())
+
+
+def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not a few of them a second: a scrape behind a hundred who have gone would never come to its turn."""
+    waiting = 30
+
+    async def ask() -> None:
+        async with serving(HERE, hello, name="test") as address:
+            assert isinstance(address, TcpAddress)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with ExitStack() as stack:
+                for _ in range(waiting):
+                    with socket.create_connection((address.host, address.port)) as gone:
+                        gone.sendall(LAST_GET)
+                last = stack.enter_context(socket.create_connection((address.host, address.port)))
+                last.settimeout(0)
+                last.send(LAST_GET)
+                stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+                with socket.socket() as free:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (free.fileno() + 1, hard))
+                async with asyncio.timeout(5):
+                    assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
+        assert [record.message for record in caplog.records] == ["cannot take connections"]
+
+    asyncio.run(ask())

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import grpc
-import grpc.aio
+import hpack
 import pytest
 
 from devplug.devices import ContainerResponse
@@ -20,6 +19,7 @@ from devplug.errors import RemoteError
 from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
 from devplug.wire.codecs import MalformedMessageError
+from devplug.wire.grpciosetup import grpc
 from devplug.wire.sockets import (
     Binding,
     Listener,
@@ -106,6 +106,17 @@ async def allocate_raw(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(method, None, None)(content, timeout=5)
         return f"{caught.value.code().name} {caught.value.details()}"
+
+
+def fields_sent(seen: bytes) -> dict[str, str]:
+    """The header fields of the first call in what a client has sent; empty where they are not all there."""
+    content = seen[len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") :]
+    while len(content) >= 9:
+        size = int.from_bytes(content[:3], "big")
+        if content[3] == 1 and len(content) >= 9 + size:
+            return {str(name): str(value) for name, value in hpack.Decoder().decode(content[9 : 9 + size])}
+        content = content[9 + size :]
+    return {}
 
 
 class FolderEvents:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("pairing")
+
 POD = PodResources("p", "n", (ContainerResources("c", (ContainerDevices("a.io/b", ("x",), (1,)),)),))
 POD_V1ALPHA1 = PodResources("p", "n", (ContainerResources("c", (ContainerDevices("a.io/b", ("x",)),)),))
 

@@ -144,7 +144,14 @@ def _need_lightkube() -> None:
 
 
 def _why(error: Exception) -> str:
-    return one_line(f"{type(error).__name__}: {error}", 120)
+    """Return what is wrong with a file that may hold a token: never a piece of it."""
+    from lightkube.core.exceptions import ConfigError
+
+    name = type(error).__name__
+    if (mark := getattr(error, "problem_mark", None)) is not None:  # YAML's own text would show the line
+        return f"{name} in line {mark.line + 1}, column {mark.column + 1}"
+    is_harmless = isinstance(error, OSError | KeyError | ConfigError)
+    return one_line(f"{name}: {error}" if is_harmless else f"{name}, it is not as a kubeconfig is", 120)
 
 
 def _merged(files: list[str]) -> KubeConfig:

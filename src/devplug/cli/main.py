@@ -7,18 +7,9 @@ import sys
 import click
 
 from devplug import __version__
-from devplug.cli.completion import completion_command
 from devplug.cli.exits import exit_code_of
-from devplug.cli.exporter import exporter_command
-from devplug.cli.importing import import_
-from devplug.cli.looking.options import status, top
-from devplug.cli.manifests import manifests_command
+from devplug.cli.lazily import LazyCommands
 from devplug.cli.options import color, kubelet_root, output, plugin_dir, plugin_folder
-from devplug.cli.runoptions import run_command
-from devplug.cli.sandbox.acting import advertise, sandbox
-from devplug.cli.ui import ui_command
-from devplug.cli.verifyoptions import verify_command
-from devplug.cli.why import why_command
 
 __all__ = ["commands", "main"]
 
@@ -51,30 +42,30 @@ def main() -> None:
     sys.exit(exit_code_of(lambda: commands.main(standalone_mode=False)))
 
 
+_HOMES = {
+    "advertise": "devplug.cli.sandbox.acting:advertise",
+    "completion": "devplug.cli.completion:completion_command",
+    "exporter": "devplug.cli.exporter:exporter_command",
+    "import": "devplug.cli.importing:import_",
+    "manifests": "devplug.cli.manifests:manifests_command",
+    "run": "devplug.cli.runoptions:run_command",
+    "sandbox": "devplug.cli.sandbox.acting:sandbox",
+    "status": "devplug.cli.looking.options:status",
+    "top": "devplug.cli.looking.options:top",
+    "ui": "devplug.cli.ui:ui_command",
+    "verify": "devplug.cli.verifyoptions:verify_command",
+    "why": "devplug.cli.why:why_command",
+}
+
+
 @click.group(
+    commands=LazyCommands(_HOMES),
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "DEVPLUG"},
     epilog="Start here:  devplug demo, devplug discover, devplug sandbox up",
 )
 @click.version_option(__version__, prog_name="devplug")
 def commands() -> None:
     """Put a machine's hardware into Kubernetes pods."""
-
-
-for _command in (
-    advertise,
-    completion_command,
-    exporter_command,
-    import_,
-    manifests_command,
-    run_command,
-    sandbox,
-    status,
-    top,
-    ui_command,
-    verify_command,
-    why_command,
-):
-    commands.add_command(_command)
 
 
 @commands.command("validate", epilog=_EPILOG_VALIDATE)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
+import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,8 +19,10 @@ from devplug.daemon.grammar.loading import load, read_config_file
 from devplug.daemon.serving import serve_config
 from devplug.logs import LEVELS, show_logs
 from devplug.plugin.serving import stop_signals
+from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractAsyncContextManager
 
     from devplug.logs import Form
@@ -25,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
+
+_THREADS_LIMIT: Final = 4
+_IDLE_SECONDS: Final = 0.5
+"""Disks are waited for in threads; one that has nothing more to do ends, as a daemon mostly has nothing."""
 
 
 def run(
@@ -37,7 +46,7 @@ def run(
     log_format: Form = "text",
     kube_events: bool = False,
 ) -> int:
-    """Serve a configuration until SIGTERM or SIGINT; return the exit code.
+    """Serve a configuration until SIGTERM or SIGINT; return the exit code. SIGHUP has the file read at once.
 
     Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
     """
@@ -60,15 +69,17 @@ def run(
         click.echo("devplug: --kube-events needs lightkube; install devplug[k8s]", err=True)
         return BAD_INPUT
     show_logs(LEVELS[log_level], log_format)
+    look_again = asyncio.Event()
     serving = serve_config(
         config,
         plugin_dir=plugin_dir,
         pod_resources=pod_resources,
         file=Path(file),
+        look_again=look_again,
         listen=listen,
         kube_events=kube_events,
     )
-    asyncio.run(_until_stopped(serving))
+    asyncio.run(_until_stopped(serving, look_again))
     return OK
 
 
@@ -88,6 +99,27 @@ def _folder_fault(plugin_dir: Path) -> str | None:
     return None
 
 
-async def _until_stopped(serving: AbstractAsyncContextManager[object]) -> None:
-    async with stop_signals() as stopped, serving:
-        await stopped.wait()
+async def _until_stopped(serving: AbstractAsyncContextManager[object], look_again: asyncio.Event) -> None:
+    threads = DaemonThreads(_THREADS_LIMIT, "devplug-default", idle_seconds=_IDLE_SECONDS)
+    asyncio.get_running_loop().set_default_executor(threads)
+    with _hang_ups(look_again):
+        async with stop_signals() as stopped, serving:
+            await stopped.wait()
+
+
+@contextmanager
+def _hang_ups(told: asyncio.Event) -> Iterator[None]:
+    """Have SIGHUP set an event for a block; after it, it does nothing, or it would break an orderly end.
+
+    On a terminal it keeps its usual effect: there it says that whoever started this has gone.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    # Not by the loop, which at its own end gives the signal its usual effect again.
+    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(told.set))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)

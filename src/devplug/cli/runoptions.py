@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from devplug.cli.lazily import uncollected
 from devplug.cli.options import (
     do_without_openssl,
     kubelet_root,
@@ -85,7 +86,8 @@ def run_command(
     # Where the labels of this Node may be asked for, now or after an edit, the API server speaks TLS.
     if not may_have_account():
         do_without_openssl()
-    from devplug.cli.run import run
+    with uncollected():
+        from devplug.cli.run import run
 
     return run(
         config,

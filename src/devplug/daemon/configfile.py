@@ -28,13 +28,27 @@ PROBLEMS_LIMIT: Final = 20
 """Most problems of one edit that are told; `devplug validate` shows them all."""
 
 
-class ConfigFile:
-    """Owner of the file's way into the daemon; lives as long as that. `on_change` is called for each edit."""
+RETRY_SECONDS: Final = 1.0
+"""How soon a file that could not be read is tried again; it is told only once."""
 
-    def __init__(self, file: Path, daemon: Daemon, on_change: Callable[[], None]) -> None:
+
+class ConfigFile:
+    """Owner of the file's way into the daemon; lives as long as that. `on_change` is called for each edit.
+
+    `look_again` is set by whoever wants the file to be read.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        daemon: Daemon,
+        on_change: Callable[[], None],
+        look_again: asyncio.Event | None = None,
+    ) -> None:
         self._file = file
         self._daemon = daemon
         self._on_change = on_change
+        self._look_again = look_again or asyncio.Event()
         self.status = ConfigStatus(file=str(file), applied_at=time.time())
         """What became of the file as it is now."""
         self.reloads = Counts()
@@ -50,11 +64,15 @@ class ConfigFile:
         last: Config | ConfigError = config
         fresh: Config | ConfigError
         read: bytes | None = None
-        async for _ in file_changes(self._file):
+        async for _ in file_changes(self._file, changed=self._look_again):
             try:
-                text = await asyncio.to_thread(read_config_file, self._file)
+                # As at the start, on the loop: it is a few KB of a tmpfs or a local disk, pipes are refused,
+                # and a mount that hangs would have held the look at the links on the way to it already.
+                text = read_config_file(self._file)
             except ConfigError as error:
                 read, fresh = None, error
+                # Nothing tells when descriptors or memory are there again, or a right to it.
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._look_again.set)
             else:
                 if text == read:  # ten thousand devices take a fifth of a second to understand
                     continue

@@ -20,7 +20,7 @@ from devplug.daemon.responses import container_response, found_name, shares_of, 
 from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.unplugged import next_drop_at
 from devplug.devices import Device, Health, HealthState
-from devplug.errors import PluginError, UnhealthyDeviceError
+from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
 from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ ALLOCATE_SECONDS: Final = 5.0
 LOOKED_AT_AGAIN: Final = frozenset({"usb", "pci", "sysfs", "net"})
 """Kinds whose IDs say what the hardware is, not only where a node lies. Of those a changed node number means
 that it was plugged in again; of a plain path it may be anything. NVIDIA's looks may wait for the driver."""
+
+REFUSAL_SECONDS: Final = 0.5
+"""How often it is asked whether a refused device could be given out, until a list has told of it."""
 
 
 async def nobody(_: Iterable[str]) -> None:
@@ -101,7 +104,9 @@ class ConfiguredPlugin(DevicePlugin):
         self._vouched: frozenset[Found] = frozenset()
         self._told: set[str] = set()
         self._failure: Exception | None = None
-        self._has_refused = False
+        self._refused: set[str] = set()
+        """Names that were refused since the last list."""
+        self._was_refused = asyncio.Event()
         self._calls = 0
         self._told_of: tuple[object, ...] = ()
         self.machine.overlaps.enter(
@@ -128,6 +133,7 @@ class ConfiguredPlugin(DevicePlugin):
         """Yield the devices whenever they are other ones, or in another state, than before."""
         works = (
             self._follow_source,
+            self._end_refusals,
             self._vouch,
             self._prober.run,
             self.custody.run,
@@ -167,9 +173,10 @@ class ConfiguredPlugin(DevicePlugin):
                 self._failure = error
                 return
             # A refusal marked its device until the next list, which an equal one is, too.
-            if listed is not None and (listed != last or self._has_refused):
+            if listed is not None and (listed != last or self._refused):
                 if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
-                    last, self._has_refused, self.is_waiting = listed, False, False
+                    last, self.is_waiting = listed, False
+                    self._refused.clear()
                     yield listed
                 elif self.resource.when_none == "fail":
                     text = f"{self.resource_name}: no device was found, and whenNone says fail"
@@ -238,8 +245,8 @@ class ConfiguredPlugin(DevicePlugin):
         """Return the devices at which no health rule has had a look since they were plugged in."""
         if not self.resource.health:
             return frozenset()
-        vouched = {(found.name, found.hardware, found.nodes) for found in self._vouched}
-        return frozenset(one.name for one in mine if (one.name, one.hardware, one.nodes) not in vouched)
+        vouched = {(one.name, one.plugged_in) for one in self._vouched}
+        return frozenset(one.name for one in mine if (one.name, one.plugged_in) not in vouched)
 
     def _health_of(self, name: str) -> Health:
         return combined((self.custody.health_of(name), self._prober.health_of(name)))
@@ -264,9 +271,28 @@ class ConfiguredPlugin(DevicePlugin):
         async with aclosing(self._source.looks()) as looks:
             async for looked in looks:
                 is_any_gone = any(not known.is_present for known in self.listing.known.values())
-                if looked != self.looked or self._has_refused or is_any_gone:
+                if looked != self.looked or self._refused or is_any_gone:
                     self.looked = looked
                     self._look_again()
+
+    async def _end_refusals(self) -> None:
+        """List refused devices as they were seen once all could be given out: no event may tell of that."""
+        while True:
+            await self._was_refused.wait()
+            await asyncio.sleep(REFUSAL_SECONDS)
+            if any(map(self._fault_of, self._refused)):
+                continue
+            self._was_refused.clear()
+            if self._refused:
+                self._look_again()
+
+    def _fault_of(self, name: str) -> str:
+        """Return why a device would be refused at this moment; empty if it would be given out."""
+        try:
+            self._checked(name)
+        except (OSError, AllocationError) as error:
+            return str(error)
+        return ""
 
     def _look_again(self) -> None:
         self._to_vouch_for.set()
@@ -316,8 +342,9 @@ class ConfiguredPlugin(DevicePlugin):
             cdi_devices = await self._shelf.publish(shares) if is_cdi and self._shelf else None
             return container_response(shares, self.resource, cdi_devices=cdi_devices)
         except UnhealthyDeviceError as error:
-            self._has_refused = True
             names = self._names(error.devices)
+            self._refused.update(names)
+            self._was_refused.set()
             ids = [Device(id_) for name in names for id_ in self.listing.ids_of(name)]
             raise UnhealthyDeviceError(error.reason, *ids, advice=error.advice) from error
         finally:
@@ -347,8 +374,9 @@ class ConfiguredPlugin(DevicePlugin):
     def _checked(self, name: str) -> Found:
         """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot have it.
 
-        One that was plugged in again a moment ago may have other nodes than the last look saw: then there is
-        one more look, because the pod that is refused now has failed for good.
+        One that was plugged in again a moment ago may have other nodes than the last look saw, and its old
+        ones may be another's: then there is one more look, because the pod that is refused now has failed for
+        good.
         """
         known = self.listing.known.get(name)
         if known is None or not known.is_present:
@@ -356,11 +384,13 @@ class ConfiguredPlugin(DevicePlugin):
         if (health := self._health_of(name)).state is HealthState.UNHEALTHY:
             raise UnhealthyDeviceError(health.reason, Device(name))
         found = known.found
-        if (fault := faulty_node(self._host, found)) and self.resource.discover.kind in LOOKED_AT_AGAIN:
-            looked = [
-                with_room_for_replicas(one, self.resource.share.replicas) for one in self._source.look()
-            ]
-            found = next((one for one in looked if one.name == name), found)
+        fault = faulty_node(self._host, found)
+        is_other = found.plugged != 0 and self._host.plugged(found.hardware) != found.plugged
+        if (fault or is_other) and self.resource.discover.kind in LOOKED_AT_AGAIN:
+            again = next((one for one in self._named(self._source.look()) if one.name == name), None)
+            if again is None:
+                raise UnhealthyDeviceError(fault or "unplugged", Device(name))
+            found = again
             fault = faulty_node(self._host, found)
         if fault:
             raise UnhealthyDeviceError(fault, Device(name))

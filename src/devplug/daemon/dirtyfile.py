@@ -6,6 +6,8 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
+from devplug.holders.wholefile import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
@@ -39,13 +41,13 @@ class DirtyFile:
         return frozenset(names)
 
     def write(self, names: Collection[str]) -> None:
-        """Make the file say `names`; a reader sees it as it was, or as it is."""
-        spare = self._path.with_suffix(".tmp")
+        """Make the file say `names`; a reader sees it as it was, or as it is, and so after a power cut.
+
+        Blocks until the disk has it: a device is remembered before a container has it.
+        """
         try:
             if names:
-                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                spare.write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
-                spare.replace(self._path)
+                write_whole(self._path, json.dumps(sorted(names)) + "\n")
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:

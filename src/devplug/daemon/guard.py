@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.grammar.mounts import danger_of
-from devplug.daemon.sources.host import MEMORY_NUMBERS
+from devplug.daemon.sources.host import MEMORY_NUMBERS, NotADeviceNodeError
+from devplug.daemon.sources.replaceable import open_to
 from devplug.daemon.sources.resolving import resolved
+from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
 
 if TYPE_CHECKING:
@@ -25,14 +27,32 @@ if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
     from devplug.daemon.sources.resolving import Resolved
 
-__all__ = ["check_shares", "faulty_node", "node_fault"]
+__all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "real_path_of"]
 
 
 def node_fault(host: Host, node: FoundNode) -> str | None:
     """Return why a container cannot have this node right now: it went, or is another one; None if it can.
 
-    Raises `ForbiddenPathError` if its path leads elsewhere than to device nodes.
+    Raises `ForbiddenPathError` if its path leads elsewhere than to device nodes, or others could have it do
+    so after this look.
     """
+    looked = _looked_at(host, node)
+    return looked if isinstance(looked, str) else None
+
+
+def real_path_of(host: Host, node: FoundNode, found: Found) -> str:
+    """Return where the path of a device's node leads, by the same look that finds it to be that node.
+
+    Raises `UnhealthyDeviceError` for a node that a container cannot have, and `ForbiddenPathError`.
+    """
+    looked = _looked_at(host, node)
+    if isinstance(looked, str):
+        raise UnhealthyDeviceError(looked, Device(found.name))
+    return looked.real_path
+
+
+def _looked_at(host: Host, node: FoundNode) -> Resolved | str:
+    """Return where the path of a node leads, or why a container cannot have it."""
     place = _place(host, node.host_path)
     if place is None:
         return "node missing"
@@ -43,7 +63,13 @@ def node_fault(host: Host, node: FoundNode) -> str | None:
         return "its node is another device now"
     if not _is_below(place.real_path, DEVICE_ROOTS) or (place.number in MEMORY_NUMBERS and not is_block):
         raise ForbiddenPathError(f"{quoted(node.host_path)} leads to {quoted(place.real_path)}")
-    return None
+    _check_way(host, node.host_path)
+    return place
+
+
+def _check_way(host: Host, path: str) -> None:
+    if whom := open_to(host, path):
+        raise ForbiddenPathError(f"{quoted(path)} could be replaced by {whom}")
 
 
 def check_shares(host: Host, shares: Sequence[Share], resource: Resource) -> None:
@@ -60,6 +86,7 @@ def check_shares(host: Host, shares: Sequence[Share], resource: Resource) -> Non
                     raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} {danger}")
                 if place is not None and stat.S_ISSOCK(place.mode):
                     raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} is a socket")
+                _check_way(host, mount.host_path)
     for folder in resource.expose.directories:
         _check_folder(host, folder, resource)
 
@@ -70,12 +97,24 @@ def _check_folder(host: Host, folder: str, resource: Resource) -> None:
         raise UnhealthyDeviceError(f"the folder {folder} is missing")
     if not stat.S_ISDIR(place.mode) or not _is_below(place.real_path, ["/dev"]):
         raise ForbiddenPathError(f"{quoted(folder)} leads to {quoted(place.real_path)}, no folder below /dev")
-    if "rawDisks" not in resource.allow and (disk := _disk_in(host, place.real_path)):
-        raise ForbiddenPathError(f"{quoted(disk)} is a disk; allow: [rawDisks] permits it")
+    _check_way(host, folder)
+    for path in host.nodes_in(place.real_path):
+        _check_node_below(host, path, resource)
 
 
-def _disk_in(host: Host, folder: str) -> str | None:
-    return next((path for path in host.nodes_in(folder) if (node := host.node(path)) and node.is_block), None)
+def _check_node_below(host: Host, path: str, resource: Resource) -> None:
+    try:
+        node = host.node(path)
+    except NotADeviceNodeError as error:
+        raise ForbiddenPathError(str(error)) from error
+    if "rawDisks" not in resource.allow and node is not None and node.is_block:
+        raise ForbiddenPathError(f"{quoted(path)} is a disk; allow: [rawDisks] permits it")
+
+
+def nodes_below(host: Host, folder: str, resource: Resource) -> list[str]:
+    """Return the device nodes below a folder of the file, sorted; raises as `check_shares` does."""
+    _check_folder(host, folder, resource)
+    return host.nodes_in(folder)
 
 
 def _place(host: Host, path: str) -> Resolved | None:

@@ -11,6 +11,8 @@ from devplug.watching import shared_watcher
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from devplug.watching import Subscription
+
 __all__ = ["file_changes", "places_on_the_way"]
 
 QUIET_SECONDS: Final = 0.1
@@ -45,16 +47,18 @@ def places_on_the_way(path: Path) -> list[str]:
     return [*places, str(here)]
 
 
-async def file_changes(path: Path, *, resync_seconds: float = RESYNC_SECONDS) -> AsyncGenerator[None, None]:
+async def file_changes(
+    path: Path, *, changed: asyncio.Event | None = None, resync_seconds: float = RESYNC_SECONDS
+) -> AsyncGenerator[None, None]:
     """Yield after each time that the file at `path` may say something else; at least all `resync_seconds`.
 
-    The caller compares: what was touched may be the same as before.
+    The caller compares: what was touched may be the same as before. Whoever sets `changed` has it look, too.
     """
-    changed = asyncio.Event()
+    changed = changed or asyncio.Event()
     async with shared_watcher() as watcher:
         with watcher.subscribe(changed.set) as subscription:
             while True:
-                subscription.arm(places_on_the_way(path), writes=True)
+                _arm(subscription, path)
                 try:
                     async with asyncio.timeout(resync_seconds):
                         await changed.wait()
@@ -62,8 +66,14 @@ async def file_changes(path: Path, *, resync_seconds: float = RESYNC_SECONDS) ->
                 except TimeoutError:
                     pass
                 # Armed before the look: a link that is replaced meanwhile leads elsewhere.
-                subscription.arm(places_on_the_way(path), writes=True)
+                _arm(subscription, path)
                 yield
+
+
+def _arm(subscription: Subscription, path: Path) -> None:
+    """Watch all of the way, and where it ends what is written, too."""
+    places = places_on_the_way(path)
+    subscription.arm(places, writes_in=str(Path(places[-1]).parent))
 
 
 async def _quiet(changed: asyncio.Event) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.auditing import audit_holders
 from devplug.daemon.cdi.files import CDI_FOLDER, CdiFolder
+from devplug.daemon.comparing import compare_holders, compare_lists
 from devplug.daemon.configfile import ConfigFile
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.machine import Machine
@@ -60,9 +61,9 @@ class _Probes:
         if listen is None:
             yield
             return
-        from devplug.plugin.pages import served_at
+        from devplug.plugin.listening import served_at
 
-        async with served_at(listen, self._pages):
+        async with served_at(listen, self.answer):
             yield
 
 
@@ -73,15 +74,17 @@ async def serve_config(
     plugin_dir: StrPath | None = None,
     pod_resources: Path | None = None,
     file: Path | None = None,
+    look_again: asyncio.Event | None = None,
     listen: str | None = None,
     kube_events: bool = False,
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
     `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
-    holds what. What `file` says later is applied, too. There is a status socket in `.devplug` in the plugin
-    folder; `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster
-    is told what happens, as Events and a condition of the Node. Raises what `devplug.serve` raises.
+    holds what. What `file` says later is applied, too; setting `look_again` has it read, which is done by
+    itself where the kernel tells of an edit. There is a status socket in `.devplug` in the plugin folder;
+    `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster is told
+    what happens, as Events and a condition of the Node. Raises what `devplug.serve` raises.
     """
     async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER
@@ -96,7 +99,7 @@ async def serve_config(
             on_change=serving.pulse.beat,
         )
         daemon = Daemon(serving, machine, group)
-        config_file = None if file is None else ConfigFile(file, daemon, serving.pulse.beat)
+        config_file = None if file is None else ConfigFile(file, daemon, serving.pulse.beat, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []
         try:
@@ -105,6 +108,13 @@ async def serve_config(
                 tasks.append(group.create_task(holders.run()))
                 tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
                 tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
+                lists = compare_lists(serving.folder, lambda: serving.guards, pod_resources)
+                tasks.append(group.create_task(lists))
+                tasks.append(
+                    group.create_task(
+                        compare_holders(holders, lambda: serving.guards, lambda: daemon.plugins)
+                    ),
+                )
             if config_file is not None:
                 tasks.append(group.create_task(config_file.follow(config)))
             if kube_events:

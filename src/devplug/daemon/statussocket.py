@@ -65,7 +65,7 @@ async def _serve_until_lost(folder: Path, handle: Handler) -> None:
 
     path = folder / status_socket_name(os.getpid(), secrets.token_hex(2))
     try:
-        await asyncio.to_thread(_prepare, folder)
+        _prepare(folder)  # on the loop: a list of one folder, beside our locks; no probe of a socket waits
         async with listening(UnixAddress(str(path)), handle, name="status"):
             await until_absent(path)
     finally:

@@ -122,6 +122,16 @@ _REGISTRATION: Final = (
         "Each time a kubelet restarted or dropped the stream, and the devices were gone for a moment. Look "
         "at the kubelet's log, and for a second plugin with the same resource name.",
     ),
+    Alert(
+        "DevplugTakeover",
+        "critical",
+        "0m",
+        "devplug_takeover_suspected == 1",
+        f"Another plugin has the name {_RESOURCE} {_WHERE}, or fights for it",
+        "Pods that ask for it may get what that plugin says, with the rights of the container runtime, or "
+        "fail. devplug status, /status and the audit line in the log name the signs, devices and sockets. "
+        "Find that plugin and stop it.",
+    ),
 )
 
 _DEVICES: Final = (

@@ -26,6 +26,7 @@ __all__ = [
     "Trouble",
     "UnansweredError",
     "ask",
+    "ask_allocatable",
     "retry_wait_seconds",
 ]
 
@@ -102,6 +103,20 @@ async def ask(
     if socket_identity(socket) != kubelet:
         raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
     return Answer(pods, kubelet, is_v1, allocatable)
+
+
+async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:
+    """Ask the kubelet whose socket stands there now what the node can give; None if it does not tell.
+
+    Raises `UnansweredError`.
+    """
+    if socket_identity(socket) is None:
+        raise _unseen(socket)
+    try:
+        async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
+            return await _allocatable(peer, timeout_seconds)
+    except RemoteError as error:
+        raise _unanswered(error, socket, MONITOR_RECEIVE_LIMIT_BYTES) from error
 
 
 def _unseen(socket: Path) -> UnansweredError:

@@ -77,6 +77,7 @@ class Holders:
         self._folder = LedgerFolder(ledger_folder, self._ledger)
         self._on_change = on_change
         self._wake = asyncio.Event()
+        self._has_moved = False
         self._looked = Pulse()
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
@@ -236,13 +237,21 @@ class Holders:
         try:
             async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
                 group.create_task(self._folder.run())
-                with watcher.subscribe(self._wake.set) as subscription:
+                with watcher.subscribe(self._note_moved) as subscription:
+                    self._note_moved()
                     while True:
                         self._wake.clear()
-                        subscription.arm([str(self._socket.absolute())])
+                        if self._has_moved:
+                            self._has_moved = False
+                            subscription.arm([str(self._socket.absolute())])
                         await self._wait_or_look()
         finally:
             self._folder.write()
+
+    def _note_moved(self) -> None:
+        """Note that the kubelet's socket, or a folder on the way to it, may be another one."""
+        self._has_moved = True
+        self._wake.set()
 
     async def _wait_or_look(self) -> None:
         due = self._due() if self._needs else None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Final
 
 from devplug.holders.ledgertext import memory_of, text_of
 from devplug.holders.values import Memory
+from devplug.holders.wholefile import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = ["LedgerFile"]
 
@@ -92,14 +92,4 @@ class LedgerFile:
         if not memory.held:
             self._path.unlink(missing_ok=True)
             return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=self._path.parent, prefix=".", delete=False
-        ) as file:
-            try:
-                file.write(text_of(self._resource_name, memory))
-                file.close()
-                Path(file.name).replace(self._path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_whole(self._path, text_of(self._resource_name, memory))

@@ -306,7 +306,7 @@ def _document(content: bytes) -> tuple[Checkpoint, int]:
             if part == "PodDeviceEntries":
                 entries = _items(content_of_part, part, _entry_value)
             else:
-                registered = _ids_by_key(content_of_part, part, str, registered)
+                registered = _ids_by_key(content_of_part, part, lambda key: _text(key, "a name"), registered)
     return Checkpoint(entries, registered), stated
 
 
@@ -383,7 +383,7 @@ def _base64(value: object) -> bytes | None:
 
 
 def _node(key: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]+", key) or not -(2**63) <= int(key) < 2**63:
+    if not re.fullmatch(r"[+-]?[0-9]{1,999}", key) or not -(2**63) <= int(key) < 2**63:
         raise CheckpointError(f"cannot read the checkpoint: NUMA node {key!r} is not a number")
     return int(key)
 
@@ -391,7 +391,7 @@ def _node(key: str) -> int:
 def _unsigned(value: object) -> int:
     if value is None:
         return 0
-    if not isinstance(value, _Number) or not re.fullmatch(r"[0-9]+", value) or int(value) >= 2**64:
+    if not isinstance(value, _Number) or not re.fullmatch(r"[0-9]{1,20}", value) or int(value) >= 2**64:
         raise CheckpointError("cannot read the checkpoint: Checksum is not an unsigned number")
     return int(value)
 

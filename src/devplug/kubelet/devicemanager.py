@@ -367,12 +367,20 @@ class DeviceManager:
                 "up-to-date",
                 exc_info=error,
             )
+            if isinstance(error, CheckpointError):
+                self._keep_checkpoint_aside()
             return
         self.ledger.restore(assignments_of(checkpoint, _decoded_response))
         now = self._settings.clock()
         for name in checkpoint.registered or ():
             self.ledger.update(name, resources.restored(self.ledger.state(name)))
             self._endpoints[name] = Endpoint(name, None, None, now)
+
+    def _keep_checkpoint_aside(self) -> None:
+        try:
+            self._folder.keep_checkpoint_aside()
+        except OSError as error:
+            logger.warning("cannot keep the damaged checkpoint", exc_info=error)
 
 
 def _decoded_response(content: bytes) -> ContainerResponse | None:

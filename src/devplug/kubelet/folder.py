@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import posixpath
@@ -14,23 +15,35 @@ from urllib.parse import unquote
 
 from devplug.errors import KubeletError, RegistrationError
 from devplug.kubelet.gotext import go_quoted
+from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CHECKPOINT_NAME", "KUBELET_SOCKET_NAME", "PluginFolder", "dialled_path"]
+    from devplug.wire.sockets import Sockets
+
+__all__ = ["CHECKPOINT_NAME", "DAMAGED_NAME", "KUBELET_SOCKET_NAME", "PluginFolder", "dialled_path"]
 
 logger = logging.getLogger(__name__)
 
 KUBELET_SOCKET_NAME: Final = "kubelet.sock"
 CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
+DAMAGED_NAME: Final = f"{CHECKPOINT_NAME}.damaged"
+"""Where the last checkpoint is kept that could not be used."""
+
+CHECKPOINT_LIMIT_BYTES: Final = 256 * 1024 * 1024
+"""Some hundred times what a full node with large responses has."""
 
 
 class PluginFolder:
-    """The folder that kubelet and plugins share, as `/var/lib/kubelet/device-plugins`. Holds nothing open."""
+    """The folder that kubelet and plugins share, as `/var/lib/kubelet/device-plugins`. Holds nothing open.
 
-    def __init__(self, path: Path) -> None:
+    `sockets` is what its sockets are made and called with.
+    """
+
+    def __init__(self, path: Path, sockets: Sockets = UNIX_SOCKETS) -> None:
         self.path = path
+        self.sockets = sockets
 
     @property
     def kubelet_socket(self) -> Path:
@@ -61,11 +74,28 @@ class PluginFolder:
         return Path(posixpath.normpath(f"{self.path}/{endpoint}"))
 
     def read_checkpoint(self) -> bytes | None:
-        """Return the checkpoint file's content; None if there is none. Raises `OSError`."""
+        """Return the checkpoint file's content; None if there is none. Raises `OSError`.
+
+        That also for a pipe, which would be waited for without end, and for what no kubelet writes.
+        """
+        path = self.path / CHECKPOINT_NAME
         try:
-            return (self.path / CHECKPOINT_NAME).read_bytes()
+            if not (path.is_file() or path.is_dir()) and path.exists():
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            if (size := path.stat().st_size) > CHECKPOINT_LIMIT_BYTES:
+                raise OSError(errno.EFBIG, f"it has {size} bytes", str(path))
+            return path.read_bytes()
         except FileNotFoundError:
             return None
+
+    def keep_checkpoint_aside(self) -> None:
+        """Keep a checkpoint that cannot be used under a second name, which the next write leaves alone.
+
+        The real kubelet loses it then. Raises `OSError`.
+        """
+        aside = self.path / DAMAGED_NAME
+        aside.unlink(missing_ok=True)
+        aside.hardlink_to(self.path / CHECKPOINT_NAME)
 
     def write_checkpoint(self, content: bytes) -> None:
         """Replace the checkpoint file in one step, mode 0600 (filestore.go writeFile). Raises `OSError`.

@@ -58,7 +58,9 @@ def _read_text(text: str, file: str) -> PodReader:
         if len(documents) == 1:
             doubled = list(_doubled_keys(documents[0]))  # before the next step, which rewrites merged maps
             content = SafeConstructor().construct_document(documents[0])
-            return PodReader(content, partial(_position, documents[0]), doubled)
+            if content is not None:
+                return PodReader(content, partial(_position, documents[0]), doubled)
+            documents = []  # `null` says nothing, as no text does
     except yaml.MarkedYAMLError as error:
         place = _line_and_column(error.problem_mark or error.context_mark)
         problem = Problem(*place, "", f"this is not YAML: {one_line(str(error.problem or error.context))}")

@@ -16,8 +16,9 @@ from devplug.errors import KubeletError, RegistrationError, RemoteError
 from devplug.kubelet.changes import ChangeKind, Changes
 from devplug.kubelet.folder import dialled_path
 from devplug.kubelet.gotext import go_quoted
+from devplug.wire.limits import KUBELET_CONNECTIONS_LIMIT
 from devplug.wire.methods import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
-from devplug.wire.sockets import Listener, Peer, connected, unary
+from devplug.wire.sockets import unary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from devplug.kubelet.folder import PluginFolder
     from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.settings import KubeletSettings
+    from devplug.wire.sockets import Listener, Peer
 
 __all__ = ["PluginHandler", "Registration", "check_watched_plugin"]
 
@@ -81,10 +83,11 @@ class Registration:
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._listener = Listener(
+        self._listener = self.folder.sockets.listener(
             self.folder.kubelet_socket,
             (unary(REGISTER, self._register),),
             receive_limit_bytes=_RECEIVE_LIMIT_BYTES,
+            connections_limit=KUBELET_CONNECTIONS_LIMIT,
         )
 
     async def open(self) -> None:
@@ -157,10 +160,11 @@ class Registration:
         try:
             await client.taken_on
         except BaseException:
-            # Also when the plugin gives up waiting, which cancels this call.
-            client.task.cancel()
-            if self.settings.compat:
-                self._clients.pop(resource_name, None)
+            # Also when the plugin gives up waiting, which cancels this call; once taken on, it stays.
+            if not client.is_connected:
+                client.task.cancel()
+                if self.settings.compat:
+                    self._clients.pop(resource_name, None)
             raise
 
     async def _run(self, client: _Client) -> None:
@@ -169,6 +173,8 @@ class Registration:
             async with AsyncExitStack() as connection:
                 peer = await self._dial(client, connection)
                 options = await self._options(peer)
+                if client.taken_on.cancelled():
+                    return
                 client.is_connected = True
                 if not self.settings.compat:
                     self._clients[client.resource_name] = client
@@ -177,7 +183,9 @@ class Registration:
                 client.taken_on.set_result(None)
                 await self._watch(client, peer)
         except RegistrationError as error:
-            client.taken_on.set_exception(error)
+            # Who waited may be gone in the same moment, as a plugin is that was killed.
+            if not client.taken_on.cancelled():
+                client.taken_on.set_exception(error)
         finally:
             assert client.task is not None
             self._running.discard(client.task)
@@ -185,7 +193,9 @@ class Registration:
     async def _dial(self, client: _Client, connection: AsyncExitStack) -> Peer:
         try:
             return await connection.enter_async_context(
-                connected(dialled_path(client.path), ready_within_seconds=self.settings.dial_timeout_seconds),
+                self.folder.sockets.connected(
+                    dialled_path(client.path), ready_within_seconds=self.settings.dial_timeout_seconds
+                ),
             )
         except RemoteError as error:
             raise RegistrationError(f"failed to dial device plugin: {error.text}") from error

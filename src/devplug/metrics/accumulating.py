@@ -68,9 +68,9 @@ class Counts:
         """Tell these from now on, as 0 until they are counted."""
         self._counts.setdefault(labels, 0)
 
-    def add(self, *labels: str) -> None:
-        """Count one more of these."""
-        self._counts[labels] = self._counts.get(labels, 0) + 1
+    def add(self, *labels: str, times: int = 1) -> None:
+        """Count one more of these, or several."""
+        self._counts[labels] = self._counts.get(labels, 0) + times
 
     def samples(self) -> list[Sample]:
         """Return what was counted so far, in the labels' order."""

@@ -40,6 +40,7 @@ __all__ = [
     "START_TIME",
     "STREAMS",
     "STREAMS_OPENED",
+    "TAKEOVER_SUSPECTED",
 ]
 
 
@@ -78,6 +79,11 @@ REGISTRATIONS: Final = _counter(
     "devplug_registrations_total",
     "Attempts to register; result is accepted, refused or unreachable. Many mean that kubelets restart.",
     *("resource", "result"),
+)
+TAKEOVER_SUSPECTED: Final = _gauge(
+    "devplug_takeover_suspected",
+    "1 while signs tell that another plugin has the resource's name, or fights for it, else 0.",
+    "resource",
 )
 STREAMS: Final = _gauge(
     "devplug_streams", "Open ListAndWatch streams; 0 means that no kubelet reads the list.", "resource"
@@ -187,7 +193,13 @@ EXPORTER_PROCESSES: Final = _gauge(
 
 GROUPS: Final[tuple[tuple[str, tuple[Metric, ...]], ...]] = (
     ("The process", (BUILD_INFO, START_TIME, READY)),
-    ("Registration and lists", (REGISTERED, REGISTRATIONS, STREAMS, STREAMS_OPENED, LISTANDWATCH_UPDATES)),
+    (
+        "Registration and lists",
+        (
+            *(REGISTERED, REGISTRATIONS, TAKEOVER_SUSPECTED),
+            *(STREAMS, STREAMS_OPENED, LISTANDWATCH_UPDATES),
+        ),
+    ),
     (
         "Devices",
         (

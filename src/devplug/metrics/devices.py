@@ -39,6 +39,14 @@ def resource_families(
             ],
         ),
         Family(
+            catalogue.TAKEOVER_SUSPECTED,
+            [
+                Sample((one.name,), float(one.takeover is not None))
+                for one in resources
+                if one.is_registered is not None
+            ],
+        ),
+        Family(
             catalogue.DEVICES,
             [
                 Sample((one.name, state), count)

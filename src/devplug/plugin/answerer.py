@@ -68,6 +68,16 @@ class Answerer:
         return self._history.is_registered
 
     @property
+    def listened_since(self) -> float | None:
+        """Since when the kubelet listens to our list, by the loop's clock; None if it does not."""
+        return self._history.since if self.is_registered else None
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """Nothing: a kubelet that comes to us and ends a stream cannot be told from one that ends itself."""
+        return ()
+
+    @property
     def is_settled(self) -> bool:
         """Whether no kubelet may be between two calls."""
         return self._history.standing is Standing.LISTENED and not self._history.awaited_stream
@@ -91,11 +101,17 @@ class Answerer:
     def register(self, group: asyncio.TaskGroup) -> None:
         """Do nothing, as it is the kubelet that comes to us."""
 
+    def leave(self) -> None:
+        """Do nothing, as we call nobody."""
+
     def socket_made(self) -> None:
         """Note that our socket is being made; a kubelet may ask at it before that has ended."""
         self._history = self._history.made(_now(), _jitter())
         if self._history.fruitless:
             self._surroundings.say_once(_UNASKED, folder=str(self._surroundings.folder))
+
+    def socket_moved(self, socket_name: str) -> None:
+        """Do nothing, as it never is: the kubelet remembers us by the path."""
 
     def stream_changed(self) -> None:
         """Follow the stream that belongs to the kubelet's last question: the first one after it."""

@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import RemoteError
 from devplug.exchange import RegisterRequest
 from devplug.logs import AUDIT
+from devplug.plugin.calls import CallHistory
 from devplug.plugin.contract import options_of
-from devplug.plugin.registration import (
-    QUICK_CUT_SECONDS,
-    Identity,
-    Situation,
-    Step,
-    StreamState,
-    cut_wait_seconds,
-    next_step,
-    retry_wait_seconds,
-)
+from devplug.plugin.registration import Situation, Step, StreamState, next_step
 from devplug.wire import methods
-from devplug.wire.sockets import Binding, connected, socket_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,10 +21,11 @@ if TYPE_CHECKING:
 
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
-    from devplug.plugin.registration import Grounds
+    from devplug.plugin.registration import Grounds, Identity
     from devplug.plugin.service import PluginService
     from devplug.plugin.surroundings import Surroundings
     from devplug.plugin.tally import Tally
+    from devplug.wire.sockets import Binding
 
 __all__ = ["Caller"]
 
@@ -76,27 +68,31 @@ class Caller:
         self._wake = wake
         self._on_change = on_change
         self._kubelet_socket = surroundings.folder / KUBELET_SOCKET
-        self._registered_with: Identity | None = None
-        self._registered_at = 0.0
-        self._is_registering = False
-        self._streams_before = 0
-        self._stream = StreamState.AWAITED
-        self._stream_since = 0.0
-        self._quick_cuts = 0
-        self._cut_wait_seconds = 0.0
-        self._failed_with: Identity | None = None
-        self._failures = 0
-        self._register_not_before = 0.0
+        self._history = CallHistory()
+        self._calling: Identity | None = None
+        """The kubelet.sock that the call in flight goes to, unless it was given up."""
+        self._patience: asyncio.Timeout | None = None
+        """Ends that call before its time."""
 
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and listens to our list."""
-        return self._stream is StreamState.OPEN and self._registered_with is not None
+        return self._history.is_registered
+
+    @property
+    def listened_since(self) -> float | None:
+        """Since when the kubelet listens to our list, by the loop's clock; None if it does not."""
+        return self._history.stream_since if self.is_registered else None
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """When the kubelet that is there now has ended streams of ours, the last few times; it lives on."""
+        return self._history.cuts
 
     @property
     def is_settled(self) -> bool:
         """Whether no kubelet may be between two calls."""
-        return not self._is_registering and self._stream is not StreamState.AWAITED
+        return not self._history.is_registering and self._history.stream is not StreamState.AWAITED
 
     @property
     def watched(self) -> tuple[Path, ...]:
@@ -109,6 +105,7 @@ class Caller:
 
     def next_step(self, grounds: Grounds) -> tuple[Step, float]:
         """Return what to do now, and after how many seconds to look again."""
+        history, service = self._history, self._service
         return next_step(
             Situation(
                 now=grounds.now,
@@ -118,110 +115,138 @@ class Caller:
                 is_bound=grounds.is_bound,
                 claim_not_before=grounds.claim_not_before,
                 bind_not_before=grounds.bind_not_before,
-                kubelet=socket_identity(self._kubelet_socket),
-                registered_with=self._registered_with,
-                registered_at=self._registered_at,
-                is_registering=self._is_registering,
-                stream=self._stream,
-                cut_at=self._stream_since,
-                cut_wait_seconds=self._cut_wait_seconds,
-                register_not_before=self._register_not_before,
-                failed_with=self._failed_with,
+                kubelet=self._surroundings.sockets.identity(self._kubelet_socket),
+                registered_with=history.registered_with,
+                registered_at=history.registered_at,
+                is_registering=history.is_registering,
+                stream=history.stream,
+                cut_at=history.stream_since,
+                cut_wait_seconds=history.cut_wait_seconds,
+                has_leftovers=history.has_leftovers(
+                    service.streams,
+                    streams_opened=service.streams_opened,
+                    options_told=service.options_told,
+                ),
+                register_not_before=history.register_not_before,
+                failed_with=history.failed_with,
+                calling=self._calling,
             ),
         )
 
     def register(self, group: asyncio.TaskGroup) -> None:
         """Begin to call the kubelet, in `group`."""
-        self._is_registering = True
-        self._streams_before = self._service.streams_opened
-        self._stream = StreamState.AWAITED
+        self._history = self._history.called(self._service.streams_opened)
         self._on_change()
         group.create_task(self._register())
+
+    def leave(self) -> None:
+        """Give up the call in flight: who has it may hang for long, and another kubelet waits."""
+        self._calling = None
+        if self._patience is not None:
+            self._patience.reschedule(_now())
 
     def socket_made(self) -> None:
         """Do nothing, as the kubelet is told where our socket is when it is called."""
 
+    def socket_moved(self, socket_name: str) -> None:
+        """Forget all that came by the old socket: no stream can come there any more."""
+        self._socket_name = socket_name
+        self._history = self._history.moved(
+            _now(), streams_opened=self._service.streams_opened, options_told=self._service.options_told
+        )
+        self._on_change()
+
     async def _register(self) -> None:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = _now()
         request = RegisterRequest(
             methods.DEVICE_PLUGIN_VERSION,
             self._socket_name,
             self._plugin.resource_name,
             options_of(self._plugin),
         )
+        sockets = self._surroundings.sockets
         failure: RemoteError | None = None
-        kubelet: Identity | None = None
-        try:
-            async with self._surroundings.registering:
-                kubelet = socket_identity(self._kubelet_socket)
-                async with connected(self._kubelet_socket) as peer:
+        is_left = False
+        async with self._surroundings.registering:
+            kubelet = self._calling = sockets.identity(self._kubelet_socket)
+            try:
+                async with (
+                    asyncio.timeout(None) as self._patience,
+                    sockets.connected(self._kubelet_socket) as peer,
+                ):
                     await peer.call(methods.REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
-        except RemoteError as error:
-            failure = error
-        finally:
-            self._is_registering = False
-            self._wake()
+            except RemoteError as error:
+                failure = error
+            except TimeoutError:
+                is_left = True
+            finally:
+                self._calling = self._patience = None
+        if is_left:
+            self._note_left(kubelet)
         # A stream tells more than the answer: a kubelet that listens has accepted us.
-        if failure is None or self._stream is StreamState.OPEN:
-            if kubelet != self._registered_with:
-                self._quick_cuts = 0
-            self._registered_with, self._registered_at = kubelet, loop.time()
-            self._failed_with, self._failures = None, 0
-            self._surroundings.unsay(_UNREACHABLE)
-            self._tally.registrations.add("accepted")
-            self.refusal = ""
-            audit.info(
-                "registered with the kubelet",
-                extra={
-                    "resource_name": self._plugin.resource_name,
-                    "devices": len(self._inventory.snapshot.devices),
-                    "milliseconds": round(1000 * (loop.time() - started), 1),
-                },
-            )
-            self._on_change()
+        elif failure is None or self._history.stream is StreamState.OPEN:
+            self._note_success(kubelet, _now() - started)
         else:
             self._note_failure(kubelet, failure)
+        self._wake()
+        self._on_change()
+
+    def _note_success(self, kubelet: Identity | None, seconds: float) -> None:
+        after = self._surroundings.sockets.identity(self._kubelet_socket)
+        self._history = self._history.accepted(_now(), kubelet, after)
+        self._surroundings.unsay(_UNREACHABLE)
+        self._tally.registrations.add("accepted")
+        self.refusal = ""
+        audit.info(
+            "registered with the kubelet",
+            extra={
+                "resource_name": self._plugin.resource_name,
+                "devices": len(self._inventory.snapshot.devices),
+                "milliseconds": round(1000 * seconds, 1),
+            },
+        )
+
+    def _note_left(self, kubelet: Identity | None) -> None:
+        """Note that a call was given up; it may have been heard, and still bring a stream."""
+        self._history = self._history.failed(
+            _now(), kubelet, "Canceled", "", is_unsent=False, jitter=_jitter()
+        )
+        self._tally.registrations.add("unreachable")
+        logger.info(
+            "another kubelet.sock came, the call to the last one was given up",
+            extra={"resource_name": self._plugin.resource_name},
+        )
 
     def _note_failure(self, kubelet: Identity | None, failure: RemoteError) -> None:
-        self._failures = self._failures + 1 if kubelet == self._failed_with else 1
-        self._failed_with = kubelet
-        # Or the next attempt would wait for the stream of a registration that there is not.
-        self._registered_with = None
+        self._history = self._history.failed(
+            _now(), kubelet, failure.status, failure.text, is_unsent=failure.is_unsent, jitter=_jitter()
+        )
         is_unreachable = failure.status == "Unavailable"
         self._tally.registrations.add("unreachable" if is_unreachable else "refused")
         self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
-        self._on_change()
-        wait_seconds = retry_wait_seconds(
-            self._failures,
-            is_unreachable=is_unreachable,
-            is_final=failure.status == "Unknown" and "is not supported by kubelet" in failure.text,
-            jitter=random.random(),  # noqa: S311 -- spreads load, no secret
-        )
-        self._register_not_before = asyncio.get_running_loop().time() + wait_seconds
         if is_unreachable:
             self._surroundings.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
-        elif self._failures == 1:
+        elif self._history.failures == 1:
             audit.warning(
                 "the kubelet refused the registration",
                 extra={"resource_name": self._plugin.resource_name, "reason": str(failure)},
             )
 
     def stream_changed(self) -> None:
-        """Follow the stream that our last registration opened: the first one since it was sent."""
-        now = asyncio.get_running_loop().time()
-        number = self._streams_before + 1
-        if number in self._service.streams:
-            if self._stream is not StreamState.OPEN:
-                self._stream, self._stream_since = StreamState.OPEN, now
-        elif self._stream is StreamState.OPEN:
-            lived_seconds = now - self._stream_since
-            self._quick_cuts = self._quick_cuts + 1 if lived_seconds < QUICK_CUT_SECONDS else 0
-            self._cut_wait_seconds = cut_wait_seconds(
-                max(0, self._quick_cuts - 1),
-                random.random(),  # noqa: S311 -- spreads load, no secret
-            )
-            self._stream, self._stream_since = StreamState.ENDED, now
+        """Follow the stream that our last call brought."""
+        before = self._history.stream
+        self._history = self._history.streamed(
+            _now(), self._service.streams, _jitter(), ended_by_us=self._service.streams_ended
+        )
+        if before is StreamState.OPEN and self._history.stream is not before:
             logger.info("the kubelet's stream ended", extra={"resource_name": self._plugin.resource_name})
         self._wake()
         self._on_change()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _jitter() -> float:
+    return random.random()  # noqa: S311 -- spreads load, no secret

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError, one_line
+from devplug.plugin.hooks import is_cancelled, only_errors
 from devplug.plugin.threads import DaemonThreads
 
 if TYPE_CHECKING:
@@ -93,10 +94,10 @@ async def _discover(
 async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
     """Follow `devices` once; a cancellation stays one, also where the author's clean-up raises on its way."""
     try:
-        return await _follow(plugin, inventory, threads)
+        with only_errors():
+            return await _follow(plugin, inventory, threads)
     except Exception as error:
-        task = asyncio.current_task()
-        if task is None or not task.cancelling():
+        if not is_cancelled():
             raise
         extra = {"resource_name": plugin.resource_name}
         logger.warning("devices failed to clean up", extra=extra, exc_info=error)

@@ -8,22 +8,34 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
 from devplug.plugin.changes import lines_of
-from devplug.plugin.snapshot import Snapshot, checked_list, next_snapshot, transitions
+from devplug.plugin.slices import in_turns, whole
+from devplug.plugin.snapshot import Pace, Snapshot, checked_list, difference, next_snapshot
 from devplug.plugin.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from devplug.devices import Device
+    from devplug.plugin.changes import Line
+    from devplug.plugin.slices import Slices
 
 __all__ = ["Inventory", "Past"]
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+TOLD_AT_ONCE: Final = 20
+TOLD_PER_SECOND: Final = 2.0
+"""How many changes are logged one by one, and how often then: a device may flap a thousand times a second."""
+
+TRIES_IN_TURNS: Final = 3
+"""How often the next snapshot is made anew because what left it was asked for meanwhile; then in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Inventory:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.resource_name = resource_name
-        self.since: dict[str, float] = {}
+        self.since: Mapping[str, float] = {}
         """Since when each device of the snapshot has its health, as a Unix time in seconds."""
         self.failure: str | None = None
         """Why `devices` gives no lists at the moment; None if it does."""
@@ -68,6 +80,16 @@ class Inventory:
         self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
         self._failing: str | None = None
+        self._told: Snapshot | None = None
+        self._untold = 0
+        self._telling = Pace(TOLD_PER_SECOND, TOLD_AT_ONCE)
+        self._telling_later: asyncio.TimerHandle | None = None
+        self._telling_now: Slices[tuple[Line, ...]] | None = None
+        self._updating = asyncio.Lock()
+        self._due = 0
+        """How often what is listed has become another one than the snapshot may have."""
+        self._done = 0
+        """Up to which of those the snapshot has them all."""
         self._changed = asyncio.Condition()
         self._is_closed = False
 
@@ -83,7 +105,7 @@ class Inventory:
 
     async def replace(self, listed: object) -> None:
         """Take an author's list as the whole truth; raises `PluginError`, changing nothing, if it is none."""
-        self._listed = checked_list(listed)
+        self._listed = await in_turns(checked_list(listed))
         self.lists_taken += 1
         self._marked.clear()
         has_recovered, self._failing, self.failure = self.failure is not None, None, None
@@ -156,48 +178,116 @@ class Inventory:
                 raise UnhealthyDeviceError(device.health.reason, device)
         return found
 
-    async def changed_since(self, version: int) -> bool:
-        """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead."""
-        if not self._is_closed and self.version <= version:
+    async def changed_since(self, version: int, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead.
+
+        So it is when `is_over` has become true, which who waits is told by `wake`.
+        """
+
+        def is_ended() -> bool:
+            return self._is_closed or is_over()
+
+        if not is_ended() and self.version <= version:
             async with self._changed:
-                await self._changed.wait_for(lambda: self._is_closed or self.version > version)
-        return not self._is_closed
+                await self._changed.wait_for(lambda: is_ended() or self.version > version)
+        return not is_ended()
+
+    async def wake(self) -> None:
+        """Have everybody who waits look again at whether it is over for them."""
+        async with self._changed:
+            self._changed.notify_all()
 
     async def close(self) -> None:
         """End all watching; the snapshot stays for the calls that are still in flight."""
         self._is_closed = True
-        async with self._changed:
-            self._changed.notify_all()
+        while self._telling_now is not None or self._telling_later is not None:
+            if self._telling_now is None:
+                self._tell()
+            if self._telling_now is not None:
+                self._log(whole(self._telling_now))
+        await self.wake()
 
     async def _update(self) -> None:
-        fresh = next_snapshot(
-            self.snapshot,
-            self._listed,
-            held=self._handed_out.union(self._asked_for),
-            marked=self._marked,
-            failing=self._failing,
+        """Have a snapshot that has all of what was changed up to now."""
+        self._due += 1
+        due = self._due
+        async with self._updating:
+            if self._done < due:  # else whoever had the turn before has seen to it
+                done = self._due
+                await self._take_next()
+                self._done = done
+
+    async def _take_next(self) -> None:
+        """Take the next snapshot, if it is another one. Of many devices others have turns meanwhile."""
+        tries = 0
+        while True:
+            run = in_turns if tries < TRIES_IN_TURNS else _at_once
+            past, held = self.past, self._held()
+            marked, listed = dict(self._marked), self._listed
+            looking = next_snapshot(self.snapshot, listed, held=held, marked=marked, failing=self._failing)
+            fresh = await run(looking)
+            other = await run(difference(past.snapshot, fresh, past.since, self._wall_clock()))
+            # What was asked for meanwhile must not leave.
+            late = self._held() - held
+            if all(id_ in fresh.devices or id_ not in self.snapshot.devices for id_ in late):
+                break
+            tries += 1
+        if not other.is_any and self.version:
+            return
+        self._past = Past()
+        self.snapshot, self.since = fresh, other.since
+        self._untold += other.is_news
+        for state, count in other.transitions.items():
+            self._tally.health_transitions.add(state.value, times=count)
+        self.version += 1
+        self._tell_soon()
+        self._on_change()
+        await self.wake()
+
+    def _held(self) -> set[str]:
+        return self._handed_out.union(self._asked_for)
+
+    def _tell_soon(self) -> None:
+        """Log a change at once, or soon together with others where they come too fast."""
+        if self._telling_later is None and self._telling_now is None:
+            loop = asyncio.get_running_loop()
+            if wait_seconds := self._telling.wait_seconds(loop.time()):
+                self._telling_later = loop.call_later(wait_seconds, self._tell)
+            else:
+                self._tell()
+
+    def _tell(self) -> None:
+        """Log what is other than when something was logged last."""
+        if self._telling_later is not None:
+            self._telling_later.cancel()
+            self._telling_later = None
+        self._telling.spend(asyncio.get_running_loop().time())
+        before, self._told = self._told, self.snapshot
+        changes, self._untold = self._untold, 0
+        self._telling_now = lines_of(
+            before or Snapshot(), self.snapshot, is_first=before is None, changes=changes
         )
-        if fresh != self.snapshot or not self.version:
-            self._note_transitions(fresh)
-            self._log(fresh)
-            self.snapshot = fresh
-            self.version += 1
-            self._on_change()
-            async with self._changed:
-                self._changed.notify_all()
+        self._go_on_telling()
 
-    def _note_transitions(self, fresh: Snapshot) -> None:
-        now = self._wall_clock()
-        past, self._past = self.past, Past()
-        known, self.since = past.snapshot.devices, dict(past.since)
-        for device in transitions(past.snapshot, fresh):
-            self.since[device.id] = now
-            if device.id in known:
-                self._tally.health_transitions.add(device.health.state.value)
-        if self.since.keys() != fresh.devices.keys():
-            self.since = {id_: at for id_, at in self.since.items() if id_ in fresh.devices}
+    def _go_on_telling(self) -> None:
+        """Look at some more devices, and log when all were looked at."""
+        if self._telling_now is None:
+            return
+        try:
+            next(self._telling_now)
+        except StopIteration as end:
+            self._log(end.value)
+        else:
+            asyncio.get_running_loop().call_soon(self._go_on_telling)
 
-    def _log(self, fresh: Snapshot) -> None:
-        for line in lines_of(self.snapshot, fresh, is_first=not self.version):
+    def _log(self, lines: Iterable[Line]) -> None:
+        self._telling_now = None
+        for line in lines:
             level = logging.WARNING if line.is_warning else logging.INFO
             logger.log(level, line.message, extra={"resource_name": self.resource_name, **line.facts})
+        if self._told is not self.snapshot:
+            self._tell_soon()
+
+
+async def _at_once(looking: Slices[Result]) -> Result:
+    return whole(looking)

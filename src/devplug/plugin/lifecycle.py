@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginFolderLostError
 from devplug.plugin.caller import Caller
-from devplug.plugin.ownership import Claim, new_socket_name, remove_stale_sockets
+from devplug.plugin.nameguard import NameGuard
+from devplug.plugin.ownership import Claim, remove_stale_sockets
 from devplug.plugin.registration import Folder, Grounds, Step, Way
 from devplug.plugin.service import PluginService
-from devplug.watching import shared_watcher
-from devplug.wire.sockets import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,13 +23,16 @@ if TYPE_CHECKING:
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.surroundings import Surroundings
     from devplug.plugin.tally import Tally
-    from devplug.wire.sockets import Binding
+    from devplug.wire.sockets import Binding, Listener
 
 __all__ = ["Lifecycle", "Registrar"]
 
 logger = logging.getLogger(__name__)
 
 CLAIM_RETRY_SECONDS: Final = 1.0
+FIRST_BIND_RETRY_SECONDS: Final = 0.01
+"""A kubelet that starts removes every socket of the folder, one that is just being made there too."""
+
 BIND_RETRY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long open streams may take to end at the close, after all calls."""
@@ -46,6 +48,14 @@ class Registrar(Protocol):
     """
 
     refusal: str
+
+    @property
+    def listened_since(self) -> float | None:
+        """Since when the kubelet listens to our list, by the loop's clock; None if it does not."""
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """When the kubelet that is there now has ended streams of ours, the last few times; it lives on."""
 
     @property
     def is_registered(self) -> bool:
@@ -68,8 +78,14 @@ class Registrar(Protocol):
     def register(self, group: asyncio.TaskGroup) -> None:
         """Begin a registration in `group`, as `next_step` has said."""
 
+    def leave(self) -> None:
+        """Give up the registration that is on its way, as `next_step` has said."""
+
     def socket_made(self) -> None:
         """Note that our socket is being made; a kubelet may ask at it before that has ended."""
+
+    def socket_moved(self, socket_name: str) -> None:
+        """Note that our socket was closed and gets another name, as `next_step` has said."""
 
     def stream_changed(self) -> None:
         """Note that a stream was opened or has ended."""
@@ -102,12 +118,28 @@ class Lifecycle:
         self._service = PluginService(plugin, inventory, tally, self._stream_changed)
         folder = surroundings.folder
         self._claim = Claim(folder, plugin.resource_name)
-        path = folder / new_socket_name(plugin.resource_name)
+        path = self._new_path()
+        self.guard = NameGuard(plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set)
+        """What is known of other plugins of the name."""
         self._registrar = self._new_registrar(path.name, self._registrar_changed)
-        self._listener = Listener(path, (*self._service.bindings(), *self._registrar.bindings()))
+        self._listener = self._new_listener(path)
         self._claim_not_before = 0.0
         self._bind_not_before = 0.0
+        self._bind_wait_seconds = FIRST_BIND_RETRY_SECONDS
         self._has_been_bound = False
+        self._is_moving = False
+        self._watched = self._paths()
+
+    def _paths(self) -> list[str]:
+        return [str(path) for path in (*self._registrar.watched, self._listener.path, self._claim.path)]
+
+    def _new_path(self) -> Path:
+        surroundings = self._surroundings
+        return surroundings.folder / surroundings.name_socket(self._plugin.resource_name)
+
+    def _new_listener(self, path: Path) -> Listener:
+        bindings = (*self._service.bindings(), *self._registrar.bindings())
+        return self._surroundings.sockets.listener(path, bindings)
 
     def _new_registrar(self, socket_name: str, on_change: Callable[[], None]) -> Registrar:
         common = self._plugin, self._inventory, self._service, self._tally
@@ -133,7 +165,7 @@ class Lifecycle:
         if self._inventory.failure:
             return self._inventory.failure
         if self.is_registered:
-            return ""
+            return self.guard.fault or self._service.fault
         if not self._inventory.is_ready:
             return "there is no list of devices yet"
         return self._obstacle or self._registrar.refusal or "no kubelet listens"
@@ -156,21 +188,25 @@ class Lifecycle:
         Raises `PluginFolderLostError` if the folder cannot be healed from inside, and `KubeletError` if there
         is no right to it at the start.
         """
-        watched = [str(path) for path in (*self._registrar.watched, self._listener.path, self._claim.path)]
         try:
-            async with shared_watcher() as watcher, asyncio.TaskGroup() as group:
+            async with self._surroundings.watching() as watcher, asyncio.TaskGroup() as group:
                 group.create_task(self._wake_at_first_list())
                 with watcher.subscribe(self._wake.set) as subscription:
                     while True:
                         self._wake.clear()
-                        subscription.arm(watched)
+                        subscription.arm(self._watched)
                         if self._registrar.is_settled:
                             await self._listener.tidy()
+                        self._review()
+                        if self.guard.take_renewal():
+                            await self._service.end_streams()
                         step, look_again_seconds = self._registrar.next_step(self._look())
                         if step is Step.WAIT:
                             await self._wait(look_again_seconds)
                         elif step is Step.REGISTER:
                             self._registrar.register(group)
+                        elif step is Step.LEAVE:
+                            self._registrar.leave()
                         else:
                             await self._act(step)
         finally:
@@ -185,6 +221,13 @@ class Lifecycle:
             is_bound=self._listener.is_bound(),
             claim_not_before=self._claim_not_before,
             bind_not_before=self._bind_not_before,
+        )
+
+    def _review(self) -> None:
+        self.guard.review(
+            registered_at=self._registrar.listened_since,
+            cuts=self._registrar.cuts,
+            strange_calls=self._service.strange_calls,
         )
 
     def _folder(self) -> Folder:
@@ -220,11 +263,13 @@ class Lifecycle:
         if step is Step.GIVE_UP:
             raise PluginFolderLostError(str(self._surroundings.folder))
         if step is Step.CLAIM:
-            self._take_claim()
+            await self._take_claim()
         if step in {Step.BIND, Step.RENEW}:
             await self._bind()
+        if step is Step.MOVE:
+            await self._move()
 
-    def _take_claim(self) -> None:
+    async def _take_claim(self) -> None:
         folder = self._surroundings.folder
         now = asyncio.get_running_loop().time()
         try:
@@ -238,7 +283,8 @@ class Lifecycle:
         self._surroundings.unsay(_CANNOT_LOCK)
         if holder is None:
             self._obstruct("")
-            if removed := remove_stale_sockets(folder, self._plugin.resource_name):
+            name, sockets = self._plugin.resource_name, self._surroundings.sockets
+            if removed := remove_stale_sockets(folder, name, sockets):
                 logger.info("removed sockets of dead processes", extra={"sockets": removed})
         else:
             self._claim_not_before = now + CLAIM_RETRY_SECONDS
@@ -247,23 +293,38 @@ class Lifecycle:
                 f"{self._plugin.resource_name} is served by {holder} here, waiting until it ends",
                 resource_name=self._plugin.resource_name,
             )
+            if self._listener.is_bound() or self._service.streams:
+                # Somebody removed our lock, and another was quicker. The kubelet believes both streams.
+                await self._move()
 
     async def _bind(self) -> None:
-        was_lost = not self._listener.is_bound()
+        was_lost = self._has_been_bound and not self._is_moving and not self._listener.is_bound()
         self._registrar.socket_made()
         try:
             await self._listener.bind()
         except KubeletError as error:
             self._refuse_without_right()
-            self._bind_not_before = asyncio.get_running_loop().time() + BIND_RETRY_SECONDS
+            self._bind_not_before = asyncio.get_running_loop().time() + self._bind_wait_seconds
+            self._bind_wait_seconds = min(2 * self._bind_wait_seconds, BIND_RETRY_SECONDS)
             self._surroundings.say_once(_CANNOT_BIND, reason=str(error))
             self._obstruct(f"{_CANNOT_BIND}: {error}")
             return
+        self._bind_wait_seconds = FIRST_BIND_RETRY_SECONDS
         self._surroundings.unsay(_CANNOT_BIND)
         self._obstruct("")
-        if self._has_been_bound and was_lost:
+        if was_lost:
             logger.info("socket was removed, made again", extra={"resource_name": self._plugin.resource_name})
-        self._has_been_bound = True
+        self._has_been_bound, self._is_moving = True, False
+
+    async def _move(self) -> None:
+        """Close our socket with the streams that came by it; the next step makes another."""
+        await self._service.end_streams()
+        await self._listener.close(CLOSE_SECONDS if self._service.calls_in_flight else 0)
+        self._listener = self._new_listener(self._new_path())
+        self.guard.socket_name = self._listener.path.name
+        self._watched = self._paths()
+        self._is_moving = True
+        self._registrar.socket_moved(self._listener.path.name)
 
     def _refuse_without_right(self) -> None:
         """Raise if this process may not write to the folder and never could; later it may pass."""
@@ -278,8 +339,11 @@ class Lifecycle:
 
     async def _close(self) -> None:
         try:
-            await self._service.drain()
-            await self._listener.close(CLOSE_SECONDS)
+            # Cancelled once more, it waits for no calls; its socket is closed all the same.
+            try:
+                await self._service.drain()
+            finally:
+                await self._listener.close(CLOSE_SECONDS)
         finally:
             self._service.close()
             self._claim.release()

@@ -5,20 +5,25 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
-import socket
-import stat
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from devplug.wire.sockets import UNIX_SOCKETS
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LOCK_FOLDER", "Claim", "new_socket_name", "remove_stale_sockets"]
+    from devplug.wire.sockets import Sockets
+
+__all__ = ["LOCK_FOLDER", "Claim", "is_of_another_name", "new_socket_name", "remove_stale_sockets"]
 
 LOCK_FOLDER: Final = ".devplug"
 """Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
+
+_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{4}\.sock")
 
 
 def _mark(resource_name: str) -> str:
@@ -31,6 +36,12 @@ def new_socket_name(resource_name: str) -> str:
     At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
     """
     return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(2)}.sock"
+
+
+def is_of_another_name(file_name: str, resource_name: str) -> bool:
+    """Whether a socket's file name is one that we make for another resource name than this."""
+    made = _MADE.fullmatch(file_name)
+    return made is not None and made[1] != _mark(resource_name)
 
 
 class Claim:
@@ -89,29 +100,17 @@ class Claim:
         self._fd = -1
 
 
-def remove_stale_sockets(folder: Path, resource_name: str) -> list[str]:
+def remove_stale_sockets(folder: Path, resource_name: str, sockets: Sockets = UNIX_SOCKETS) -> list[str]:
     """Remove the sockets that dead owners of this name left behind, and return their file names.
 
     Call it with the claim held: then nobody of ours serves the name, and a socket of ours that refuses
     connections has no owner. Sockets of anybody else are never touched.
     """
     removed = []
-    for path in _sockets(folder, _mark(resource_name)):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(0)
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                with suppress(OSError):
-                    path.unlink()
-                    removed.append(path.name)
-            except OSError:
-                continue
-    return removed
-
-
-def _sockets(folder: Path, mark: str) -> Iterator[Path]:
-    for path in sorted(folder.glob(f"{mark}-*.sock")):
+    mark = _mark(resource_name)
+    # A socket is made under a hidden name, which stays if its maker is killed just then.
+    for path in chain(sockets.refusing(folder, f"{mark}-*.sock"), sockets.refusing(folder, f".{mark}-*")):
         with suppress(OSError):
-            if stat.S_ISSOCK(path.lstat().st_mode):
-                yield path
+            sockets.remove(path)
+            removed.append(path.name)
+    return removed

@@ -5,29 +5,25 @@ from __future__ import annotations
 import os
 import platform
 import time
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import devplug
-from devplug.errors import PluginError
 from devplug.metrics.devices import process_families, resource_families
 from devplug.plugin.families import tally_families
 from devplug.plugin.statuses import faults_of
 from devplug.probes import Probes
 from devplug.status.text import text_of
 from devplug.status.values import ProcessStatus
-from devplug.web.addresses import parse_address
-from devplug.web.server import serving as answering
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
     from devplug.metrics.families import Family
     from devplug.plugin.serving import Serving
     from devplug.status.values import ResourceStatus
 
-__all__ = ["probes_of", "process_status", "served_at", "serving_families", "status_of"]
+__all__ = ["probes_of", "process_status", "serving_families", "status_of"]
 
 
 def _began_at() -> float:
@@ -78,17 +74,3 @@ def probes_of(serving: Serving) -> Probes:
         families=lambda: serving_families(serving, process_status(serving)),
         pulse=serving.pulse,
     )
-
-
-@asynccontextmanager
-async def served_at(listen: str, probes: Probes) -> AsyncIterator[None]:
-    """Serve pages at an address for a block.
-
-    Raises `PluginError` for a text that is no address, and `ListenError` if nobody can listen there.
-    """
-    try:
-        address = parse_address(listen)
-    except ValueError as error:
-        raise PluginError(f"listen: {error}") from error
-    async with answering(address, probes.answer, name="probes"):
-        yield

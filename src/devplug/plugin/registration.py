@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 __all__ = [
+    "CUT_WAIT_SECONDS",
     "LEVEL_CHECK_SECONDS",
     "QUICK_CUT_SECONDS",
     "STREAM_DEADLINE_SECONDS",
@@ -100,8 +101,12 @@ class Step(enum.Enum):
     BIND = enum.auto()
     """Make our socket, or make it again."""
     REGISTER = enum.auto()
+    LEAVE = enum.auto()
+    """Give up the call in flight: whoever it goes to is not the kubelet that is there now."""
     RENEW = enum.auto()
     """Make our socket anew although it is there, so that the kubelet sees one made."""
+    MOVE = enum.auto()
+    """Close our socket with all that came by it; the next one gets another name."""
     WAIT = enum.auto()
 
 
@@ -133,10 +138,14 @@ class Situation(Grounds):
     cut_at: float
     """When the stream ended, if it did."""
     cut_wait_seconds: float
+    has_leftovers: bool
+    """Whether a stream of an earlier call is open at our socket, or may still come there."""
     register_not_before: float
     """When the last failed attempt may be repeated."""
     failed_with: Identity | None
     """The kubelet.sock that the last failed attempt went to; a new one may be tried at once."""
+    calling: Identity | None = None
+    """The kubelet.sock that the call in flight goes to; None if no call is on its way."""
 
 
 def preparing_step(seen: Grounds) -> tuple[Step, float] | None:
@@ -153,9 +162,15 @@ def preparing_step(seen: Grounds) -> tuple[Step, float] | None:
 
 
 def next_step(seen: Situation) -> tuple[Step, float]:
-    """Return what to do now, and after how many seconds to look again if no event comes before."""
+    """Return what to do now, and after how many seconds to look again if no event comes before.
+
+    A socket's name is never given to a kubelet as long as a stream of an earlier call may come there: that
+    stream would be taken for the new one, and we for registered when we are not, or two would stay open.
+    """
     if first := preparing_step(seen):
         return first
+    if seen.kubelet is not None and seen.calling is not None and seen.kubelet != seen.calling:
+        return Step.LEAVE, 0.0
     if seen.kubelet is None or seen.is_registering:
         return Step.WAIT, LEVEL_CHECK_SECONDS
     due = 0.0
@@ -168,6 +183,8 @@ def next_step(seen: Situation) -> tuple[Step, float]:
             due = seen.registered_at + STREAM_DEADLINE_SECONDS
     if seen.kubelet == seen.failed_with:
         due = max(due, seen.register_not_before)
+    if seen.has_leftovers and (seen.stream is StreamState.ENDED or seen.now >= due):
+        return Step.MOVE, 0.0
     return step_when(Step.REGISTER, due, seen.now)
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
+from devplug.devices import ContainerResponse
 from devplug.errors import (
     AllocationError,
     DeadlineError,
@@ -21,23 +21,32 @@ from devplug.errors import (
     NotReadyError,
     PluginError,
     UnhealthyDeviceError,
+    UnknownDeviceError,
     quoted,
 )
 from devplug.logs import AUDIT
 from devplug.plugin.contract import offers, options_of
 from devplug.plugin.hooks import Hooks
-from devplug.plugin.snapshot import Pace
+from devplug.plugin.requests import check_containers, check_ids
+from devplug.plugin.slices import in_turns
+from devplug.plugin.snapshot import Pace, is_told_the_same
+from devplug.plugin.takeover import KEPT_TIMES
+from devplug.plugin.told import Told
 from devplug.wire import methods
+from devplug.wire.codecs import Encoded
+from devplug.wire.messages import list_pieces
 from devplug.wire.sockets import stream, unary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from devplug.devices import Device
-    from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest
+    from devplug.exchange import PluginOptions, PreferenceRequest
     from devplug.metrics.accumulating import Counts
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
+    from devplug.plugin.slices import Slices
+    from devplug.plugin.snapshot import Snapshot
     from devplug.plugin.tally import Tally
     from devplug.wire.sockets import Binding
 
@@ -52,7 +61,6 @@ ANSWER_SECONDS: Final = 0.1
 PREFER_TIMEOUT_SECONDS: Final = 1.0
 """How long `prefer` may take; without an answer the kubelet chooses, which always works."""
 
-DEVICES_PER_CALL_LIMIT: Final = 10_000
 STREAM_LIMIT: Final = 16
 _ADVICE: Final = "delete and recreate the pod to get another device"
 
@@ -61,7 +69,8 @@ class PluginService:
     """What answers the kubelet's calls for one plugin; lives as long as the plugin is served.
 
     `streams` has a number for each open ListAndWatch stream, growing in the order of their opening;
-    `on_stream` is called whenever one opens or ends. What happens is counted in `tally`.
+    `on_stream` is called whenever one opens or ends, or `fault` is another. What happens is counted in
+    `tally`.
     """
 
     def __init__(
@@ -69,6 +78,12 @@ class PluginService:
     ) -> None:
         self.streams: set[int] = set()
         self.streams_opened = 0
+        self.options_told = 0
+        """How often GetDevicePluginOptions was answered."""
+        self.streams_ended = 0
+        """The last stream that we ended ourselves, with those before it."""
+        self.strange_calls: tuple[float, ...] = ()
+        """When a kubelet has asked for devices that were never listed here, the last few times."""
         self._plugin = plugin
         self._inventory = inventory
         self._tally = tally
@@ -79,7 +94,19 @@ class PluginService:
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
+        self._told = Told()
         self._hooks = Hooks(plugin.resource_name)
+        self._told_fault = ""
+
+    @property
+    def fault(self) -> str:
+        """What keeps calls from being answered; empty if nothing does."""
+        return self._hooks.fault
+
+    @property
+    def calls_in_flight(self) -> int:
+        """How many calls are being answered, without the streams."""
+        return self._calls
 
     def bindings(self) -> tuple[Binding, ...]:
         """Return what a listener has to serve."""
@@ -98,12 +125,22 @@ class PluginService:
         (client.go). Calls that come meanwhile are answered, within the longest deadline.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(
-                max(self._plugin.allocate_timeout_seconds, self._plugin.pre_start_timeout_seconds),
-            ):
+            async with asyncio.timeout(self._longest_seconds()):
                 await self._quiet()
         self._draining.set()
         await self._inventory.close()
+
+    def _longest_seconds(self) -> float:
+        """Return how long a call may take that is made of this plugin."""
+        allocate_seconds = self._plugin.allocate_timeout_seconds
+        if not self._options.pre_start_required:
+            return allocate_seconds
+        return max(allocate_seconds, self._plugin.pre_start_timeout_seconds)
+
+    async def end_streams(self) -> None:
+        """End the streams that are open now, so that a kubelet which forgot us finds us anew."""
+        self.streams_ended = self.streams_opened
+        await self._inventory.wake()
 
     async def _quiet(self) -> None:
         """Wait until no call is in flight, and the last answer had the time to reach the kubelet.
@@ -124,9 +161,10 @@ class PluginService:
 
     async def options(self, _: None) -> PluginOptions:
         """Answer GetDevicePluginOptions: a constant, so that nothing can delay a registration."""
+        self.options_told += 1
         return self._options
 
-    async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+    async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
         """Yield the list at once, then the latest one after each change; never a backlog, never the same."""
         if len(self.streams) >= STREAM_LIMIT:
             raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
@@ -138,19 +176,23 @@ class PluginService:
         loop = asyncio.get_running_loop()
         pace = Pace()
         version = 0
-        sent: Sequence[AdvertisedDevice] | None = None
+        sent: Snapshot | None = None
         try:
-            while await self._inventory.changed_since(version):
+            while await self._inventory.changed_since(version, lambda: number <= self.streams_ended):
                 if pause_seconds := pace.wait_seconds(loop.time()):
                     await self._pause(pause_seconds)
-                version = self._inventory.version
-                advertised = self._inventory.snapshot.advertised()
-                if advertised != sent:
+                version, snapshot = self._inventory.version, self._inventory.snapshot
+                if sent is None or not await in_turns(is_told_the_same(sent, snapshot)):
+                    await in_turns(self._told.tell(number, snapshot.devices, loop.time()))
+                    encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())
                     self._tally.lists_sent += 1
-                    yield advertised
-                    sent = advertised
+                    self._told.sent(number, loop.time())
+                    yield encoded
+                    del encoded
+                sent = snapshot
         finally:
+            self._told.end(number)
             self.streams.discard(number)
             self._on_stream()
 
@@ -164,12 +206,15 @@ class PluginService:
         try:
             with _counted(self._tally.allocations, "granted"):
                 async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
-                    _check_containers(containers)
+                    check_containers(containers)
                     await self._inventory.changed_since(0)
                     async with self._hooks.turn():
                         responses = await self._allocate_all(containers)
         except AllocationError as error:
             self._tally.allocate_seconds.observe(time.monotonic() - started)
+            if isinstance(error, UnknownDeviceError):
+                now = asyncio.get_running_loop().time()
+                self.strange_calls = (*self.strange_calls, now)[-KEPT_TIMES:]
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
         seconds = time.monotonic() - started
@@ -206,7 +251,7 @@ class PluginService:
                 raise NotOfferedError("this plugin does not announce a pre-start call")
             if not device_ids:
                 raise InvalidRequestError("the request names no devices")
-            _check_ids(device_ids)
+            check_ids(device_ids)
             await self._inventory.changed_since(0)
             devices = self._inventory.find(device_ids)
             async with self._marking():
@@ -219,6 +264,7 @@ class PluginService:
                 self._inventory.handing_out([device for devices in asked for device in devices]),
                 self._marking(),
             ):
+                await self._told.until_known([device.id for devices in asked for device in devices])
                 return [await self._allocate_one(devices) for devices in asked]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
@@ -300,6 +346,19 @@ class PluginService:
             self._ended_at = asyncio.get_running_loop().time()
             if not self._calls:
                 self._idle.set()
+            if self.fault != self._told_fault:
+                self._told_fault = self.fault
+                self._on_stream()
+
+
+def _content_of(snapshot: Snapshot) -> Slices[bytes]:
+    """Return the bytes of a list."""
+    pieces: list[bytes] = []
+    for piece in list_pieces(snapshot.advertised()):
+        if pieces:
+            yield
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 @contextmanager
@@ -324,32 +383,6 @@ def _named(call: str, error: AllocationError) -> AllocationError:
     named = type(error).__new__(type(error), f"{call}: {error}")
     vars(named).update(vars(error))
     return named
-
-
-def _check_containers(containers: Sequence[tuple[str, ...]]) -> None:
-    """Raise `AllocationError` for a request that can never work."""
-    if not containers:
-        raise InvalidRequestError("no container requests")
-    if (asked := sum(map(len, containers))) > DEVICES_PER_CALL_LIMIT:
-        raise LimitError(f"{asked} devices are asked for; at most {DEVICES_PER_CALL_LIMIT} in one call")
-    for number, device_ids in enumerate(containers):
-        if not device_ids:
-            raise InvalidRequestError(f"container {number} asks for no devices")
-    _check_ids([id_ for device_ids in containers for id_ in device_ids])
-
-
-def _check_ids(device_ids: Sequence[str]) -> None:
-    seen: set[str] = set()
-    for id_ in device_ids:
-        if not id_:
-            raise InvalidRequestError("a device ID is empty")
-        if len(id_) > DEVICE_ID_LIMIT_BYTES:
-            raise InvalidRequestError(
-                f"device ID {quoted(id_)} is {len(id_)} characters long; at most {DEVICE_ID_LIMIT_BYTES} fit",
-            )
-        if id_ in seen:
-            raise InvalidRequestError(f"device {quoted(id_)} is asked for twice")
-        seen.add(id_)
 
 
 def _cut(

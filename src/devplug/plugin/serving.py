@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import StrPath
     from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.nameguard import NameGuard
     from devplug.plugin.statuses import Describe
     from devplug.plugin.tally import Tally
     from devplug.status.values import ResourceStatus
@@ -110,6 +111,11 @@ class Serving:
     def tally(self, resource_name: str) -> Tally:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
         return self._records.tally(resource_name)
+
+    @property
+    def guards(self) -> Mapping[str, NameGuard]:
+        """What is known of other plugins of the names that are served, by name."""
+        return {name: served.lifecycle.guard for name, served in self._served.items()}
 
     def statuses(
         self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
@@ -248,9 +254,11 @@ async def _listening(serving: Serving, listen: str | None) -> AsyncIterator[None
     if listen is None:
         yield
         return
-    from devplug.plugin.pages import probes_of, served_at  # HTTP and metrics: most programs do without
+    # HTTP and metrics: most programs do without.
+    from devplug.plugin.listening import served_at
+    from devplug.plugin.pages import probes_of
 
-    async with served_at(listen, probes_of(serving)):
+    async with served_at(listen, probes_of(serving).answer):
         yield
 
 

@@ -1,7 +1,11 @@
-"""What is advertised, as values and rules: from an author's list to the list the kubelet gets. No I/O."""
+"""What is advertised, as values and rules: from an author's list to the list the kubelet gets. No I/O.
+
+What looks at all devices does so in slices: see `slices`.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -10,12 +14,23 @@ from typing import TYPE_CHECKING, Final
 from devplug.devices import HEALTHY, LIST_LIMIT_BYTES, UNHEALTHY, Device, Health, HealthState, list_size_bytes
 from devplug.errors import PluginError, quoted
 from devplug.exchange import AdvertisedDevice
+from devplug.plugin.slices import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
-__all__ = ["Pace", "Snapshot", "checked_list", "next_snapshot", "transitions"]
+    from devplug.plugin.slices import Slices
+
+__all__ = [
+    "Difference",
+    "Pace",
+    "Snapshot",
+    "checked_list",
+    "difference",
+    "is_told_the_same",
+    "next_snapshot",
+]
 
 GONE: Final = Health.unhealthy("gone")
 _NONE: Mapping[str, Device] = MappingProxyType({})
@@ -28,19 +43,14 @@ class Snapshot:
     devices: Mapping[str, Device] = field(default_factory=lambda: _NONE)
     """By ID, sorted; none of them has unknown health."""
 
-    def advertised(self) -> tuple[AdvertisedDevice, ...]:
-        """Return the ListAndWatch list, sorted by ID. A device without NUMA nodes has no topology at all."""
-        return tuple(
-            AdvertisedDevice(
-                device.id,
-                HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY,
-                device.numa_nodes or None,
-            )
-            for device in self.devices.values()
-        )
+    def advertised(self) -> Iterator[AdvertisedDevice]:
+        """Yield the ListAndWatch list, sorted by ID. A device without NUMA nodes has no topology at all."""
+        for device in self.devices.values():
+            word = HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
+            yield AdvertisedDevice(device.id, word, device.numa_nodes or None)
 
 
-def checked_list(listed: object) -> tuple[Device, ...]:
+def checked_list(listed: object) -> Slices[tuple[Device, ...]]:
     """Return an author's list as a tuple; raises `PluginError` if it is not one that can be advertised."""
     if isinstance(listed, Device):
         raise PluginError(
@@ -48,23 +58,32 @@ def checked_list(listed: object) -> tuple[Device, ...]:
         )
     if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Collection):
         raise PluginError(f"devices gave {type(listed).__name__}, not a list of all devices")
-    strangers = [item for item in listed if not isinstance(item, Device)]
-    if strangers:
-        raise PluginError(f"devices gave a list with {quoted(strangers[0])} in it, which is no Device")
-    devices: tuple[Device, ...] = tuple(listed)
+    given: tuple[object, ...] = tuple(listed)  # at once: it is the author's, who may change it meanwhile
+    devices: list[Device] = []
     counted: dict[str, int] = {}
-    for device in devices:
-        counted[device.id] = counted.get(device.id, 0) + 1
+    size = 0
+    for is_later, items in slices(given):
+        if is_later:
+            yield
+        part = [item for item in items if isinstance(item, Device)]
+        if len(part) < len(items):
+            stranger = next(item for item in items if not isinstance(item, Device))
+            raise PluginError(f"devices gave a list with {quoted(stranger)} in it, which is no Device")
+        for device in part:
+            counted[device.id] = counted.get(device.id, 0) + 1
+        size += list_size_bytes(part)
+        devices += part
     # An ID listed healthy and unhealthy counts twice (manager.go genericDeviceUpdateCallback).
-    if twice := [id_ for id_, count in counted.items() if count > 1]:
+    if len(counted) < len(devices):
+        twice = [id_ for id_, count in counted.items() if count > 1]
         raise PluginError(*(f"device ID {quoted(id_)} is listed {counted[id_]} times" for id_ in twice[:5]))
-    if (size := list_size_bytes(devices)) > LIST_LIMIT_BYTES:
+    if size > LIST_LIMIT_BYTES:
         fitting = len(devices) * LIST_LIMIT_BYTES // size
         raise PluginError(
             f"{len(devices)} devices make a list of {size} bytes; the kubelet takes {LIST_LIMIT_BYTES}, "
             f"about {fitting} such devices: use shorter IDs or a second resource",
         )
-    return devices
+    return tuple(devices)
 
 
 def next_snapshot(
@@ -74,7 +93,7 @@ def next_snapshot(
     held: AbstractSet[str] = frozenset(),
     marked: Mapping[str, str] = MappingProxyType({}),
     failing: str | None = None,
-) -> Snapshot:
+) -> Slices[Snapshot]:
     """Return what is advertised after `before`, given the author's latest list.
 
     `held` are the IDs that a pod may hold: they stay, Unhealthy "gone", when the list has them no more,
@@ -82,28 +101,102 @@ def next_snapshot(
     author's refusal called unhealthy, with the reason. `failing` says why the list is not to be believed.
     """
     devices: dict[str, Device] = {}
-    for device in listed:
-        health = device.health
-        if failing is not None:
-            health = Health.unhealthy(failing)
-        elif device.id in marked:
-            health = Health.unhealthy(marked[device.id])
-        elif health.state is HealthState.UNKNOWN:
-            old = before.devices.get(device.id)
-            health = old.health if old is not None else Health.healthy()
-        devices[device.id] = device if health == device.health else device.with_health(health)
-    for id_, device in before.devices.items():
-        if id_ in held and id_ not in devices:
-            devices[id_] = device if device.health == GONE else device.with_health(GONE)
-    return Snapshot(MappingProxyType(dict(sorted(devices.items()))))
+    for is_later, part in slices(listed):
+        if is_later:
+            yield
+        for device in part:
+            devices[device.id] = _told_of(device, before, marked, failing)
+    for is_later, ids in slices(held):
+        if is_later:
+            yield
+        for id_ in ids:
+            gone = before.devices.get(id_) if id_ not in devices else None
+            if gone is not None:
+                devices[id_] = gone if gone.health == GONE else gone.with_health(GONE)
+    return Snapshot(MappingProxyType((yield from _in_order(devices))))
 
 
-def transitions(before: Snapshot, after: Snapshot) -> Iterator[Device]:
-    """Yield the devices of `after` that are new in it, or that the kubelet gets told another health of."""
-    for id_, device in after.devices.items():
-        old = before.devices.get(id_)
-        if old is not device and (old is None or old.health.state is not device.health.state):
-            yield device
+def _told_of(device: Device, before: Snapshot, marked: Mapping[str, str], failing: str | None) -> Device:
+    """Return a listed device with the health that is told of it."""
+    health = device.health
+    if failing is not None:
+        health = Health.unhealthy(failing)
+    elif device.id in marked:
+        health = Health.unhealthy(marked[device.id])
+    elif health.state is HealthState.UNKNOWN:
+        old = before.devices.get(device.id)
+        health = old.health if old is not None else Health.healthy()
+    return device if health is device.health or health == device.health else device.with_health(health)
+
+
+def _in_order(devices: Mapping[str, Device]) -> Slices[dict[str, Device]]:
+    """Return devices sorted by ID."""
+    order: list[str] = []
+    for is_later, ids in slices(devices):
+        if is_later:
+            yield
+        order += sorted(ids)
+    order.sort()  # which has only to merge the slices
+    ordered: dict[str, Device] = {}
+    for is_later, ids in slices(order):
+        if is_later:
+            yield
+        ordered.update((id_, devices[id_]) for id_ in ids)
+    return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is other in a snapshot than in the one before."""
+
+    is_any: bool
+    """Whether anything is, be it the text of a reason."""
+    is_news: bool
+    """Whether a device came or left, or the kubelet gets told another health of one."""
+    since: Mapping[str, float]
+    """Since when each device has its health."""
+    transitions: Mapping[HealthState, int]
+    """How many devices that were listed before have another health now, by that."""
+
+
+def difference(
+    before: Snapshot, after: Snapshot, since: Mapping[str, float], now: float
+) -> Slices[Difference]:
+    """Return what is other in `after`; `since` is since when each device had its health before."""
+    # Where none has come, fewer are others.
+    is_any = is_news = len(after.devices) < len(before.devices)
+    times: dict[str, float] = {}
+    counts: Counter[HealthState] = Counter()
+    for is_later, part in slices(after.devices.items()):
+        if is_later:
+            yield
+        for id_, device in part:
+            old = before.devices.get(id_)
+            if old is None or old.health.state is not device.health.state:
+                times[id_] = now
+                is_any = is_news = True
+                if old is not None:
+                    counts[device.health.state] += 1
+                continue
+            if id_ in since:
+                times[id_] = since[id_]
+            is_any = is_any or (old is not device and old != device)
+    return Difference(is_any, is_news, times, counts)
+
+
+def is_told_the_same(before: Snapshot, after: Snapshot) -> Slices[bool]:
+    """Return whether the kubelet would get the same list of both."""
+    if len(before.devices) != len(after.devices):
+        return False
+    pairs = zip(before.devices.items(), after.devices.items(), strict=True)
+    for is_later, part in slices(pairs):
+        if is_later:
+            yield
+        for (old_id, old), (new_id, new) in part:
+            is_same = old.health.state is new.health.state and old.numa_nodes == new.numa_nodes
+            if old is not new and not (is_same and old_id == new_id):
+                return False
+    return True
 
 
 @dataclass(slots=True)

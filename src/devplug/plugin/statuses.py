@@ -29,6 +29,7 @@ def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Descri
         is_registered=lifecycle.is_registered,
         registered_at=lifecycle.registered_at,
         fault=lifecycle.fault,
+        takeover=lifecycle.guard.takeover,
     )
 
 

@@ -7,10 +7,18 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.plugin.ownership import new_socket_name
 from devplug.plugin.registration import Way
+from devplug.watching import shared_watcher
+from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+
+    from devplug.watching import Watcher
+    from devplug.wire.sockets import Sockets
 
 __all__ = ["Surroundings"]
 
@@ -26,6 +34,10 @@ class Surroundings:
     folder: Path
     way: Way = Way.SOCKET
     registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTRATIONS_AT_ONCE))
+    sockets: Sockets = UNIX_SOCKETS
+    watching: Callable[[], AbstractAsyncContextManager[Watcher]] = shared_watcher
+    name_socket: Callable[[str], str] = new_socket_name
+    """Returns, for a resource name, a file name that no socket has had yet."""
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,8 @@ __all__ = ["DaemonThreads"]
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-_IDLE_SECONDS = 30.0
+IDLE_SECONDS: Final = 30.0
+"""How long a thread waits for its next job before it ends, if nothing else is said."""
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -26,8 +27,9 @@ class DaemonThreads(ThreadPoolExecutor):
     A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait their turn.
     """
 
-    def __init__(self, limit: int, name: str = "devplug") -> None:
+    def __init__(self, limit: int, name: str = "devplug", *, idle_seconds: float = IDLE_SECONDS) -> None:
         super().__init__(max_workers=limit, thread_name_prefix=name)
+        self._idle_seconds = idle_seconds
         self._limit = limit
         self._name = name
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
@@ -70,7 +72,7 @@ class DaemonThreads(ThreadPoolExecutor):
             with self._lock:
                 self._idle += 1
             try:
-                taken = self._jobs.get(timeout=_IDLE_SECONDS)
+                taken = self._jobs.get(timeout=self._idle_seconds)
             except queue.Empty:
                 with self._lock:
                     self._idle -= 1

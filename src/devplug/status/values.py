@@ -13,11 +13,13 @@ from devplug.devices import HEALTHY
 __all__ = [
     "ConfigStatus",
     "DeviceStatus",
+    "ForeignSocket",
     "Holder",
     "NodeStatus",
     "PodResourcesStatus",
     "ProcessStatus",
     "ResourceStatus",
+    "Takeover",
 ]
 
 
@@ -61,6 +63,35 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignSocket:
+    """A socket in the plugin folder that is not devplug's. Most are of plugins for other hardware."""
+
+    name: str
+    is_live: bool
+    """Whether somebody listens at it."""
+    made_at: float
+    process: str = ""
+    """Who listens, as in `4711 (driver)`; empty where that is another container's process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """That another plugin has the name of a resource of ours, or fights for it."""
+
+    signs: tuple[str, ...]
+    """By what it is known: `listed`, `given`, `asked`, `cut`; see docs/threat-model.md."""
+    since: float
+    reason: str
+    """What was seen, and what to do about it."""
+    device_ids: tuple[str, ...] = ()
+    """Devices that tell of it: the other plugin's, or ours that somebody else gave out."""
+    sockets: tuple[ForeignSocket, ...] = ()
+    """Where the other plugin may be, the newest first; none if its socket is in another folder."""
+    is_lost: bool = False
+    """Whether what the kubelet lists under the name is the other plugin's; then it is a fault, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceStatus:
     """One resource, with all devices that are listed, by ID."""
 
@@ -72,6 +103,8 @@ class ResourceStatus:
     """Since when that is so."""
     fault: str = ""
     """What keeps it from being ready; empty if nothing does."""
+    takeover: Takeover | None = None
+    """Whether another plugin has its name, or fights for it; None if nothing tells of that."""
     replicas: int = 1
     """How many devices stand for each one that was found."""
     is_retired: bool = False

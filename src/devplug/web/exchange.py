@@ -29,6 +29,7 @@ _REASONS: Final = {
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
 }
 """The phrases of RFC 9110 and RFC 6585; a status without one goes without."""
@@ -40,6 +41,7 @@ _WORDS: Final = {
     413: "requests with a body are not taken",
     421: "on loopback this server answers to IP addresses and to localhost, and to no other host name",
     431: "the request's headers are too large",
+    501: "requests with a body are not taken, in this form neither",
     503: "too many connections; try again later",
 }
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.trust import may_call, peer_of
 from devplug.web.addresses import TcpAddress, UnixAddress
-from devplug.web.connections import Connection
 from devplug.web.listening import listening
 from devplug.web.values import Limits
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from devplug.web.addresses import Address
+    from devplug.web.connections import Connection
     from devplug.web.values import Handler
 
 __all__ = ["serving"]
@@ -28,6 +30,8 @@ _TURNED_AWAY_LIMIT: Final = 16
 """Connections that are told at once that there are too many; beyond, they are closed without a word."""
 _AT_ONCE: Final = 64
 """Connections that are taken before the loop gets its turn."""
+_REFUSED_LIMIT: Final = 16
+"""Of how many users the log tells that they were refused; each is told once."""
 _RETRY_SECONDS: Final = 1.0
 """After a connection could not be taken, for want of descriptors or memory."""
 
@@ -83,15 +87,22 @@ class _Server:
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._retry: asyncio.TimerHandle | None = None
+        """Set while none are taken, for want of descriptors or memory."""
+        self._is_short = False
+        """Whether that was told, and some wait since."""
+        self._is_ending = False
         self._open: dict[Connection, asyncio.Task[None]] = {}
+        self._refused_users: set[int] = set()
         self._turned_away: dict[Connection, asyncio.Task[None]] = {}
 
     def open(self) -> None:
         """Take connections from now on."""
+        self._retry = None
         self._loop.add_reader(self._listener, self._accept)
 
     async def end(self) -> None:
         """Take no more, and bring those that are open to their end."""
+        self._is_ending = True
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self._listener)
@@ -107,7 +118,10 @@ class _Server:
         for _ in range(_AT_ONCE):
             try:
                 opened, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except BlockingIOError:
+                self._is_short = False
+                return
+            except (InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self._pause(error)
@@ -116,11 +130,23 @@ class _Server:
 
     def _pause(self, error: OSError) -> None:
         """Stop accepting for a moment: the socket stays readable, and the loop would do nothing else."""
-        _log.warning("cannot take connections", extra={"server": self._name, "error": error.strerror})
+        if not self._is_short:
+            self._is_short = True
+            _log.warning("cannot take connections", extra={"server": self._name, "error": error.strerror})
         self._loop.remove_reader(self._listener)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self.open)
 
     def _take(self, opened: socket.socket) -> None:
+        if isinstance(self._address, UnixAddress) and not self._is_trusted(opened):
+            opened.close()
+            return
+        try:
+            # HTTP itself: 6 ms that the first registration of a daemon does not wait for.
+            from devplug.web.connections import Connection
+        except (ImportError, OSError) as error:  # no descriptor is left for it, not even to say so
+            opened.close()
+            _log.warning("cannot take connections", extra={"server": self._name, "error": str(error)})
+            return
         opened.settimeout(0)
         if isinstance(self._address, TcpAddress):
             _tune(opened)
@@ -138,6 +164,21 @@ class _Server:
         else:
             connection.close()
 
+    def _is_trusted(self, opened: socket.socket) -> bool:
+        try:
+            user = peer_of(opened).user
+        except OSError:
+            return False
+        if may_call(user, os.geteuid()):
+            return True
+        if user not in self._refused_users and len(self._refused_users) < _REFUSED_LIMIT:
+            self._refused_users.add(user)
+            _log.warning(
+                "another user may not ask here, though the socket's file lets it in",
+                extra={"server": self._name, "user": user, "address": str(self._address)},
+            )
+        return False
+
     def _make_room(self) -> bool:
         """End the connection that is idle for longest: whoever keeps many open must not lock out the rest."""
         idle = {
@@ -153,6 +194,10 @@ class _Server:
             await connection.run()
         finally:
             del self._open[connection]
+            if self._retry is not None and not self._is_ending:
+                # It has left a descriptor: those that wait longest may be gone, and are through at once.
+                self._retry.cancel()
+                self.open()
 
     async def _turn_away(self, connection: Connection) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What every message needs to cross a socket: its descriptor, and the ways between our value and its bytes.
+"""What every message needs to cross a socket: its layout, and the ways between our value and its bytes.
 
 Which messages there are stands in the modules of the APIs: `messages`, `pluginregistration`, `podresources`.
 """
@@ -6,31 +6,34 @@ Which messages there are stands in the modules of the APIs: `messages`, `pluginr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from devplug.errors import DevplugError
+from devplug.wire import protobuf
+from devplug.wire.protobuf import Field, Kind, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = [
+    "TOPOLOGY",
     "Codec",
-    "Fields",
+    "Encoded",
     "MalformedMessageError",
     "codec",
     "empty_codec",
-    "fill_topology",
-    "topology_value",
+    "flag",
+    "many",
+    "names",
+    "number",
+    "one",
+    "pairs",
+    "text",
+    "texts",
 ]
 
 Value = TypeVar("Value")
-
-Fields = Any
-"""A protobuf message, or one inside another: a class made at run time has no static type."""
 
 
 class MalformedMessageError(DevplugError):
@@ -51,65 +54,86 @@ class Codec(Generic[Value]):
     """Raises `MalformedMessageError` for bytes that are not this message."""
 
 
-def _load_pool() -> descriptor_pool.DescriptorPool:
-    """Load all .proto texts, compiled into one file, into a pool of our own.
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An answer that is in its bytes already: it may be too large to be encoded in one go."""
 
-    Nothing there clashes with another package's `v1`, nor depends on the protobuf release that generated
-    code.
-    """
-    pool = descriptor_pool.DescriptorPool()
-    compiled = resources.files("devplug.wire").joinpath("protos", "descriptors.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
-        pool.Add(file)
-    return pool
-
-
-_POOL = _load_pool()
+    content: bytes
 
 
 def codec(
-    name: str,
-    fill: Callable[[Fields, Value], None],
-    to_value: Callable[[Fields], Value],
+    layout: Layout[Value],
+    encode: Callable[[Value], bytes] | None = None,
+    decode: Callable[[bytes], Value] | None = None,
 ) -> Codec[Value]:
-    """Make the codec of the message `name`, with its package; its class is made here and never leaves.
+    """Make the codec of a layout; `encode` and `decode` where there is a faster way to the same."""
+    read = decode or partial(protobuf.decode, layout)
 
-    `fill` writes a value into an empty message.
-    """
-    message_class: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
-    short_name = name.rpartition(".")[2]
-
-    def encode(value: Value) -> bytes:
-        message = message_class()
-        fill(message, value)
-        content: bytes = message.SerializeToString(deterministic=True)
-        return content
-
-    def decode(content: bytes) -> Value:
+    def checked(content: bytes) -> Value:
         try:
-            return to_value(message_class.FromString(content))
-        except DecodeError as error:
-            raise MalformedMessageError(short_name) from error
+            return read(content)
+        except protobuf.MalformedError as error:
+            raise MalformedMessageError(layout.name) from error
 
-    return Codec(short_name, encode, decode)
+    return Codec(layout.name, encode or partial(protobuf.encode, layout), checked)
 
 
 def empty_codec(name: str) -> Codec[None]:
     """Make the codec of a message without fields."""
-    return codec(name, lambda _message, _value: None, lambda _: None)
+    return codec(Layout(name, (), lambda _: (), lambda: None))
 
 
-# ── TopologyInfo, the same in two APIs ────────────────────────────────────────────────────────────
+# ── fields, in the words of .proto ────────────────────────────────────────────────────────────────
 
 
-def fill_topology(message: Fields, numa_nodes: tuple[int, ...] | None) -> None:
-    """Write the `topology` of a message; None leaves it out, which the kubelet takes for something else."""
-    if numa_nodes is not None:
-        message.topology.SetInParent()
-        for node in numa_nodes:
-            message.topology.nodes.add(ID=node)
+def text(number: int, name: str, *, is_optional: bool = False) -> Field:
+    """Return a `string`."""
+    return Field(number, name, is_optional=is_optional)
 
 
-def topology_value(message: Fields) -> tuple[int, ...] | None:
-    """Return the NUMA nodes in the `topology` of a message, None where it has none."""
-    return tuple(node.ID for node in message.topology.nodes) if message.HasField("topology") else None
+def texts(number: int, name: str) -> Field:
+    """Return a `repeated string`."""
+    return Field(number, name, is_repeated=True)
+
+
+def flag(number: int, name: str) -> Field:
+    """Return a `bool`."""
+    return Field(number, name, Kind.BOOL)
+
+
+def number(number: int, name: str, kind: Kind, *, is_repeated: bool = False) -> Field:
+    """Return a number of some kind."""
+    return Field(number, name, kind, is_repeated=is_repeated)
+
+
+def one(number: int, name: str, layout: Layout[Any]) -> Field:
+    """Return a message inside another."""
+    return Field(number, name, Kind.MESSAGE, layout)
+
+
+def many(number: int, name: str, layout: Layout[Any]) -> Field:
+    """Return a `repeated` message."""
+    return Field(number, name, Kind.MESSAGE, layout, is_repeated=True)
+
+
+def pairs(number: int, name: str) -> Field:
+    """Return a `map<string, string>`."""
+    return Field(number, name, Kind.MAP)
+
+
+# ── messages that are the same in two APIs ────────────────────────────────────────────────────────
+
+
+def names(layout: str, field: Field) -> Layout[str]:
+    """Return a message of one text, which is a text to us."""
+    return Layout(layout, (field,), lambda name: (name,), lambda name: name)
+
+
+_NUMA_NODE: Final[Layout[int]] = Layout(
+    "NUMANode", (number(1, "ID", Kind.INT64),), lambda node: (node,), lambda node: node
+)
+
+TOPOLOGY: Final[Layout[Sequence[int]]] = Layout(
+    "TopologyInfo", (many(1, "nodes", _NUMA_NODE),), lambda nodes: (nodes,), tuple
+)
+"""The NUMA nodes of something; None where it is missing, which the kubelet does not take for an empty one."""

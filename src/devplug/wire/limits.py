@@ -6,6 +6,8 @@ from typing import Final
 
 __all__ = [
     "CALLS_AT_ONCE_LIMIT",
+    "CONNECTIONS_LIMIT",
+    "KUBELET_CONNECTIONS_LIMIT",
     "KUBELET_RECEIVE_LIMIT_BYTES",
     "MONITOR_RECEIVE_LIMIT_BYTES",
     "PLUGIN_RECEIVE_LIMIT_BYTES",
@@ -23,6 +25,13 @@ PLUGIN_RECEIVE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 
 MONITOR_RECEIVE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What a monitor of ours takes: List names every device of every pod (as test/e2e_node/util.go)."""
+
+CONNECTIONS_LIMIT: Final = 64
+"""Connections of one server: the kubelet has one or two, and a monitor one."""
+
+KUBELET_CONNECTIONS_LIMIT: Final = 1024
+"""Connections of a kubelet's end, where all programs of a node call at once after its restart. The real one
+takes as many as it has descriptors for."""
 
 CALLS_AT_ONCE_LIMIT: Final = 1024
 """Calls and streams that one server holds at once; more are refused with RESOURCE_EXHAUSTED."""

@@ -1,22 +1,33 @@
-"""The messages of the device plugin API, v1beta1: our values ⇄ bytes, one codec per message."""
+"""The messages of the device plugin API, v1beta1: their layouts, and our values for them."""
 
 from __future__ import annotations
 
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse, DeviceNode, Mount
 from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
+from devplug.wire import protobuf
 from devplug.wire.codecs import (
+    TOPOLOGY,
     Codec,
-    Fields,
     codec,
     empty_codec,
-    fill_topology,
-    topology_value,
+    flag,
+    many,
+    names,
+    number,
+    one,
+    pairs,
+    text,
+    texts,
 )
+from devplug.wire.protobuf import Kind, Layout
+from devplug.wire.protobytes import varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "ALLOCATE_REQUEST",
@@ -24,204 +35,226 @@ __all__ = [
     "CONTAINER_RESPONSE",
     "DEVICE_LIST",
     "EMPTY",
+    "LAYOUTS",
     "OPTIONS",
     "PREFERENCE_REQUEST",
     "PREFERENCE_RESPONSE",
     "PRE_START_REQUEST",
     "PRE_START_RESPONSE",
     "REGISTER_REQUEST",
+    "list_pieces",
 ]
 
 Ids = tuple[str, ...]
 
-EMPTY: Final = empty_codec("v1beta1.Empty")
+EMPTY: Final = empty_codec("Empty")
 
 
 # ── DevicePluginOptions, RegisterRequest ──────────────────────────────────────────────────────────
 
+_OPTIONS: Final[Layout[PluginOptions]] = Layout(
+    "DevicePluginOptions",
+    (flag(1, "pre_start_required"), flag(2, "get_preferred_allocation_available")),
+    attrgetter("pre_start_required", "preferred_allocation_available"),
+    PluginOptions,
+)
+_REGISTER: Final[Layout[RegisterRequest]] = Layout(
+    "RegisterRequest",
+    (text(1, "version"), text(2, "endpoint"), text(3, "resource_name"), one(4, "options", _OPTIONS)),
+    attrgetter("version", "endpoint", "resource_name", "options"),
+    lambda version, endpoint, name, options: RegisterRequest(
+        version, endpoint, name, options or PluginOptions()
+    ),
+)
 
-def _fill_options(message: Fields, options: PluginOptions) -> None:
-    message.pre_start_required = options.pre_start_required
-    message.get_preferred_allocation_available = options.preferred_allocation_available
-
-
-def _options_value(message: Fields) -> PluginOptions:
-    return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
-
-
-OPTIONS: Final = codec("v1beta1.DevicePluginOptions", _fill_options, _options_value)
-
-
-def _fill_register(message: Fields, request: RegisterRequest) -> None:
-    message.version = request.version
-    message.endpoint = request.endpoint
-    message.resource_name = request.resource_name
-    message.options.SetInParent()
-    _fill_options(message.options, request.options)
-
-
-def _register_value(message: Fields) -> RegisterRequest:
-    return RegisterRequest(
-        message.version,
-        message.endpoint,
-        message.resource_name,
-        _options_value(message.options),
-    )
-
-
-REGISTER_REQUEST: Final = codec("v1beta1.RegisterRequest", _fill_register, _register_value)
+OPTIONS: Final = codec(_OPTIONS)
+REGISTER_REQUEST: Final = codec(_REGISTER)
 
 
 # ── ListAndWatchResponse ──────────────────────────────────────────────────────────────────────────
 
+_FIRST_TEXT: Final = 0x0A
+"""The tag of field 1, where that has a length."""
 
-def _fill_list(message: Fields, devices: Iterable[AdvertisedDevice]) -> None:
-    for device in devices:
-        fill_topology(message.devices.add(ID=device.id, health=device.health), device.numa_nodes)
+_PIECE_DEVICES: Final = 500
 
+_WORDS: Final[dict[str, str]] = {HEALTHY: HEALTHY, UNHEALTHY: UNHEALTHY}
+"""One text for all devices of a list, and not one for each."""
 
-_WORDS = {HEALTHY: HEALTHY, UNHEALTHY: UNHEALTHY}
-
-
-def _list_value(message: Fields) -> tuple[AdvertisedDevice, ...]:
-    return tuple(
-        AdvertisedDevice(device.ID, _WORDS.get(device.health, device.health), topology_value(device))
-        for device in message.devices
-    )
-
-
-DEVICE_LIST: Final[Codec[Sequence[AdvertisedDevice]]] = codec(
-    "v1beta1.ListAndWatchResponse",
-    _fill_list,
-    _list_value,
+_DEVICE: Final[Layout[AdvertisedDevice]] = Layout(
+    "Device",
+    (text(1, "ID"), text(2, "health"), one(3, "topology", TOPOLOGY)),
+    attrgetter("id", "health", "numa_nodes"),
+    lambda id_, health, nodes: AdvertisedDevice(id_, str(_WORDS.get(health, health)), nodes),
 )
+_LIST: Final[Layout[Sequence[AdvertisedDevice]]] = Layout(
+    "ListAndWatchResponse",
+    (many(1, "devices", _DEVICE),),
+    lambda devices: (devices,),
+    tuple,
+)
+
+
+def list_pieces(devices: Iterable[AdvertisedDevice]) -> Iterator[bytes]:
+    """Yield a list as `protobuf.encode` writes it, in pieces of some devices each, which may be very many.
+
+    It is faster, as most devices differ in nothing but their IDs.
+    """
+    rests: dict[tuple[str, tuple[int, ...] | None], bytes] = {}
+    left = iter(devices)
+    while part := tuple(islice(left, _PIECE_DEVICES)):
+        out: list[bytes] = []
+        for device in part:
+            key = (device.health, device.numa_nodes)
+            rest = rests.get(key)
+            if rest is None:
+                rest = rests[key] = protobuf.encode(
+                    _DEVICE, AdvertisedDevice("", device.health, device.numa_nodes)
+                )
+            id_ = device.id.encode()
+            if id_:
+                head = b"\x0a" + varint(len(id_))
+                out += (b"\x0a", varint(len(head) + len(id_) + len(rest)), head, id_, rest)
+            else:
+                out += (b"\x0a", varint(len(rest)), rest)
+        yield b"".join(out)
+
+
+def _encode_list(devices: Iterable[AdvertisedDevice]) -> bytes:
+    return b"".join(list_pieces(devices))
+
+
+def _decode_list(content: bytes) -> Sequence[AdvertisedDevice]:
+    """Read a list as `protobuf.decode` does, but faster, for the same reason.
+
+    What follows the ID is read once for all devices that share it. That holds where it has no other ID in it.
+    """
+    rests: dict[bytes, tuple[str, tuple[int, ...] | None]] = {}
+    devices: list[AdvertisedDevice] = []
+    start, end = 0, len(content)
+    while start + 4 <= end:
+        size, id_size = content[start + 1], content[start + 3]
+        stop = start + 2 + size
+        id_stop = start + 4 + id_size
+        is_plain = content[start] == content[start + 2] == _FIRST_TEXT and size < 0x80 and id_size < 0x80
+        if not is_plain or stop > end or id_stop > stop:
+            break
+        rest = content[id_stop:stop]
+        known = rests.get(rest)
+        if known is None:
+            one, other = (protobuf.decode(_DEVICE, bytes((_FIRST_TEXT, 1, name)) + rest) for name in b"ab")
+            if (one.id, other.id) != ("a", "b"):
+                break
+            known = rests[rest] = one.health, one.numa_nodes
+        try:
+            devices.append(AdvertisedDevice(content[start + 4 : id_stop].decode(), *known))
+        except UnicodeDecodeError as error:
+            raise protobuf.MalformedError(str(error)) from error
+        start = stop
+    return (*devices, *protobuf.decode(_LIST, content[start:]))
+
+
+DEVICE_LIST: Final[Codec[Sequence[AdvertisedDevice]]] = codec(_LIST, _encode_list, _decode_list)
 
 
 # ── preferred allocation ──────────────────────────────────────────────────────────────────────────
 
-
-def _fill_preference(message: Fields, requests: Sequence[PreferenceRequest]) -> None:
-    for request in requests:
-        message.container_requests.add(
-            available_deviceIDs=request.available,
-            must_include_deviceIDs=request.must_include,
-            allocation_size=request.size,
-        )
-
-
-def _preference_value(message: Fields) -> tuple[PreferenceRequest, ...]:
-    return tuple(
-        PreferenceRequest(
-            tuple(request.available_deviceIDs),
-            tuple(request.must_include_deviceIDs),
-            request.allocation_size,
-        )
-        for request in message.container_requests
-    )
-
-
-PREFERENCE_REQUEST: Final[Codec[Sequence[PreferenceRequest]]] = codec(
-    "v1beta1.PreferredAllocationRequest",
-    _fill_preference,
-    _preference_value,
+_CONTAINER_PREFERENCE: Final[Layout[PreferenceRequest]] = Layout(
+    "ContainerPreferredAllocationRequest",
+    (
+        texts(1, "available_deviceIDs"),
+        texts(2, "must_include_deviceIDs"),
+        number(3, "allocation_size", Kind.INT32),
+    ),
+    attrgetter("available", "must_include", "size"),
+    lambda available, must_include, size: PreferenceRequest(tuple(available), tuple(must_include), size),
+)
+_PREFERENCE: Final[Layout[Sequence[PreferenceRequest]]] = Layout(
+    "PreferredAllocationRequest",
+    (many(1, "container_requests", _CONTAINER_PREFERENCE),),
+    lambda requests: (requests,),
+    tuple,
 )
 
 
-def _fill_preferred(message: Fields, containers: Sequence[Ids]) -> None:
-    for ids in containers:
-        message.container_responses.add(deviceIDs=ids)
+def _ids(layout: str, field: str) -> Layout[Ids]:
+    """Return a message of device IDs, each API's spelling for them."""
+    return Layout(layout, (texts(1, field),), lambda ids: (ids,), tuple)
 
 
-PREFERENCE_RESPONSE: Final[Codec[Sequence[Ids]]] = codec(
-    "v1beta1.PreferredAllocationResponse",
-    _fill_preferred,
-    lambda message: tuple(tuple(one.deviceIDs) for one in message.container_responses),
+def _containers(layout: str, field: str, container: Layout[Ids]) -> Layout[Sequence[Ids]]:
+    """Return a message of device IDs for several containers."""
+    return Layout(layout, (many(1, field, container),), lambda all_ids: (all_ids,), tuple)
+
+
+_PREFERRED: Final = _containers(
+    "PreferredAllocationResponse",
+    "container_responses",
+    _ids("ContainerPreferredAllocationResponse", "deviceIDs"),
 )
+
+PREFERENCE_REQUEST: Final = codec(_PREFERENCE)
+PREFERENCE_RESPONSE: Final = codec(_PREFERRED)
 
 
 # ── allocation ────────────────────────────────────────────────────────────────────────────────────
 
-
-def _fill_allocate(message: Fields, containers: Sequence[Ids]) -> None:
-    for ids in containers:
-        message.container_requests.add(devices_ids=ids)
-
-
-ALLOCATE_REQUEST: Final[Codec[Sequence[Ids]]] = codec(
-    "v1beta1.AllocateRequest",
-    _fill_allocate,
-    lambda message: tuple(tuple(one.devices_ids) for one in message.container_requests),
+_ALLOCATE: Final = _containers(
+    "AllocateRequest", "container_requests", _ids("ContainerAllocateRequest", "devices_ids")
 )
 
-
-def _fill_container(message: Fields, response: ContainerResponse) -> None:
-    message.envs.update(response.envs)
-    message.annotations.update(response.annotations)
-    for mount in response.mounts:
-        message.mounts.add(
-            container_path=mount.container_path,
-            host_path=mount.host_path,
-            read_only=mount.read_only,
-        )
-    for node in response.device_nodes:
-        message.devices.add(
-            container_path=node.container_path,
-            host_path=node.host_path,
-            permissions=node.permissions,
-        )
-    for name in response.cdi_devices:
-        message.cdi_devices.add(name=name)
-
-
-def _container_value(message: Fields) -> ContainerResponse:
-    return ContainerResponse.as_received(
-        device_nodes=tuple(
-            DeviceNode.as_received(
-                host_path=node.host_path,
-                container_path=node.container_path,
-                permissions=node.permissions,
-            )
-            for node in message.devices
-        ),
-        mounts=tuple(
-            Mount.as_received(
-                host_path=mount.host_path,
-                container_path=mount.container_path,
-                read_only=mount.read_only,
-            )
-            for mount in message.mounts
-        ),
-        envs=dict(message.envs),
-        annotations=dict(message.annotations),
-        cdi_devices=tuple(device.name for device in message.cdi_devices),
-    )
-
-
-CONTAINER_RESPONSE: Final = codec("v1beta1.ContainerAllocateResponse", _fill_container, _container_value)
-
-
-def _fill_allocated(message: Fields, containers: Sequence[ContainerResponse]) -> None:
-    for one in containers:
-        _fill_container(message.container_responses.add(), one)
-
-
-ALLOCATE_RESPONSE: Final[Codec[Sequence[ContainerResponse]]] = codec(
-    "v1beta1.AllocateResponse",
-    _fill_allocated,
-    lambda message: tuple(_container_value(one) for one in message.container_responses),
+_MOUNT: Final[Layout[Mount]] = Layout(
+    "Mount",
+    (text(1, "container_path"), text(2, "host_path"), flag(3, "read_only")),
+    attrgetter("container_path", "host_path", "read_only"),
+    lambda container_path, host_path, read_only: Mount.as_received(
+        host_path=host_path, container_path=container_path, read_only=read_only
+    ),
 )
+_DEVICE_SPEC: Final[Layout[DeviceNode]] = Layout(
+    "DeviceSpec",
+    (text(1, "container_path"), text(2, "host_path"), text(3, "permissions")),
+    attrgetter("container_path", "host_path", "permissions"),
+    lambda container_path, host_path, permissions: DeviceNode.as_received(
+        host_path=host_path, container_path=container_path, permissions=permissions
+    ),
+)
+_CONTAINER: Final[Layout[ContainerResponse]] = Layout(
+    "ContainerAllocateResponse",
+    (
+        pairs(1, "envs"),
+        many(2, "mounts", _MOUNT),
+        many(3, "devices", _DEVICE_SPEC),
+        pairs(4, "annotations"),
+        many(5, "cdi_devices", names("CDIDevice", text(1, "name"))),
+    ),
+    attrgetter("envs", "mounts", "device_nodes", "annotations", "cdi_devices"),
+    lambda envs, mounts, nodes, annotations, cdi_devices: ContainerResponse.as_received(
+        device_nodes=tuple(nodes),
+        mounts=tuple(mounts),
+        envs=envs,
+        annotations=annotations,
+        cdi_devices=tuple(cdi_devices),
+    ),
+)
+_ALLOCATED: Final[Layout[Sequence[ContainerResponse]]] = Layout(
+    "AllocateResponse",
+    (many(1, "container_responses", _CONTAINER),),
+    lambda containers: (containers,),
+    tuple,
+)
+
+ALLOCATE_REQUEST: Final = codec(_ALLOCATE)
+CONTAINER_RESPONSE: Final = codec(_CONTAINER)
+ALLOCATE_RESPONSE: Final = codec(_ALLOCATED)
 
 
 # ── pre-start ─────────────────────────────────────────────────────────────────────────────────────
 
+_PRE_START: Final = _ids("PreStartContainerRequest", "devices_ids")
 
-def _fill_pre_start(message: Fields, device_ids: Ids) -> None:
-    message.devices_ids.extend(device_ids)
+PRE_START_REQUEST: Final = codec(_PRE_START)
+PRE_START_RESPONSE: Final = empty_codec("PreStartContainerResponse")
 
-
-PRE_START_REQUEST: Final[Codec[Ids]] = codec(
-    "v1beta1.PreStartContainerRequest",
-    _fill_pre_start,
-    lambda message: tuple(message.devices_ids),
-)
-PRE_START_RESPONSE: Final = empty_codec("v1beta1.PreStartContainerResponse")
+LAYOUTS: Final = (_OPTIONS, _REGISTER, _LIST, _PREFERENCE, _PREFERRED, _ALLOCATE, _ALLOCATED, _PRE_START)
+"""Those that cross a socket by themselves, and have fields."""

@@ -5,46 +5,37 @@ The versions v1, v1beta1 and v1alpha1 differ in nothing that crosses the socket.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from devplug.exchange import PluginInfo, RegistrationStatus
-from devplug.wire.codecs import Fields, codec, empty_codec
+from devplug.wire.codecs import codec, empty_codec, flag, text, texts
 from devplug.wire.methods import Method
+from devplug.wire.protobuf import Layout
 
-__all__ = ["GET_INFO", "NOTIFY_REGISTRATION_STATUS"]
+__all__ = ["GET_INFO", "LAYOUTS", "NOTIFY_REGISTRATION_STATUS"]
 
-
-def _fill_info(message: Fields, info: PluginInfo) -> None:
-    message.type = info.type
-    message.name = info.name
-    message.endpoint = info.endpoint
-    message.supported_versions.extend(info.supported_versions)
-
-
-def _info_value(message: Fields) -> PluginInfo:
-    return PluginInfo(message.type, message.name, message.endpoint, tuple(message.supported_versions))
-
-
-def _fill_status(message: Fields, status: RegistrationStatus) -> None:
-    message.plugin_registered = status.plugin_registered
-    message.error = status.error
-
-
-def _status_value(message: Fields) -> RegistrationStatus:
-    return RegistrationStatus(message.plugin_registered, message.error)
-
+_INFO: Final[Layout[PluginInfo]] = Layout(
+    "PluginInfo",
+    (text(1, "type"), text(2, "name"), text(3, "endpoint"), texts(4, "supported_versions")),
+    attrgetter("type", "name", "endpoint", "supported_versions"),
+    lambda type_, name, endpoint, versions: PluginInfo(type_, name, endpoint, tuple(versions)),
+)
+_STATUS: Final[Layout[RegistrationStatus]] = Layout(
+    "RegistrationStatus",
+    (flag(1, "plugin_registered"), text(2, "error")),
+    attrgetter("plugin_registered", "error"),
+    RegistrationStatus,
+)
 
 _SERVICE = "pluginregistration.Registration"
 
 GET_INFO: Final[Method[None, PluginInfo]] = Method(
-    _SERVICE,
-    "GetInfo",
-    empty_codec("pluginregistration.InfoRequest"),
-    codec("pluginregistration.PluginInfo", _fill_info, _info_value),
+    _SERVICE, "GetInfo", empty_codec("InfoRequest"), codec(_INFO)
 )
 NOTIFY_REGISTRATION_STATUS: Final[Method[RegistrationStatus, None]] = Method(
-    _SERVICE,
-    "NotifyRegistrationStatus",
-    codec("pluginregistration.RegistrationStatus", _fill_status, _status_value),
-    empty_codec("pluginregistration.RegistrationStatusResponse"),
+    _SERVICE, "NotifyRegistrationStatus", codec(_STATUS), empty_codec("RegistrationStatusResponse")
 )
+
+LAYOUTS: Final = (_INFO, _STATUS)
+"""Those that cross a socket by themselves, and have fields."""

@@ -5,6 +5,7 @@ Apart from the device plugin API, because a plugin neither serves nor calls it.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from devplug.exchange import (
@@ -17,170 +18,131 @@ from devplug.exchange import (
     PodName,
     PodResources,
 )
-from devplug.wire.codecs import Fields, codec, empty_codec, fill_topology, topology_value
+from devplug.wire.codecs import TOPOLOGY, codec, empty_codec, many, names, number, one, text, texts
 from devplug.wire.methods import Method
+from devplug.wire.protobuf import Kind, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
-    from devplug.wire.codecs import Codec
-
-    _FillContainer = Callable[[Fields, ContainerResources], None]
-    _ContainerValue = Callable[[Fields], ContainerResources]
-
-__all__ = ["GET", "GET_ALLOCATABLE_RESOURCES", "LIST", "V1ALPHA1_LIST"]
+__all__ = ["GET", "GET_ALLOCATABLE_RESOURCES", "LAYOUTS", "LIST", "V1ALPHA1_LAYOUTS", "V1ALPHA1_LIST"]
 
 
 # ── what v1 says of a container and of the node ───────────────────────────────────────────────────
 
-
-def _add_devices(entries: Fields, devices: Iterable[ContainerDevices]) -> None:
-    for one in devices:
-        entry = entries.add(resource_name=one.resource_name, device_ids=one.device_ids)
-        fill_topology(entry, one.numa_nodes)
-
-
-def _devices_value(entries: Iterable[Fields]) -> tuple[ContainerDevices, ...]:
-    return tuple(
-        ContainerDevices(entry.resource_name, tuple(entry.device_ids), topology_value(entry))
-        for entry in entries
-    )
-
-
-def _add_memory(entries: Fields, memory: Iterable[ContainerMemory]) -> None:
-    for one in memory:
-        fill_topology(entries.add(memory_type=one.memory_type, size=one.size_bytes), one.numa_nodes)
-
-
-def _memory_value(entries: Iterable[Fields]) -> tuple[ContainerMemory, ...]:
-    return tuple(ContainerMemory(entry.memory_type, entry.size, topology_value(entry)) for entry in entries)
-
-
-def _add_dynamic_resources(entries: Fields, claims: Iterable[DynamicResource]) -> None:
-    for claim in claims:
-        entry = entries.add(claim_name=claim.claim_name, claim_namespace=claim.claim_namespace)
-        for resource in claim.claim_resources:
-            part = entry.claim_resources.add(
-                driver_name=resource.driver_name,
-                pool_name=resource.pool_name,
-                device_name=resource.device_name,
-                share_id=resource.share_id,
-            )
-            for name in resource.cdi_devices:
-                part.cdi_devices.add(name=name)
-
-
-def _claim_resource_value(message: Fields) -> ClaimResource:
-    return ClaimResource(
-        message.driver_name,
-        message.pool_name,
-        message.device_name,
-        tuple(device.name for device in message.cdi_devices),
-        message.share_id if message.HasField("share_id") else None,
-    )
-
-
-def _dynamic_resources_value(entries: Iterable[Fields]) -> tuple[DynamicResource, ...]:
-    return tuple(
-        DynamicResource(
-            entry.claim_name,
-            entry.claim_namespace,
-            tuple(_claim_resource_value(part) for part in entry.claim_resources),
-        )
-        for entry in entries
-    )
-
-
-def _fill_container(message: Fields, container: ContainerResources) -> None:
-    message.name = container.name
-    _add_devices(message.devices, container.devices)
-    message.cpu_ids.extend(container.cpu_ids)
-    _add_memory(message.memory, container.memory)
-    _add_dynamic_resources(message.dynamic_resources, container.dynamic_resources)
-
-
-def _container_value(message: Fields) -> ContainerResources:
-    return ContainerResources(
-        message.name,
-        _devices_value(message.devices),
-        tuple(message.cpu_ids),
-        _memory_value(message.memory),
-        _dynamic_resources_value(message.dynamic_resources),
-    )
-
-
-def _fill_allocatable(message: Fields, allocatable: AllocatableResources) -> None:
-    _add_devices(message.devices, allocatable.devices)
-    message.cpu_ids.extend(allocatable.cpu_ids)
-    _add_memory(message.memory, allocatable.memory)
-
-
-def _allocatable_value(message: Fields) -> AllocatableResources:
-    return AllocatableResources(
-        _devices_value(message.devices),
-        tuple(message.cpu_ids),
-        _memory_value(message.memory),
-    )
+_DEVICES: Final[Layout[ContainerDevices]] = Layout(
+    "ContainerDevices",
+    (text(1, "resource_name"), texts(2, "device_ids"), one(3, "topology", TOPOLOGY)),
+    attrgetter("resource_name", "device_ids", "numa_nodes"),
+    lambda resource_name, ids, nodes: ContainerDevices(resource_name, tuple(ids), nodes),
+)
+_MEMORY: Final[Layout[ContainerMemory]] = Layout(
+    "ContainerMemory",
+    (text(1, "memory_type"), number(2, "size", Kind.UINT64), one(3, "topology", TOPOLOGY)),
+    attrgetter("memory_type", "size_bytes", "numa_nodes"),
+    ContainerMemory,
+)
+_CLAIM_RESOURCE: Final[Layout[ClaimResource]] = Layout(
+    "ClaimResource",
+    (
+        many(1, "cdi_devices", names("CDIDevice", text(1, "name"))),
+        text(2, "driver_name"),
+        text(3, "pool_name"),
+        text(4, "device_name"),
+        text(5, "share_id", is_optional=True),
+    ),
+    attrgetter("cdi_devices", "driver_name", "pool_name", "device_name", "share_id"),
+    lambda cdi_devices, driver, pool, device, share_id: ClaimResource(
+        driver, pool, device, tuple(cdi_devices), share_id
+    ),
+)
+_DYNAMIC_RESOURCE: Final[Layout[DynamicResource]] = Layout(
+    "DynamicResource",
+    (text(2, "claim_name"), text(3, "claim_namespace"), many(4, "claim_resources", _CLAIM_RESOURCE)),
+    attrgetter("claim_name", "claim_namespace", "claim_resources"),
+    lambda name, namespace, resources: DynamicResource(name, namespace, tuple(resources)),
+)
+_CONTAINER: Final[Layout[ContainerResources]] = Layout(
+    "ContainerResources",
+    (
+        text(1, "name"),
+        many(2, "devices", _DEVICES),
+        number(3, "cpu_ids", Kind.INT64, is_repeated=True),
+        many(4, "memory", _MEMORY),
+        many(5, "dynamic_resources", _DYNAMIC_RESOURCE),
+    ),
+    attrgetter("name", "devices", "cpu_ids", "memory", "dynamic_resources"),
+    lambda name, devices, cpu_ids, memory, claims: ContainerResources(
+        name, tuple(devices), tuple(cpu_ids), tuple(memory), tuple(claims)
+    ),
+)
+_ALLOCATABLE: Final[Layout[AllocatableResources]] = Layout(
+    "AllocatableResourcesResponse",
+    (
+        many(1, "devices", _DEVICES),
+        number(2, "cpu_ids", Kind.INT64, is_repeated=True),
+        many(3, "memory", _MEMORY),
+    ),
+    attrgetter("devices", "cpu_ids", "memory"),
+    lambda devices, cpu_ids, memory: AllocatableResources(tuple(devices), tuple(cpu_ids), tuple(memory)),
+)
 
 
 # ── what v1alpha1 says of a container: IDs of devices ─────────────────────────────────────────────
 
-
-def _fill_container_v1alpha1(message: Fields, container: ContainerResources) -> None:
-    message.name = container.name
-    for one in container.devices:
-        message.devices.add(resource_name=one.resource_name, device_ids=one.device_ids)
-
-
-def _container_value_v1alpha1(message: Fields) -> ContainerResources:
-    return ContainerResources(
-        message.name,
-        tuple(ContainerDevices(entry.resource_name, tuple(entry.device_ids)) for entry in message.devices),
-    )
+_DEVICES_V1ALPHA1: Final[Layout[ContainerDevices]] = Layout(
+    "ContainerDevices",
+    (text(1, "resource_name"), texts(2, "device_ids")),
+    attrgetter("resource_name", "device_ids"),
+    lambda resource_name, ids: ContainerDevices(resource_name, tuple(ids)),
+)
+_CONTAINER_V1ALPHA1: Final[Layout[ContainerResources]] = Layout(
+    "ContainerResources",
+    (text(1, "name"), many(2, "devices", _DEVICES_V1ALPHA1)),
+    attrgetter("name", "devices"),
+    lambda name, devices: ContainerResources(name, tuple(devices)),
+)
 
 
 # ── pods, around the containers of either version ─────────────────────────────────────────────────
 
 
-def _fill_pod(message: Fields, pod: PodResources, fill_container: _FillContainer) -> None:
-    message.name = pod.name
-    message.namespace = pod.namespace
-    for container in pod.containers:
-        fill_container(message.containers.add(), container)
-
-
-def _pod_value(message: Fields, container_value: _ContainerValue) -> PodResources:
-    containers = tuple(container_value(container) for container in message.containers)
-    return PodResources(message.name, message.namespace, containers)
-
-
-def _pods_codec(
-    name: str,
-    fill_container: _FillContainer,
-    container_value: _ContainerValue,
-) -> Codec[Sequence[PodResources]]:
-    def fill(message: Fields, pods: Sequence[PodResources]) -> None:
-        for pod in pods:
-            _fill_pod(message.pod_resources.add(), pod, fill_container)
-
-    return codec(
-        name,
-        fill,
-        lambda message: tuple(_pod_value(pod, container_value) for pod in message.pod_resources),
+def _pod(container: Layout[ContainerResources]) -> Layout[PodResources]:
+    return Layout(
+        "PodResources",
+        (text(1, "name"), text(2, "namespace"), many(3, "containers", container)),
+        attrgetter("name", "namespace", "containers"),
+        lambda name, namespace, containers: PodResources(name, namespace, tuple(containers)),
     )
+
+
+def _pods(container: Layout[ContainerResources]) -> Layout[Sequence[PodResources]]:
+    return Layout(
+        "ListPodResourcesResponse",
+        (many(1, "pod_resources", _pod(container)),),
+        lambda pods: (pods,),
+        tuple,
+    )
+
+
+_PODS: Final = _pods(_CONTAINER)
+_PODS_V1ALPHA1: Final = _pods(_CONTAINER_V1ALPHA1)
 
 
 # ── Get, of v1 only ───────────────────────────────────────────────────────────────────────────────
 
-
-def _fill_pod_name(message: Fields, pod: PodName) -> None:
-    message.pod_name = pod.name
-    message.pod_namespace = pod.namespace
-
-
-def _fill_one_pod(message: Fields, pod: PodResources) -> None:
-    message.pod_resources.SetInParent()
-    _fill_pod(message.pod_resources, pod, _fill_container)
+_POD_NAME: Final[Layout[PodName]] = Layout(
+    "GetPodResourcesRequest",
+    (text(1, "pod_name"), text(2, "pod_namespace")),
+    attrgetter("name", "namespace"),
+    PodName,
+)
+_ONE_POD: Final[Layout[PodResources]] = Layout(
+    "GetPodResourcesResponse",
+    (one(1, "pod_resources", _pod(_CONTAINER)),),
+    lambda pod: (pod,),
+    lambda pod: pod or PodResources("", ""),
+)
 
 
 # ── methods ───────────────────────────────────────────────────────────────────────────────────────
@@ -189,39 +151,17 @@ _V1 = "v1.PodResourcesLister"
 _V1ALPHA1 = "v1alpha1.PodResourcesLister"
 
 LIST: Final[Method[None, Sequence[PodResources]]] = Method(
-    _V1,
-    "List",
-    empty_codec("v1.ListPodResourcesRequest"),
-    _pods_codec("v1.ListPodResourcesResponse", _fill_container, _container_value),
+    _V1, "List", empty_codec("ListPodResourcesRequest"), codec(_PODS)
 )
-GET: Final[Method[PodName, PodResources]] = Method(
-    _V1,
-    "Get",
-    codec(
-        "v1.GetPodResourcesRequest",
-        _fill_pod_name,
-        lambda message: PodName(message.pod_name, message.pod_namespace),
-    ),
-    codec(
-        "v1.GetPodResourcesResponse",
-        _fill_one_pod,
-        lambda message: _pod_value(message.pod_resources, _container_value),
-    ),
-)
+GET: Final[Method[PodName, PodResources]] = Method(_V1, "Get", codec(_POD_NAME), codec(_ONE_POD))
 GET_ALLOCATABLE_RESOURCES: Final[Method[None, AllocatableResources]] = Method(
-    _V1,
-    "GetAllocatableResources",
-    empty_codec("v1.AllocatableResourcesRequest"),
-    codec("v1.AllocatableResourcesResponse", _fill_allocatable, _allocatable_value),
+    _V1, "GetAllocatableResources", empty_codec("AllocatableResourcesRequest"), codec(_ALLOCATABLE)
 )
 V1ALPHA1_LIST: Final[Method[None, Sequence[PodResources]]] = Method(
-    _V1ALPHA1,
-    "List",
-    empty_codec("v1alpha1.ListPodResourcesRequest"),
-    _pods_codec(
-        "v1alpha1.ListPodResourcesResponse",
-        _fill_container_v1alpha1,
-        _container_value_v1alpha1,
-    ),
+    _V1ALPHA1, "List", empty_codec("ListPodResourcesRequest"), codec(_PODS_V1ALPHA1)
 )
 """The version before v1, which kubelets still serve; it leaves out all but the IDs of devices."""
+
+LAYOUTS: Final = (_PODS, _ALLOCATABLE, _POD_NAME, _ONE_POD)
+V1ALPHA1_LAYOUTS: Final = (_PODS_V1ALPHA1,)
+"""Those that cross a socket by themselves, and have fields."""

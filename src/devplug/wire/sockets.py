@@ -1,28 +1,27 @@
 """Serve and call the API's methods on Unix sockets: the names by which the layers above use gRPC.
 
-Only this package knows gRPC. Another transport takes its place by offering the same names.
+What carries the calls is chosen in `transports`.
 """
 
 from __future__ import annotations
 
-import grpc.aio
-
+from devplug.wire.answering import Binding, stream, unary
 from devplug.wire.dialling import Peer, authority_of, connected
+from devplug.wire.face import UNIX_SOCKETS, Sockets
 from devplug.wire.limits import SOCKET_PATH_LIMIT_BYTES
-from devplug.wire.listening import Binding, Listener, socket_identity, stream, unary
+from devplug.wire.listening import Listener
+from devplug.wire.socketfiles import socket_identity
 
 __all__ = [
     "SOCKET_PATH_LIMIT_BYTES",
+    "UNIX_SOCKETS",
     "Binding",
     "Listener",
     "Peer",
+    "Sockets",
     "authority_of",
     "connected",
     "socket_identity",
     "stream",
     "unary",
 ]
-
-# gRPC joins its poller thread when its last object is collected, wherever that happens to be, and now and
-# then the thread never ends. One reference that is never given back keeps it for the life of the process.
-grpc.aio.init_grpc_aio()  # type: ignore[attr-defined]  # the stubs lack it

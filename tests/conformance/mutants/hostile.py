@@ -290,7 +290,7 @@ class KeepsEveryConnection(HasAFront):
     """Leaves its end of a connection open."""
 
     fails = ("HOS07",)
-    also = ("RES12", "END09")
+    also = ("RES12", "HOS12", "END09")
 
     def make_listener(self) -> Listener:
         self.kept: list[int] = []
@@ -307,6 +307,7 @@ class EndsWithACutRequest(HasAFront):
     fails = ("HOS08",)
     also = (
         "RES12",
+        "HOS12",
         "END06",
         "END09",
     )

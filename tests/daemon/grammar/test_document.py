@@ -122,9 +122,9 @@ def test_every_value_knows_its_line_and_column() -> None:
     assert root == MapNode(
         1,
         1,
-        (
-            (ScalarNode(1, 1, "a"), ScalarNode(1, 4, "1", "number", "1")),
-            (
+        {
+            "a": (ScalarNode(1, 1, "a"), ScalarNode(1, 4, "1", "number", "1")),
+            "list": (
                 ScalarNode(2, 1, "list"),
                 ListNode(
                     3,
@@ -132,12 +132,15 @@ def test_every_value_knows_its_line_and_column() -> None:
                     (
                         ScalarNode(3, 5, "x"),
                         MapNode(
-                            4, 5, ((ScalarNode(4, 6, "k"), ScalarNode(4, 9, "v", quoted=True)),), braces=True
+                            4,
+                            5,
+                            {"k": (ScalarNode(4, 6, "k"), ScalarNode(4, 9, "v", quoted=True))},
+                            braces=True,
                         ),
                     ),
                 ),
             ),
-        ),
+        },
         braces=False,
     )
 
@@ -145,7 +148,32 @@ def test_every_value_knows_its_line_and_column() -> None:
 def test_columns_count_characters_and_not_bytes() -> None:
     root = parse_document("{ä: ü}").root
     assert isinstance(root, MapNode)
-    assert (root.items[0][1].line, root.items[0][1].column) == (1, 5)
+    ((_, value),) = root.items
+    assert (value.line, value.column) == (1, 5)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"])
+def test_a_line_ends_where_yaml_ends_it(end: str) -> None:
+    """Also where a character is refused before YAML gets to see the file."""
+    assert [(line, column) for line, column, _ in problems(f"a: 1{end}b: 2{end}c: \x0c")] == [(3, 4)]
+    assert [line for line, _, _ in problems(f"a: 1{end}b: 2{end}b: 3")] == [3]
+
+
+@pytest.mark.parametrize(("source", "place"), [("[", (1, 2)), ("a: \na", (2, 2)), ("a:\ra", (2, 2))])
+def test_what_is_missing_at_the_end_is_missing_in_the_last_line(source: str, place: tuple[int, int]) -> None:
+    ((line, column, _),) = problems(source)
+    assert (line, column) == place
+
+
+def test_a_value_that_is_nothing_at_the_end_of_a_file_is_in_its_last_line() -> None:
+    root = parse_document("---").root
+    assert isinstance(root, ScalarNode)
+    assert (root.line, root.column) == (1, 4)
+
+
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])
+def test_what_only_python_takes_for_the_end_of_a_line_is_none(mark: str) -> None:
+    assert [(line, column) for line, column, _ in problems(f"a: 1\nb: 2{mark}")] == [(2, 5)]
 
 
 def test_the_pure_python_parser_gives_the_same_trees_and_places() -> None:

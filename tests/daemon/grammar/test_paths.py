@@ -116,6 +116,22 @@ def test_a_glob_that_takes_disks_along_is_told_which() -> None:
     assert messages(path("/dev/sg*")) == []
 
 
+def test_a_set_that_is_not_closed_is_none() -> None:
+    assert messages(path("/dev/[!]*")) == ['discover.path: "/dev/[!]*" has a "[" without "]"']
+    assert covers("/dev/[!]a]x", "/dev/bx")
+    assert not covers("/dev/[!]a]x", "/dev/]x")
+
+
+@pytest.mark.parametrize(
+    ("glob", "disk"),
+    [("sd[!a]?", "sdba"), ("nvme?n[5-7]p3", "nvme0n5p3"), ("[s]??9", "sda9"), ("?d[f]", "sdf")],
+)
+def test_a_glob_of_unusual_disks_alone_is_refused_with_one_of_them(glob: str, disk: str) -> None:
+    message = f'discover.path: "/dev/{disk}" is a whole disk; exclude it, or write allow: [rawDisks]'
+    assert messages(path(f"/dev/{glob}")) == [message]
+    assert messages(path(f"/dev/{glob}", "allow: [rawDisks]")) == []
+
+
 @pytest.mark.parametrize(
     ("glob", "covered", "not_covered"),
     [

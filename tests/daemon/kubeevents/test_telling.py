@@ -19,6 +19,7 @@ from devplug.daemon.kubeevents.telling import (
     next_telling,
 )
 from devplug.daemon.kubeevents.values import MESSAGE_LIMIT_BYTES
+from devplug.status.values import Takeover
 from tests.daemon.kubeevents.statuses import config, device, resource, status
 
 if TYPE_CHECKING:
@@ -28,6 +29,13 @@ START = 1_700_000_000.0
 GOOD = status(resource(device("a0"), device("a1")))
 ILL = status(resource(device("a0", "link down", "p"), device("a1")))
 NOT_THERE = status(resource(fault="no kubelet listens"))
+TAKEN = status(
+    replace(
+        resource(device("a"), fault="another plugin"),
+        is_registered=True,
+        takeover=Takeover(signs=("listed",), since=1.0, reason="another plugin", is_lost=True),
+    )
+)
 
 
 @dataclass
@@ -237,6 +245,7 @@ def said(telling: Telling) -> tuple[str, str, str] | None:
             status(replace(resource(device("a"), fault="devices fails: x"), is_registered=True)),
             ("Unknown", "DiscoveryFailing", "example.com/a: devices fails: x"),
         ),
+        (TAKEN, ("False", "ResourcesNotReady", "example.com/a: another plugin")),
     ],
 )
 def test_the_condition_says_what_the_node_is_good_for(

@@ -156,9 +156,9 @@ class Node:
             signal_group(runner.pid, SIGKILL)
             await runner.wait()
 
-    async def result_of(self, program: str) -> Any:
+    async def result_of(self, program: str, *more: str) -> Any:
         """Run a Python program as the container, in place of devplug; return the JSON that it prints."""
-        async with self.container("--program", program) as container:
+        async with self.container("--program", program, *more) as container:
             container.may_end = True
             code = await container.runner.wait()
             assert code == 0, container.output()

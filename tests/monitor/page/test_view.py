@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devplug.monitor.history import History
 from devplug.monitor.page.tiles import natural
 from devplug.monitor.page.view import details, state
-from devplug.status.values import ConfigStatus, Holder, PodResourcesStatus, ProcessStatus
+from devplug.status.values import ConfigStatus, Holder, PodResourcesStatus, ProcessStatus, Takeover
 from tests.monitor.page.nodes import NOW, RESOURCE, device, held, node, resource, sick
 
 if TYPE_CHECKING:
@@ -91,6 +91,13 @@ def test_what_is_wrong_with_a_node_is_told() -> None:
     assert told["faults"] == [f"{RESOURCE}: no kubelet yet"]
     assert told["problems"] == ["line 4: no"]
     assert (seen["kubelet_trouble"], seen["problems"]) == ("no answer", ["run as root"])
+
+
+def test_another_plugin_of_a_name_is_told_once() -> None:
+    takeover = Takeover(signs=("cut",), since=NOW, reason="another plugin")
+    for fault, problems in (("", [f"{RESOURCE}: another plugin"]), ("another plugin", [])):
+        (seen,) = shown(node(resource(takeover=takeover, fault=fault)))["nodes"]
+        assert seen["problems"] == problems
 
 
 def test_a_node_that_has_not_answered_yet_is_waited_for() -> None:

@@ -120,6 +120,14 @@ CASES = (
         {f'devplug_registrations_total{{{GPU}, result="unreachable"}}': "1+5x30"},
     ),
     Case(
+        "DevplugTakeover",
+        3,
+        {f"devplug_takeover_suspected{{{GPU}}}": "0x2 1x9"},
+        Fires(AT_GPU, "Another plugin has the name x.com/gpu at n1, or fights for it"),
+    ),
+    Case("DevplugTakeover", 3, {f"devplug_takeover_suspected{{{GPU}}}": "0x20"}),
+    Case("DevplugTakeover", 9, {f"devplug_takeover_suspected{{{GPU}}}": "1x3 0x20"}),  # it is over
+    Case(
         "DevplugNoHealthyDevice",
         6,
         _devices("0x20", "2x20"),

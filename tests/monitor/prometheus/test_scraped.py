@@ -153,7 +153,7 @@ def test_a_resource_that_waits_for_devices_does_not_count_as_unregistered(node: 
 def test_there_are_as_many_series_as_the_page_says(node: Node) -> None:
     of_one = f'{{job="{DAEMON}", resource="example.com/linked", device=""}}'
     (count,) = node.prometheus.query(f"count({of_one})")
-    assert count["value"][1] == "55"
+    assert count["value"][1] == "56"
     (buckets,) = node.prometheus.query(f'count({of_one[:-1]}, le!=""}})')
     assert buckets["value"][1] == "28"
     (of_device,) = node.prometheus.query(f'count({{job="{DAEMON}", device="f0"}})')

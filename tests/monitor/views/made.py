@@ -15,6 +15,7 @@ from devplug.status.values import (
     PodResourcesStatus,
     ProcessStatus,
     ResourceStatus,
+    Takeover,
 )
 from tests.cli.programs import said_until, started
 
@@ -29,6 +30,7 @@ NOW = 1_800_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 READER = Holder("lab", "meter-0", "reader")
 SERIAL = "example.com/serial"
+TAKEOVER = Takeover(signs=("cut",), since=NOW, reason="another plugin registers this name")
 
 
 def healthy(device_id: str, *holders: Holder, **rest: Any) -> DeviceStatus:

@@ -98,7 +98,12 @@ def drawn(*arguments: str | Path, columns: int = 80, lines: int = 24) -> Iterato
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     process = subprocess.Popen(
         [*DEVPLUG, *map(str, arguments)],
-        env=environment(TERM="xterm-256color"),
+        # The size is the terminal's, whatever that of who runs the tests is.
+        env={
+            name: value
+            for name, value in environment(TERM="xterm-256color").items()
+            if name not in {"LINES", "COLUMNS"}
+        },
         stdin=slave,
         stdout=slave,
         stderr=slave,

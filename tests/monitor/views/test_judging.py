@@ -16,7 +16,7 @@ from devplug.cli.looking.views.judging import (
 )
 from devplug.monitor.joining import UNKNOWN
 from devplug.status.values import PodResourcesStatus
-from tests.monitor.views.made import LAB, NOW, READER, daemon, healthy, node, resource, unhealthy
+from tests.monitor.views.made import LAB, NOW, READER, TAKEOVER, daemon, healthy, node, resource, unhealthy
 
 if TYPE_CHECKING:
     from devplug.status.values import NodeStatus
@@ -47,6 +47,14 @@ def test_nothing_is_wrong(one: NodeStatus) -> None:
             "example.com/serial is not registered: no kubelet listens",
         ),
         (node(resource(fault="devices() failed")), "example.com/serial has a fault: devices() failed"),
+        (
+            node(resource(takeover=TAKEOVER)),
+            "example.com/serial may be taken over: another plugin registers this name",
+        ),
+        (
+            node(resource(takeover=TAKEOVER, fault=TAKEOVER.reason)),
+            "example.com/serial has a fault: another plugin registers this name",
+        ),
         (
             node(resource(unhealthy("a", "worn", READER))),
             "example.com/serial a is Unhealthy and held: lab/meter-0 (reader)",

@@ -23,6 +23,7 @@ from tests.monitor.views.made import (
     NOW,
     READER,
     SERIAL,
+    TAKEOVER,
     daemon,
     healthy,
     node,
@@ -87,6 +88,8 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
             "NOT REGISTERED: no kubelet listens",
         ),
         ({"fault": "devices() failed: x"}, "registered, but devices() failed: x"),
+        ({"takeover": TAKEOVER}, "registered, but another plugin registers this name"),
+        ({"takeover": TAKEOVER, "fault": "x failed"}, "registered, but x failed"),
         ({"is_registered": False}, "waits for its first device"),
         ({"is_registered": None}, "of another plugin"),
         (

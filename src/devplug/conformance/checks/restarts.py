@@ -215,6 +215,8 @@ async def back_after_two_at_once(stage: Stage) -> None:
 async def back_after_a_standstill(stage: Stage) -> None:
     """Stop the process with SIGSTOP, restart the kubelet, continue it; wait for a registration."""
     await expect_restart_survived(stage)
+    # Its call of Register may not be over yet, and a call that is cut is another fault.
+    await asyncio.sleep(stage.times.settle_seconds)
     program = stage.program
     program.signal(_STOP)
     try:

@@ -17,8 +17,9 @@ from devplug.daemon.cdi.spec import (
     qualified_name,
     unplugged,
 )
+from devplug.daemon.guard import nodes_below, real_path_of
 from devplug.daemon.responses import REPLICA_MARK, share_of
-from devplug.errors import AllocationError, KubeletError, PluginError, UnhealthyDeviceError
+from devplug.errors import AllocationError, KubeletError, PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -86,13 +87,15 @@ class CdiShelf:
         self._kind = kind_of(resource.name)
         old = folder.read(self._kind)
         self._writing = asyncio.Lock()
+        self._in_thread: asyncio.Future[Exception | None] | None = None
         self._told = ""
         self._items = {device.name: _Item(device) for device in (old.devices if old else ())}
 
     async def publish(self, shares: Sequence[Share]) -> list[str]:
         """Return names for the device nodes of these shares, once runtimes can look them up.
 
-        Raises `AllocationError` if the folder takes no file, or for what no spec can say.
+        Raises `AllocationError` if the folder takes no file, for what no spec can say, and for a node that is
+        not any more what it was a moment ago.
         """
         names = []
         for share in shares:
@@ -144,21 +147,23 @@ class CdiShelf:
     def _fresh(self, found: Found, index: int) -> CdiDevice | None:
         try:
             return self._device(share_of(found, index, self._resource.expose))
-        except (UnhealthyDeviceError, PluginError):
+        except (AllocationError, PluginError):
             return None
 
     def _device(self, share: Share) -> CdiDevice | None:
         """Return what the file says of a share; None if it has no device node at all."""
-        nodes = [self._node(node) for node in share.device_nodes]
+        nodes = [self._node(node, share.found) for node in share.device_nodes]
         for folder in self._resource.expose.directories:
             nodes += [
                 CdiNode(path, path, self._resource.expose.permissions, *self._owner())
-                for path in self._host.nodes_in(folder)
+                for path in nodes_below(self._host, folder, self._resource)
             ]
         return CdiDevice(name_of(share.found.name, share.index), tuple(nodes)) if nodes else None
 
-    def _node(self, node: DeviceNode) -> CdiNode:
-        real_path = self._host.real_path(node.host_path)
+    def _node(self, node: DeviceNode, found: Found) -> CdiNode:
+        """Return the node as the spec has it; a path that was looked at before may lead elsewhere by now."""
+        found_node = next(one for one in found.nodes if one.host_path == node.host_path)
+        real_path = real_path_of(self._host, found_node, found)
         return CdiNode(node.container_path, real_path, node.permissions, *self._owner())
 
     def _owner(self) -> tuple[int | None, int | None, int | None]:
@@ -170,9 +175,27 @@ class CdiShelf:
         )
 
     async def _write(self) -> None:
+        """Have the file say what was given out.
+
+        Who waits for it may give up; the thread goes on then, and a later write begins when it has ended:
+        else the older one might be the last to replace the file.
+        """
         async with self._writing:
+            if self._in_thread is not None and not self._in_thread.done():
+                await asyncio.wait((self._in_thread,))
             devices = tuple(self._items[name].device for name in sorted(self._items))
+            self._in_thread = asyncio.get_running_loop().run_in_executor(None, self._replace, devices)
+            await asyncio.wait((self._in_thread,))
+            if failure := self._in_thread.result():
+                raise failure
+
+    def _replace(self, devices: tuple[CdiDevice, ...]) -> Exception | None:
+        """Write or remove the file, in a thread; return what went wrong: nobody may be there to hear it."""
+        try:
             if devices:
-                await asyncio.to_thread(self._folder.write, CdiSpec(self._kind, devices))
+                self._folder.write(CdiSpec(self._kind, devices))
             else:
-                await asyncio.to_thread(self._folder.remove, self._kind)
+                self._folder.remove(self._kind)
+        except Exception as error:  # noqa: BLE001 -- raised by who waits, if somebody does
+            return error
+        return None

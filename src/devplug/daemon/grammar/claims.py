@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.grammar.dangerous import dangerous_fault
 from devplug.daemon.grammar.globs import (
     covers,
     covers_whole_root,
-    dangerous_fault,
     device_glob_fault,
     has_wildcard,
     regex_fault,
@@ -33,6 +33,10 @@ _GLOBS_OF_KIND = {
     "net": ("interface", "driver", "address"),
     "nvidia": ("model", "uuid"),
 }
+
+
+PAIRS_LIMIT: Final = 1_000_000
+"""Globs times paths: a thousand of each, which are compared within half a second."""
 
 
 def discover_findings(resource: Resource, at: Keys, roots: Collection[str]) -> Iterator[Finding]:
@@ -153,17 +157,26 @@ def claim_findings(config: Config, broken: Collection[Keys]) -> Iterator[Finding
             globs.append((index, keys, selector))
         else:
             literals.append((index, keys, selector.glob))
-    for index, keys, path in literals:
-        for other_index, other_keys, selector in globs:
+    # A glob at a time, which is understood once however many there are.
+    claimed: set[Keys] = set()
+    pairs = 0
+    for other_index, other_keys, selector in globs:
+        pairs += len(literals) * (1 + len(selector.exclude))
+        if pairs > PAIRS_LIMIT:
+            message = f"there are too many globs and paths to compare them all; at most {PAIRS_LIMIT:,} pairs"
+            yield Finding(other_keys, message)
+            return
+        for index, keys, path in literals:
             if (
-                other_index != index
+                keys not in claimed
+                and other_index != index
                 and covers(selector.glob, path)
                 and not any(covers(left_out, path) for left_out in selector.exclude)
                 and not _shared(config, other_index, index)
             ):
+                claimed.add(keys)
                 later, earlier = (keys, other_keys) if index > other_index else (other_keys, keys)
                 yield _claimed(later, path, earlier)
-                break
 
 
 def _claims(config: Config) -> Iterator[tuple[int, Keys, PathSelector]]:

@@ -67,7 +67,7 @@ def decode(
     `leaves` are the types that are read from a text; `hints` say what to write instead of keys that people
     bring along from elsewhere.
     """
-    decoder = _Decoder(document, leaves, hints, places_of(wanted))
+    decoder = _Decoder(document, leaves, hints, wanted)
     root = document.root or RefusedNode(0, 0)
     value = decoder.value(type_info(wanted), root, ())
     return Decoded(value, tuple(decoder.problems), frozenset(decoder.unusable))
@@ -81,14 +81,14 @@ class _Decoder:
         document: Document,
         leaves: Mapping[type, Leaf],
         hints: Mapping[str, str],
-        places: Mapping[str, str],
+        wanted: type,
     ) -> None:
         self.problems: list[Problem] = []
         self.unusable: set[Keys] = set()
         self._document = document
         self._leaves = leaves
         self._hints = hints
-        self._places = places
+        self._wanted = wanted
 
     def value(self, kind: inspect.Type, node: Node, keys: Keys, extra: _Extra = _NO_EXTRA) -> object:
         """Return `node` as a value of `kind`."""
@@ -141,8 +141,9 @@ class _Decoder:
             return f"unknown key; {hint}"
         if meant := nearest(key, fields):
             return f"unknown key; did you mean {meant}?"
-        if meant := nearest(key, self._places):
-            return f"unknown key; did you mean {self._places[meant]}?"
+        places = places_of(self._wanted)
+        if meant := nearest(key, places):
+            return f"unknown key; did you mean {places[meant]}?"
         return f"unknown key; known here: {', '.join(fields)}"
 
     def _list(self, kind: inspect.VarTupleType, node: Node, keys: Keys, *, or_one: bool) -> object:

@@ -7,7 +7,7 @@ last of two equal keys before anybody can look. Nothing is ever constructed by a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import yaml
 from msgspec import Struct
@@ -26,6 +26,7 @@ __all__ = [
     "DEPTH_LIMIT",
     "NODES_LIMIT",
     "SIZE_LIMIT_BYTES",
+    "lines_of",
     "parse_document",
 ]
 
@@ -40,6 +41,7 @@ READING_LIMIT: Final = 64
 # What YAML 1.2 takes for a number and PyYAML, which reads 1.1, for a text: the next tool may read it so.
 _NUMBER_1_2: Final = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _CONTROL: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _BARE_BRACES: Final = re.compile(r"\{[A-Za-z]+[.}]")
 _KIND_OF_TAG: Final[Mapping[str, Kind]] = {
     "int": "number",
@@ -58,7 +60,7 @@ def parse_document(source: bytes | str, loader: type = FASTEST_LOADER) -> Docume
     text = _decoded(source)
     if isinstance(text, Problem):
         return Document(None, (text,))
-    builder = _Builder()
+    builder = _Builder(_line_and_column(text))
     try:
         for event in yaml.parse(text, Loader=loader):
             if not builder.take(event):
@@ -95,15 +97,29 @@ def _decoded(source: bytes | str) -> str | Problem:
     return text
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines as YAML 1.1 counts them, which is what every place in a file is told by."""
+    return _BREAK.split(text)
+
+
 def _line_and_column(before: str) -> tuple[int, int]:
-    return before.count("\n") + 1, len(before) - before.rfind("\n")
+    lines = lines_of(before)
+    return len(lines), len(lines[-1]) + 1
+
+
+class _Mark(Protocol):
+    line: int
+    column: int
+
+
+def _place(mark: _Mark | None, end: tuple[int, int]) -> tuple[int, int]:
+    """Return where a mark is, as people count; libyaml's end of a file is a line that is not there."""
+    return min((mark.line + 1, mark.column + 1), end) if mark else (0, 0)
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-    lines = text.splitlines()
-    written = lines[line - 1] if 0 < line <= len(lines) else ""
+    line, column = _place(error.problem_mark or error.context_mark, _line_and_column(text))
+    written = lines_of(text)[line - 1] if line else ""
     if written.startswith("\t"):
         advice = "; indent with spaces, not with tabs"
     elif _BARE_BRACES.search(written):
@@ -130,24 +146,24 @@ class _Open(Struct):
         if self.refused:
             return RefusedNode(self.line, self.column)
         if self.is_map:
-            return MapNode(self.line, self.column, tuple(self.pairs.values()), self.braces)
+            return MapNode(self.line, self.column, self.pairs, self.braces)
         return ListNode(self.line, self.column, tuple(self.entries))
 
 
 class _Builder:
     """Makes the tree out of events. Lives for one document."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: tuple[int, int]) -> None:
         self.root: Node | None = None
         self.problems: list[Problem] = []
+        self._end = end
         self._open: list[_Open] = []
         self._nodes = 0
         self._documents = 0
 
     def take(self, event: yaml.Event) -> bool:
         """Take the next event; return False if reading on makes no sense."""
-        mark = event.start_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        line, column = _place(event.start_mark, self._end)
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from devplug.errors import Problem, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 __all__ = [
     "Document",
@@ -63,13 +66,20 @@ class MapNode(Struct, frozen=True):
 
     line: int
     column: int
-    items: tuple[tuple[ScalarNode, Node], ...]
+    pairs: Mapping[str, tuple[ScalarNode, Node]]
+    """By the text of the key: every problem looks its way up, and a map may have very many keys."""
     braces: bool
     """Whether it is written with `{` and `}`."""
 
+    @property
+    def items(self) -> Collection[tuple[ScalarNode, Node]]:
+        """The keys with their values, in file order."""
+        return self.pairs.values()
+
     def get(self, key: str) -> Node | None:
         """Return the value of `key`, or None."""
-        return next((node for name, node in self.items if name.text == key), None)
+        found = self.pairs.get(key)
+        return found[1] if found else None
 
     @property
     def template(self) -> str:

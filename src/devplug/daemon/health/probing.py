@@ -132,7 +132,7 @@ class Prober:
     def _add(self, found: Found) -> _Watched:
         known = self._watched.get(found.name)
         if known is not None:
-            if (known.found.hardware, known.found.nodes) == (found.hardware, found.nodes):
+            if known.found.plugged_in == found.plugged_in:
                 known.found = found
                 return known
             self._forget(found.name)

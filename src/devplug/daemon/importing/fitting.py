@@ -6,14 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.grammar.claims import claim_findings
-from devplug.daemon.grammar.globs import (
-    MEMORY_NODES,
-    covers,
-    covers_whole_root,
-    dangerous_fault,
-    device_glob_fault,
-    has_wildcard,
-)
+from devplug.daemon.grammar.dangerous import MEMORY_NODES, dangerous_fault
+from devplug.daemon.grammar.globs import covers, covers_whole_root, device_glob_fault, has_wildcard
 from devplug.daemon.grammar.loading import DEVICE_ROOTS, read
 from devplug.daemon.grammar.mounts import danger_of
 from devplug.yamltext import yaml_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from devplug.daemon.grammar.document import parse_document
+from devplug.daemon.grammar.document import lines_of, parse_document
 from devplug.daemon.grammar.tree import ListNode, MapNode, RefusedNode, ScalarNode
 from devplug.daemon.importing.fields import items_of, text_of
 from devplug.daemon.importing.remarks import At
@@ -64,7 +64,7 @@ def parts_of(source: bytes | str, file_name: str, peer: Peer | None, key: str | 
     roots = [At(document.root) for document in documents if document.root is not None]
     if problems:
         raise ConfigError(file_name, problems)
-    lines = text.splitlines()
+    lines = lines_of(text)
     parts = [part for root in roots for part in _parts(root, peer, lines)]
     keys = sorted({part.key for part in parts if part.key})
     if key is not None:
@@ -96,11 +96,11 @@ def _documents(source: bytes, text: str) -> Iterator[Document]:
         return
     for start, piece in pieces:
         if _has_content(piece):
-            yield parse_document("\n" * text.count("\n", 0, start) + piece)
+            yield parse_document("\n" * (len(lines_of(text[:start])) - 1) + piece)
 
 
 def _has_content(piece: str) -> bool:
-    lines = piece.removeprefix("---").splitlines()
+    lines = lines_of(piece.removeprefix("---"))
     return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
@@ -210,7 +210,7 @@ def _inner(at: At, lines: Sequence[str]) -> At | None:
     document = parse_document(text)
     if document.root is None or document.problems:
         return None
-    inner = text.splitlines()
+    inner = lines_of(text)
 
     def place(line: int, column: int) -> tuple[int, int]:
         number = at.node.line + line  # in a block, the text begins in the line after the | or >
@@ -232,6 +232,6 @@ def _moved(node: Node, place: Callable[[int, int], tuple[int, int]]) -> Node:
             return ListNode(line, column, tuple(_moved(one, place) for one in node.items))
         case MapNode():
             pairs = ((_moved(key, place), _moved(one, place)) for key, one in node.items)
-            kept = tuple((key, one) for key, one in pairs if isinstance(key, ScalarNode))
+            kept = {key.text: (key, one) for key, one in pairs if isinstance(key, ScalarNode)}
             return MapNode(line, column, kept, node.braces)
     return RefusedNode(line, column)

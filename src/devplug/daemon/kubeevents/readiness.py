@@ -33,8 +33,8 @@ def verdict(status: ProcessStatus, faulty: Collection[str]) -> Verdict | None:
     """
     resources = [one for one in status.resources if not one.is_retired]
     lasting = [one for one in resources if one.fault and one.name in faulty]
-    if unregistered := [one for one in lasting if not one.is_registered]:
-        return _verdict(Status.FALSE, "ResourcesNotReady", map(_fault, unregistered))
+    if unserved := [one for one in lasting if not one.is_registered or _is_lost(one)]:
+        return _verdict(Status.FALSE, "ResourcesNotReady", map(_fault, unserved))
     if ill := [one for one in resources if one.allocatable < one.capacity]:
         return _verdict(Status.FALSE, "DevicesUnhealthy", map(_ill, ill))
     if lasting:
@@ -49,6 +49,11 @@ def verdict(status: ProcessStatus, faulty: Collection[str]) -> Verdict | None:
 
 def _verdict(status: Status, reason: str, parts: Iterable[str]) -> Verdict:
     return Verdict(status, reason, one_line("; ".join(parts), MESSAGE_LIMIT_BYTES))
+
+
+def _is_lost(resource: ResourceStatus) -> bool:
+    """Whether its name is another plugin's, though a kubelet still listens to us."""
+    return resource.takeover is not None and resource.takeover.is_lost
 
 
 def _fault(resource: ResourceStatus) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.grammar.globs import DISK_NODES, covers
+from devplug.daemon.grammar.dangerous import DISK_NODES
+from devplug.daemon.grammar.globs import covers
 from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError

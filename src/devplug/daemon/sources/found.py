@@ -58,6 +58,14 @@ class Found:
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS, hash=False)
     """How well it is connected to other devices of the resource, by their names; more is better. Only what
     sysfs cannot tell, such as the number of NVLinks."""
+    plugged: int = 0
+    """Which time of being plugged in this is: the inode of its folder, of which the kernel makes another one
+    for whatever comes to the same place with the same numbers. 0: nobody can tell."""
+
+    @property
+    def plugged_in(self) -> object:
+        """What is another after it was pulled out and plugged in again."""
+        return self.hardware, self.plugged, self.nodes
 
 
 class Source(Protocol):

@@ -68,6 +68,16 @@ class Host:
         """Return where `path` of the host leads, with all links followed."""
         return self.outside(os.path.realpath(self.inside(path)))
 
+    def plugged(self, folder: str) -> int:
+        """Return what tells a device's folder in sysfs from all that were there before; 0 for no folder.
+
+        A folder that the kernel makes anew has another inode, also at the same path.
+        """
+        try:
+            return os.stat(self.inside(folder)).st_ino if folder else 0  # noqa: PTH116 -- within each Allocate
+        except OSError:
+            return 0
+
     def nodes_in(self, folder: str) -> list[str]:
         """Return the device nodes below a folder, in its own folders too, sorted; links are left out."""
         found = []

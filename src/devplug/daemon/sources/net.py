@@ -217,7 +217,8 @@ class NetSource:
         numa_node = nic.top.numa_node
         if numa_node is not None:
             facts = {**facts, "numaNode": numa_node}
-        return Found(name, nodes, numa_node, MappingProxyType(facts), hardware, Health.from_fault(fault))
+        health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
+        return Found(name, nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
 
     def _nodes_below(self, nic: _Nic) -> tuple[FoundNode, ...]:
         if nic.representor:

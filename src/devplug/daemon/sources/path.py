@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.grammar.globs import DISK_NODES, covers, covers_whole_root, has_wildcard
+from devplug.daemon.grammar.dangerous import DISK_NODES
+from devplug.daemon.grammar.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.grammar.templates import Missing, render_one
 from devplug.daemon.sources.found import Found

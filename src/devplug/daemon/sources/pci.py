@@ -152,7 +152,8 @@ class PciSource:
             facts["numaNode"] = numa_node
         if nodes:
             facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
-        return Found("", nodes, numa_node, MappingProxyType(facts), hardware, Health.from_fault(fault))
+        health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
+        return Found("", nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
 
 
 def _value(function: SysDevice, name: str) -> str:

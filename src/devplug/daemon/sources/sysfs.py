@@ -171,6 +171,7 @@ class SysfsSource:
                 match.device.numa_node,
                 MappingProxyType(facts[match.device.path]),
                 match.device.path,
+                plugged=self.host.plugged(match.device.path),
             )
             for match in matches
         ]

@@ -166,7 +166,8 @@ class UsbSource:
         if numa_node is not None:
             facts["numaNode"] = numa_node
         health = Health.from_fault(_fault(device))
-        return Found("", nodes, numa_node, MappingProxyType(facts), device.path, health)
+        plugged = self.host.plugged(device.path)
+        return Found("", nodes, numa_node, MappingProxyType(facts), device.path, health, plugged=plugged)
 
 
 def _is_gadget(name: str) -> bool:

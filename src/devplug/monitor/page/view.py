@@ -9,7 +9,7 @@ from devplug.monitor.history import WINDOW_SECONDS
 from devplug.monitor.page.tiles import TEXT_LIMIT_BYTES, boards, holder_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from devplug.monitor.differences import Change
     from devplug.monitor.history import History
@@ -74,10 +74,17 @@ def _node(node: NodeStatus, history: History, now: float, limit: int, wanted: st
         "resources": [_resource(one) for one in node.resources],
         "boards": made,
         "processes": [_process(one) for one in node.processes],
-        "problems": _lines(node.problems),
+        "problems": _lines([*node.problems, *_takeovers(node)]),
         "kubelet_trouble": one_line(node.pod_resources.trouble, TEXT_LIMIT_BYTES),
         "hidden": hidden,
     }
+
+
+def _takeovers(node: NodeStatus) -> Iterator[str]:
+    """Yield what tells of other plugins of our names, unless it stands among the faults."""
+    for one in node.resources:
+        if one.takeover is not None and not one.fault:
+            yield f"{one.name}: {one.takeover.reason}"
 
 
 def _resource(resource: ResourceStatus) -> Resource:

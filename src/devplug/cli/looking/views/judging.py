@@ -52,6 +52,8 @@ def _wrongs(node: NodeStatus) -> Iterator[str]:
         if resource.fault:
             word = "has a fault" if resource.is_registered else "is not registered"
             yield f"{resource.name} {word}: {one_line(resource.fault)}"
+        elif resource.takeover is not None:
+            yield f"{resource.name} may be taken over: {one_line(resource.takeover.reason)}"
         for device in resource.devices:
             if device.is_held and _is_bad(device):
                 by = holders([device]).text

@@ -160,5 +160,7 @@ def kubelet(resource: ResourceStatus, now: float) -> Cell:
         return Cell(f"{word} {one_line(resource.fault)}{retired}", Tone.BAD)
     if not resource.is_registered:
         return Cell(f"waits for its first device{retired}", Tone.DIM)
+    if resource.takeover is not None:
+        return Cell(f"registered, but {one_line(resource.takeover.reason)}{retired}", Tone.BAD)
     since = "" if resource.registered_at is None else f" {age(now, resource.registered_at)} ago"
     return Cell(f"registered{since}, listening{retired}", Tone.WARN if retired else Tone.PLAIN)

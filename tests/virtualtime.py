@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
 __all__ = ["now", "passes", "play"]
+
+Outcome = TypeVar("Outcome")
+"""What a story comes to."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -41,10 +44,10 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._waited.seconds
 
 
-def play(story: Coroutine[Any, Any, None]) -> None:
+def play(story: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run `story` on a clock that starts at 0 and moves only while everybody waits."""
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(story)
+        return runner.run(story)
 
 
 def now() -> float:

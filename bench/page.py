@@ -1,0 +1,140 @@
+"""Writes docs/performance.md from the figures in bench/results: `python -m bench.page`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.claims import CLAIMS
+from bench.report import Figure, shown
+from bench.transports import COLUMNS, DAEMON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench.claims import Claim
+
+__all__ = ["main", "page"]
+
+RESULTS: Final = Path(__file__).parent / "results" / "transports.json"
+
+HEAD: Final = """\
+# What devplug costs
+
+<!-- Written by `make pages` from bench/results/transports.json; do not edit. -->
+
+A device plugin is a small thing on every node, so what counts is how much of the node it takes and how soon
+it is there. These are the daemon's figures: over its own gRPC transport and over grpcio, which carried its
+calls before. Beside them are two plugins that do as little as a plugin can, with our SDK and in Go, and
+the floor, which is what plain Python takes that does nothing but what cannot be left out. All of them were
+measured in turns in one run, so that the same noise hits them all: a ratio means more than a time.
+
+```console
+$ make bench ARGS="--only transports --keep bench/results/transports.json"   # measure, a few minutes
+$ make pages                                                                 # write this page
+$ make bench CMD='./my-plugin --plugin-dir {dir} --watch {devices}'          # ours beside another plugin
+```
+"""
+
+LIMITS: Final = """\
+## How to read this
+
+- The daemon is measured from outside, as a process; the kubelet's end, and the client that calls, is the same
+  for all, in the process that measures.
+- "Target" is what is wanted on a quiet machine. On one with other work all times grow; the ratios between
+  columns stay.
+- The floor has no gRPC, no HTTP/2 and no devices. Nothing written in Python can reach it.
+- The small plugins (`bench/sample.py` and `bench/sample.go`, the latter on Debian's Go and grpc-go) list
+  eight names for good and answer with a path made of the ID. At an Allocate the daemon looks whether the
+  device is there and may be given out, and remembers that it was; these do not.
+- `make bench CMD=…` puts any other plugin beside ours on your machine.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was kept of a run: the machine, and each figure's unit and values by column."""
+
+    machine: Mapping[str, str]
+    figures: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> Run:
+        """Return what `as_json` has written."""
+        return cls(content["machine"], {figure["name"]: figure for figure in content["figures"]})
+
+    def figure(self, name: str, column: str) -> Figure:
+        """Return one figure, without a value if there is none."""
+        kept = self.figures.get(name)
+        return Figure(name, kept["unit"], kept["values"].get(column)) if kept else Figure(name, "", None)
+
+    def ratio(self, name: str, other: str) -> float | None:
+        """Return how many times the other column's value ours is."""
+        mine, theirs = self.figure(name, DAEMON).value, self.figure(name, other).value
+        return mine / theirs if mine is not None and theirs else None
+
+
+def main() -> int:
+    """Print the page; return 2 if there is no run to tell of."""
+    if not RESULTS.exists():
+        print(f"no {RESULTS}: make bench ARGS='--only transports --keep FILE'", file=sys.stderr)
+        return 2
+    print(page(Run.of_json(json.loads(RESULTS.read_text()))), end="")
+    return 0
+
+
+def page(run: Run) -> str:
+    """Return the page about a run."""
+    return "\n".join([HEAD, *_machine(run), *_figures(run), *_ways(), LIMITS])
+
+
+def _machine(run: Run) -> Iterator[str]:
+    machine = run.machine
+    yield (
+        f"Measured on {machine['date']}: {machine['cores']} processors, {machine['memory']}, "
+        f"Linux {machine['Linux']}, Python {machine['Python']}.\n"
+    )
+
+
+def _figures(run: Run) -> Iterator[str]:
+    yield "## The figures\n"
+    others = COLUMNS[1:]
+    yield f"| | target | {' | '.join((*COLUMNS, *(f'{DAEMON} : {column}' for column in others)))} | |"
+    yield f"|---|---|{'---:|' * (len(COLUMNS) + len(others))}---|"
+    for claim in CLAIMS:
+        values = " | ".join(shown(run.figure(claim.name, column)) for column in COLUMNS)
+        ratios = " | ".join(_times(run.ratio(claim.name, column)) for column in others)
+        yield f"| {claim.name} | {claim.target} | {values} | {ratios} | {_verdict(claim, run)} |"
+    yield ""
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _verdict(claim: Claim, run: Run) -> str:
+    """Return whether a target is met; nothing where there is none."""
+    if claim.limit is None:
+        return ""
+    value = run.ratio(claim.name, claim.times) if claim.times else run.figure(claim.name, DAEMON).value
+    if value is None:
+        return "not measured"
+    return "met" if value <= claim.limit else "missed"
+
+
+def _ways() -> Iterator[str]:
+    yield "## How each is measured\n"
+    told = ""
+    for claim in CLAIMS:
+        if claim.how != told:
+            names = [one.name for one in CLAIMS if one.how == claim.how]
+            yield f"- **{'**, **'.join(names)}**: {claim.how}"
+            told = claim.how
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

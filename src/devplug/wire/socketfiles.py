@@ -1,0 +1,60 @@
+"""The file of a Unix socket: made so that only its owner reaches it, and told from others of its name."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["bound_socket", "discard", "keep_private", "socket_identity", "why_not"]
+
+
+def bound_socket(path: Path) -> socket.socket:
+    """Make a socket at `path`, where nothing may be, that does not listen yet. Raises `OSError`.
+
+    Until it does, nobody gets in; and then only its owner and root do.
+    """
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        made.bind(os.fsencode(path))
+        keep_private(path)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def keep_private(path: Path) -> None:
+    """Let nobody but root and the owner reach the socket at `path`."""
+    path.chmod(0o600)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, if there is one and it can be."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def socket_identity(path: Path) -> tuple[int, int, int] | None:
+    """Return what tells the file at `path` from any other that stood there before, or None without one.
+
+    Device, inode and time of making: an inode number alone comes back at once on most file systems.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
+
+
+def why_not(folder: Path) -> str:
+    """Return why a folder takes no socket."""
+    if not folder.is_dir():
+        return "the folder does not exist"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "no right to write there"
+    return "the system refused (see its log)"

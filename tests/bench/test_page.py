@@ -1,0 +1,53 @@
+"""The page of figures: each figure that it names is measured, and a target is met or missed as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from bench.claims import CLAIMS
+from bench.page import RESULTS, Run, page
+from bench.transports import DAEMON, GO, GRPCIO
+
+KEPT = Run.of_json(json.loads(RESULTS.read_text()))
+RSS = "resident (RSS), 8 devices"
+
+
+def with_value(value: float | None) -> Run:
+    figure = {"unit": "MB", "values": {DAEMON: value, GRPCIO: 50.0, "floor": None}}
+    return replace(KEPT, figures={RSS: figure})
+
+
+def row(run: Run) -> str:
+    return next(line for line in page(run).splitlines() if line.startswith(f"| {RSS} |"))
+
+
+def test_every_figure_of_the_page_is_in_the_kept_run() -> None:
+    assert {claim.name for claim in CLAIMS} <= set(KEPT.figures)
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [
+        (25.0, "| 25.0 MB | 50.0 MB | - | - | - | 0.50 | - | - | - | met |"),
+        (28.0, "| 28.0 MB | 50.0 MB | - | - | - | 0.56 | - | - | - | met |"),
+        (30.0, "| 30.0 MB | 50.0 MB | - | - | - | 0.60 | - | - | - | missed |"),
+        (None, "| - | 50.0 MB | - | - | - | - | - | - | - | not measured |"),
+    ],
+)
+def test_a_target_is_met_or_missed_or_not_measured(value: float | None, end: str) -> None:
+    assert row(with_value(value)) == f"| {RSS} | ≤ 28 MB {end}"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"), [(0.4, 0.5, "met"), (0.41, 0.5, "missed"), (0.4, None, "not measured")]
+)
+def test_a_target_may_be_a_multiple_of_what_another_needs(
+    ours: float, theirs: float | None, verdict: str
+) -> None:
+    name = "Allocate, one device, p50"
+    run = replace(KEPT, figures={name: {"unit": "ms", "values": {DAEMON: ours, GO: theirs}}})
+    (line,) = (line for line in page(run).splitlines() if line.startswith(f"| {name} | ≤ 0.8 × Go |"))
+    assert line.endswith(f"| {verdict} |")

@@ -1,0 +1,67 @@
+"""`devplug run` is small: one thread, and nothing in memory that serving devices does not need."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devplug.kubelet.manager import Kubelet
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get
+from tests.cli.programs import STATIC, config_file, ended, started
+from tests.kubelet.fakes import pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNWANTED = re.compile(
+    r"grpc|google|_ssl|rich|lightkube|http\.|email|shutil|tempfile|devplug\.(kubelet|sandbox|conformance)"
+    r"|devplug\.cli\.(demo|telling|hotplug)|devplug\.wire\.grpcio"
+)
+"""`ssl` and `_hashlib` are asked for, and are not there: `_ssl` is what would come of it."""
+
+
+def threads_of(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    """Wait for what another process does in its own time, and tells nobody."""
+    async with asyncio.timeout(10):
+        while not claim():  # noqa: ASYNC110 -- as it says
+            await asyncio.sleep(0)
+
+
+def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(short_dir: Path) -> None:
+    """A thread that waited for a disk is gone a moment after it; none is kept for the next time."""
+
+    async def scenario() -> str:
+        plugin_dir = short_dir / "device-plugins"
+        plugin_dir.mkdir()
+        file, page = config_file(short_dir), UnixAddress(str(short_dir / "pages.sock"))
+        kubelet = Kubelet(plugin_dir)
+        async with asyncio.timeout(25), kubelet.running():
+            arguments = ("run", "-c", file, "--plugin-dir", plugin_dir, "--listen", f"unix:{page.path}")
+            with started(*arguments, PYTHONPROFILEIMPORTTIME="1") as daemon:
+                await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+                await kubelet.admit(pod("p", 1, "example.com/a"))
+                assert b"devplug_allocations_total" in (await get(page, "/metrics")).body
+                await until(lambda: any(plugin_dir.glob(".devplug/status-*.sock")))
+                (status,) = plugin_dir.glob(".devplug/status-*.sock")
+                assert b"example.com/a" in (await get(UnixAddress(str(status)), "/status")).body
+                file.write_text(STATIC.replace("b0", "b0, b1, b2"))
+                await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+                await until(lambda: threads_of(daemon.pid) == 1)
+                daemon.terminate()
+                _, said = await asyncio.to_thread(daemon.communicate)
+                assert ended(daemon) == 0
+                return said
+
+    said = asyncio.run(scenario())
+    loaded = [line.rpartition("|")[2].strip() for line in said.splitlines() if "import time:" in line]
+    assert "devplug.plugin.lifecycle" in loaded
+    before_it_registers = loaded[: loaded.index("devplug.wire.ownclient")]
+    assert {"h11", "devplug.probes", "devplug.daemon.reporting"} & {*before_it_registers} == set()
+    assert sorted({name for name in loaded if UNWANTED.match(name)}) == []

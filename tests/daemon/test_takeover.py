@@ -1,0 +1,229 @@
+"""A foreign program takes a resource name: with a real daemon, a kubelet as of 1.36 and another process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from asyncio.subprocess import PIPE
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from devplug.daemon.comparing import compare_holders, compare_lists
+from devplug.daemon.configured import ConfiguredPlugin
+from devplug.daemon.describing import Answered
+from devplug.daemon.grammar.loading import load
+from devplug.daemon.serving import serve_config
+from devplug.daemon.sources.found import Found
+from devplug.devices import Device
+from devplug.holders.holders import Holders
+from devplug.holders.values import Rules
+from devplug.kubelet.manager import Kubelet
+from devplug.logs import AUDIT
+from devplug.plugin.inventory import Inventory
+from devplug.plugin.nameguard import NameGuard
+from devplug.status.places import STATUS_SOCKETS
+from devplug.status.text import process_of
+from devplug.web.addresses import UnixAddress
+from devplug.web.client import get
+from tests.daemon.hosts import resource
+from tests.daemon.served import play, until
+from tests.daemon.test_status import pod, told
+from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy
+from tests.kubelet.fakes import pod as wanting
+from tests.virtualtime import now, passes
+from tests.virtualtime import play as play_in_no_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+NAME = "example.com/a"
+FILE = """version: 1
+resources:
+- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}
+- {name: example.com/b, discover: {static: {ids: [b0]}}}
+"""
+IDS = healthy("a0", "a1")
+ROOT = Path(__file__).parents[2]
+
+
+def play_slowly(story: Coroutine[Any, Any, None]) -> None:
+    """For what is confirmed by the clock."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(50):
+            await story
+
+    asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def rival(folder: Path, *ids: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Somebody else's program, in a process of its own, that has registered our name; killed at the end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.plugin.rival", str(folder), NAME, *ids),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        stdout=PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"registered\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        # Its pipe is closed by the loop, which must get to it before it ends.
+        await asyncio.sleep(0)
+
+
+async def page(address: UnixAddress, path: str) -> tuple[int, str]:
+    answer = await get(address, path)
+    return answer.status, answer.body.decode()
+
+
+def named(status: Any, name: str = NAME) -> Any:
+    return next(one for one in status["resources"] if one["name"] == name)
+
+
+@asynccontextmanager
+async def serving(root: Path) -> AsyncIterator[tuple[Kubelet, Path, UnixAddress]]:
+    """A kubelet, a daemon with two resources, and its status socket; entered when both are allocatable."""
+    kubelet, plugin_dir = Kubelet.under(root), root / "device-plugins"
+    pod_resources = root / "pod-resources" / "kubelet.sock"
+    async with (
+        kubelet.running(),
+        serve_config(load(FILE, "devplug.yaml"), plugin_dir=plugin_dir, pod_resources=pod_resources),
+    ):
+        await kubelet.wait(lambda: kubelet.allocatable() == {NAME: 2, "example.com/b": 1})
+        await until(lambda: list(plugin_dir.glob(STATUS_SOCKETS)))
+        yield kubelet, plugin_dir, UnixAddress(str(next(plugin_dir.glob(STATUS_SOCKETS))))
+
+
+@pytest.mark.slow
+def test_a_name_that_a_foreign_program_takes_is_told_everywhere_and_is_ours_again_at_its_end(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the first sign over status, metrics, readiness and log to the registration after its end."""
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        async with serving(short_dir) as (kubelet, plugin_dir, address):
+            assert await page(address, "/readyz") == (200, "ready\n")
+            async with rival(plugin_dir, "x0") as process:
+                await kubelet.wait(lambda: [one.id for one in kubelet.devices(NAME)] == ["x0"])
+                status = await told(address, lambda one: named(one)["takeover"])
+                takeover = named(status)["takeover"]
+                assert (takeover["signs"], takeover["device_ids"]) == (["listed"], ["x0"])
+                (socket,) = takeover["sockets"]
+                assert (socket["name"], socket["is_live"]) == ("vendor.sock", True)
+                assert socket["process"].startswith(f"{process.pid} (")
+                # Only the resource that was lost is not ready; and the kubelet still listens to both.
+                assert [one["is_registered"] for one in status["resources"]] == [True, True]
+                assert named(status, "example.com/b")["takeover"] is None
+                code, text = await page(address, "/readyz")
+                assert code == 503
+                assert text == f"not ready: {NAME}: {takeover['reason']}\n"
+                _, metrics = await page(address, "/metrics")
+                assert f'devplug_takeover_suspected{{resource="{NAME}"}} 1' in metrics
+                assert 'devplug_takeover_suspected{resource="example.com/b"} 0' in metrics
+            # Both its stream and its calls have ended; the kubelet has nobody for the name now.
+            await kubelet.wait(lambda: kubelet.allocatable()[NAME] == 0)
+            await kubelet.wait(lambda: kubelet.allocatable()[NAME] == 2)
+            status = await told(address, lambda one: not one["faults"])
+            assert (await page(address, "/readyz"))[0] == 200
+            # What happened is told for ten minutes more, and read by whoever reads the status.
+            takeover = process_of(json.dumps(status).encode()).resources[0].takeover
+            assert takeover is not None
+            assert (takeover.signs, takeover.is_lost) == (("listed",), False)
+            assert (await kubelet.admit(pod("p"))).message == ""
+
+    play_slowly(story())
+    lines_told = [record for record in caplog.records if record.name == AUDIT]
+    (warned,) = [one for one in lines_told if "another plugin has this resource name" in one.message]
+    assert vars(warned)["resource_name"] == NAME
+    assert [one.message for one in lines_told].count("registered with the kubelet") == 3
+
+
+@pytest.mark.slow
+def test_a_kubelet_that_forgets_us_while_our_stream_is_open_is_registered_with_again(short_dir: Path) -> None:
+    """As at the end of an older stream, which it takes for ours (1.36), before it was asked what it has."""
+
+    async def story() -> None:
+        async with serving(short_dir) as (kubelet, _, _):
+            kubelet.device_manager.plugin_disconnected(NAME)
+            assert kubelet.allocatable() == {NAME: 0, "example.com/b": 1}
+            await kubelet.wait(lambda: kubelet.allocatable()[NAME] == 2)
+            assert (await kubelet.admit(pod("p"))).message == ""
+
+    play_slowly(story())
+
+
+def test_a_kubelet_that_keeps_forgetting_us_is_asked_again_after_a_minute(short_dir: Path) -> None:
+    kubelet = Kubelet.under(short_dir)
+    inventory = Inventory(RESOURCE)
+    times: list[float] = []
+
+    def register_again() -> None:
+        if guard.take_renewal():
+            times.append(now())
+            guard.review(registered_at=now(), cuts=(), strange_calls=())
+            (kubelet.plugin_dir / f"registered-{len(times)}").touch()
+
+    guard = NameGuard(RESOURCE, inventory, short_dir, "own.sock", lambda: None, register_again)
+
+    async def story() -> None:
+        await inventory.replace([Device("a")])
+        async with kubelet.running(), asyncio.TaskGroup() as group:
+            guard.review(registered_at=now(), cuts=(), strange_calls=())
+            socket = short_dir / "pod-resources" / "kubelet.sock"
+            comparing = group.create_task(
+                compare_lists(kubelet.plugin_dir, lambda: {RESOURCE: guard}, socket)
+            )
+            await passes(250)
+            comparing.cancel()
+
+    play_in_no_time(story())
+    first, second, *_ = times
+    assert first < 10
+    assert 60 <= second - first < 75
+
+
+def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(short_dir: Path) -> None:
+    """As when another plugin lists the same IDs as we do: then only the calls tell."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        kubelet, plugin = Kubelet.under(short_dir), FakePlugin(short_dir / "device-plugins", devices=IDS)
+        ours = ConfiguredPlugin(resource("discover: {static: {ids: [a0, a1]}}"))
+        guard = NameGuard(RESOURCE, Inventory(RESOURCE), short_dir, "own.sock", lambda: None)
+        guard.review(registered_at=loop.time() - 1000, cuts=(), strange_calls=())
+        holders = Holders(short_dir / "pod-resources" / "kubelet.sock", rules=Rules(period_seconds=0.05))
+        async with kubelet.running(), plugin.serving(), asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(holders.run()),
+                group.create_task(
+                    compare_holders(holders, lambda: {RESOURCE: guard}, lambda: {RESOURCE: ours})
+                ),
+            ]
+            await plugin.register(RESOURCE)
+            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 2)
+            with holders.needed():
+                await holders.wait(lambda: holders.is_known)
+                # What we have given out is in order, and the other one is not.
+                ours.answered = {"a0": Answered(ours.resource, Found("a0"))}
+                assert (await kubelet.admit(wanting("p", 2))).message == ""
+                await until(lambda: guard.takeover)
+            assert guard.takeover is not None
+            assert (guard.takeover.signs, guard.takeover.device_ids) == (("given",), ("a1",))
+            assert not guard.takeover.is_lost
+            for task in running:
+                task.cancel()
+
+    play(story())

@@ -1,0 +1,166 @@
+"""What one caller can take of a plugin: calls, headers, connections; and that the page of bounds is true."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import socket
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
+from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
+from devplug.devices import DEVICE_ID_LIMIT_BYTES
+from devplug.errors import TEXT_LIMIT_BYTES
+from devplug.metrics.bounded import DEVICE_SERIES_LIMIT
+from devplug.plugin.service import PREFER_TIMEOUT_SECONDS, STREAM_LIMIT
+from devplug.web.values import Limits
+from devplug.wire import methods
+from devplug.wire.http2.patience import STRIKES_LIMIT
+from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
+from devplug.wire.ownanswers import SPEAK_SECONDS
+from devplug.wire.sockets import connected
+from tests.plugin.fakes import Listed, Steered, devices, play, served, until
+from tests.wire.fakes import open_descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug import ContainerResponse, Device
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+
+
+def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(short_dir: Path) -> None:
+    async def story() -> None:
+        plugin, go_on = Steered(), asyncio.Event()
+        plugin.allocate_timeout_seconds = 60
+
+        async def wait(_: Sequence[Device]) -> None:
+            await go_on.wait()
+
+        plugin.on_call = wait
+        async with served(short_dir, plugin, devices("a")) as stage, asyncio.TaskGroup() as group:
+            calls: list[asyncio.Task[Sequence[ContainerResponse]]] = []
+
+            def are_taken() -> bool:
+                return stage.service.calls_in_flight == len(calls)
+
+            while len(calls) < CALLS_AT_ONCE_LIMIT:
+                calls += [group.create_task(stage.allocate(["a"])) for _ in range(128)]
+                await until(are_taken)
+            # On the same connection it would wait for its turn, as HTTP/2 has it.
+            async with connected(stage.path) as other:
+                told = await replace(stage, peer=other).refusal(["a"])
+            assert told == "ResourceExhausted too many calls at once"
+            go_on.set()
+            assert [len(await call) for call in calls] == [1] * CALLS_AT_ONCE_LIMIT
+            assert len(await stage.allocate(["a"])) == 1
+
+    play(story(), 40)
+
+
+def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, Listed(), devices("a")) as stage:
+            async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
+                ask = channel.unary_unary(methods.GET_OPTIONS.path, None, None)
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=5)
+                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                # More than four times as much is no call any more, and the connection ends.
+                with pytest.raises(grpc.aio.AioRpcError) as ended:
+                    await ask(b"", metadata=(("x", "a" * 80 * 1024),), timeout=5)
+                assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert len(await stage.allocate(["a"])) == 1
+
+    play(story())
+
+
+def test_connections_that_say_nothing_keep_nobody_from_being_answered_and_leave_nothing(
+    short_dir: Path,
+) -> None:
+    async def story() -> None:
+        async with served(short_dir, Listed(), devices("a")) as stage:
+            await stage.allocate(["a"])
+            before = open_descriptors()
+            with ExitStack() as stack:
+                for _ in range(200):
+                    silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    silent.setblocking(False)
+                    silent.connect(str(stage.path))
+                    await asyncio.sleep(0)
+                for _ in range(20):
+                    assert len(await stage.allocate(["a"])) == 1
+            await until(lambda: open_descriptors() <= before)
+
+    play(story())
+
+
+def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
+    async def story() -> None:
+        async with served(short_dir, Listed(), devices("a")) as stage:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            reader, writer = await asyncio.open_unix_connection(stage.path)
+            await reader.read()  # its own settings, and then the end
+            assert SPEAK_SECONDS <= loop.time() - begun < 2 * SPEAK_SECONDS
+            writer.close()
+
+    play(story())
+
+
+# ── the page ──
+
+
+def rows() -> list[list[str]]:
+    (section,) = re.findall(r"^## Bounds\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+USUAL: Final = Limits()
+NUMBERS: Final = {
+    "calls and streams at once, of one plugin": CALLS_AT_ONCE_LIMIT,
+    "ListAndWatch streams of one plugin": STREAM_LIMIT,
+    "a request": PLUGIN_RECEIVE_LIMIT_BYTES // 2**20,
+    "connections to a plugin's socket": CONNECTIONS_LIMIT,
+    "how long a connection may take to speak HTTP/2": SPEAK_SECONDS,
+    "resets, pings, settings and empty frames of a connection": STRIKES_LIMIT,
+    "devices in one call": 10_000,
+    "a device ID": DEVICE_ID_LIMIT_BYTES,
+    "how long a call may take": PREFER_TIMEOUT_SECONDS,
+    "an error's text": TEXT_LIMIT_BYTES,
+    "connections to a page": USUAL.connections,
+    "the head of an HTTP request": USUAL.header_bytes // 1024,
+    "how long that may take": USUAL.header_seconds,
+    "a connection without a request": USUAL.idle_seconds,
+    "a reader that does not read": USUAL.write_seconds,
+    "series of single devices": DEVICE_SERIES_LIMIT,
+    "the configuration file": SIZE_LIMIT_BYTES // 2**20,
+    "what is kept of a command's output": OUTPUT_LIMIT_BYTES // 1024,
+}
+
+
+def test_the_page_has_the_bounds_as_they_are() -> None:
+    told = {row[0]: row[1] for row in rows()}
+    assert set(NUMBERS) <= set(told)
+    for what, number in NUMBERS.items():
+        assert f"{number:,g}" in told[what], what
+
+
+def test_each_bound_of_the_page_has_its_test() -> None:
+    for what, *_, tests in rows():
+        names = re.findall(r"`(tests/[\w/]+\.py)`", tests)
+        assert names, what
+        for name in names:
+            tree = ast.parse((ROOT / name).read_text())
+            assert any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in tree.body)

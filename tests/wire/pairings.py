@@ -1,0 +1,37 @@
+"""Our transport and grpcio's at either end: what a conversation is, it has to be over all four pairings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug.wire.transports import GRPCIO, OWN, Transport, chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PAIRINGS", "Pairing", "pairing"]
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Who serves, and who calls."""
+
+    server: Transport
+    client: Transport
+
+    def __str__(self) -> str:
+        return f"{self.server.name}-serves-{self.client.name}"
+
+
+PAIRINGS = [Pairing(server, client) for server in (OWN, GRPCIO) for client in (OWN, GRPCIO)]
+
+
+@pytest.fixture(params=PAIRINGS, ids=str)
+def pairing(request: pytest.FixtureRequest) -> Iterator[Pairing]:
+    """Each in its turn, for every test of a module that uses it."""
+    found: Pairing = request.param
+    with chosen(server=found.server, client=found.client):
+        yield found

@@ -1,0 +1,183 @@
+"""A peer opens ListAndWatch again and again, up to the limit and over it, and closes at random."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from devplug import Device, Health, serve
+from devplug.errors import RemoteError
+from devplug.exchange import AdvertisedDevice
+from devplug.wire import methods
+from devplug.wire.sockets import connected
+from torture.beds import RESOURCE, Fed, within
+from torture.catalogue import Round, case
+from torture.held import nothing_kept
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devplug import Serving
+    from devplug.wire.sockets import Peer
+    from torture.catalogue import Trial
+
+IDS: Final = [f"d{number}" for number in range(8)]
+LIMIT: Final = 16
+ANSWER_SECONDS: Final = 2.0
+REFUSAL: Final = "ResourceExhausted: list-and-watch: 16 streams are open, which is the limit"
+OPENS_OF_A_ROUND: Final = 100
+WARM_UP: Final = 20
+"""Rounds until the C library has the memory that it keeps."""
+
+
+Lists = AsyncGenerator[Sequence[AdvertisedDevice], None]
+
+
+@case(
+    "streams-come-and-go",
+    fault="X09",
+    promise="Of 16 streams each gets the whole list and each change, the 17th is refused by name, and "
+    "whoever closes makes room; Allocate is answered beside them",
+    count=10_000,
+    unit="opens",
+    invariants="I3 I6 I8 I11",
+    limit_seconds=150,
+)
+async def streams_come_and_go(trial: Trial) -> None:
+    """Open streams over some connections, and close streams and connections in any order."""
+    folder = trial.folder / "p"
+    folder.mkdir()
+    plugin = Fed(*IDS)
+    async with serve(plugin, plugin_dir=folder, registration="socket") as serving:
+        path = await _socket(folder)
+        for again in range(min(WARM_UP, trial.count // OPENS_OF_A_ROUND)):
+            await Crowd(trial, plugin, serving, path).play(Round(-1, Random(again)), OPENS_OF_A_ROUND)
+        opened = refused = 0
+        async with nothing_kept(trial):
+            rounds = -(-trial.count // OPENS_OF_A_ROUND)
+            for turn in trial.rounds(rounds):
+                crowd = Crowd(trial, plugin, serving, path)
+                await crowd.play(turn, min(OPENS_OF_A_ROUND, trial.count - opened))
+                opened += crowd.opened
+                refused += crowd.refused
+    trial.done = opened
+    trial.figure("refused", refused)
+
+
+async def _socket(folder: Path) -> Path:
+    """Wait for the plugin's socket and return its path."""
+    async with asyncio.timeout(10):
+        while not (found := [path for path in folder.glob("*.sock") if not path.name.startswith(".")]):
+            await asyncio.sleep(0.01)
+    return found[0]
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """One stream that is open, and the connection that it came over."""
+
+    lists: Lists
+    number: int
+
+
+class Crowd:
+    """Callers of one plugin, over several connections; lives for a round, after which all are gone."""
+
+    def __init__(self, trial: Trial, plugin: Fed, serving: Serving, path: Path) -> None:
+        self.opened = 0
+        self.refused = 0
+        self._trial = trial
+        self._plugin = plugin
+        self._serving = serving
+        self._path = path
+        self._open: list[_Open] = []
+
+    async def play(self, turn: Round, opens: int) -> None:
+        """Open so many streams, of which never more than the limit are there."""
+        chance = turn.random
+        self._plugin.feed.put(*(Device(id_, device_nodes=[f"/dev/{id_}"]) for id_ in IDS))
+        most = chance.choice([chance.randint(2, LIMIT), LIMIT])
+        connections = chance.randint(1, 4)
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(connected(self._path)) for _ in range(connections)]
+            while self.opened < opens:
+                if len(self._open) < most and (len(self._open) < 2 or chance.random() < 0.7):
+                    await self._come(chance.choice(peers), turn)
+                else:
+                    await self._go(chance.randrange(len(self._open)))
+                if len(self._open) == LIMIT:
+                    await self._overflow(chance.choice(peers), turn)
+                if chance.random() < 0.03:
+                    await self._allocate(chance.choice(peers), turn)
+            await self._change(chance)
+            # Some are closed in order, the others end with their connections.
+            for _ in range(chance.randint(0, len(self._open))):
+                await self._go(0)
+        text = f"I3: {self._serving.streams[RESOURCE]} streams after all were closed"
+        await within(ANSWER_SECONDS, self._until_streams(0), lambda: text)
+        for one in self._open:
+            await one.lists.aclose()
+
+    async def _come(self, peer: Peer, turn: Round) -> None:
+        lists: Lists = peer.stream(methods.LIST_AND_WATCH, None)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            first = await anext(lists)
+        self.opened += 1
+        self._open.append(_Open(lists, self.opened))
+        seen = [device.id for device in first]
+        self._trial.check(seen == IDS, f"I8: a new stream got {seen}", turn.number)
+
+    async def _go(self, index: int) -> None:
+        """Close a stream, and wait until its room is free: the plugin hears of it a moment later."""
+        await self._open.pop(index).lists.aclose()
+        story = f"I3: {self._serving.streams[RESOURCE]} streams, {len(self._open)} are open"
+        await within(ANSWER_SECONDS, self._until_streams(len(self._open)), lambda: story)
+
+    async def _overflow(self, peer: Peer, turn: Round) -> None:
+        """Ask for one stream more than there may be."""
+        self.refused += 1
+        lists: Lists = peer.stream(methods.LIST_AND_WATCH, None)
+        answer = "a list"
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await anext(lists)
+        except RemoteError as error:
+            answer = f"{error.status}: {error.text}"
+        except StopAsyncIteration:
+            answer = "an end"
+        await lists.aclose()
+        self._trial.check(answer == REFUSAL, f"I11: the 17th stream got {answer}", turn.number)
+        count = self._serving.streams[RESOURCE]
+        self._trial.check(count == LIMIT, f"I8: {count} streams after a refusal", turn.number)
+
+    async def _allocate(self, peer: Peer, turn: Round) -> None:
+        id_ = turn.random.choice(IDS)
+        (response,) = await peer.call(methods.ALLOCATE, [(id_,)], timeout_seconds=ANSWER_SECONDS)
+        given = [node.host_path for node in response.device_nodes]
+        self._trial.check(given == [f"/dev/{id_}"], f"I6: Allocate of {id_} gave {given}", turn.number)
+
+    async def _change(self, chance: Random) -> None:
+        """Have a device fail: each stream that is open gets the list that says so."""
+        id_ = chance.choice(IDS)
+        sick = Device(id_, device_nodes=[f"/dev/{id_}"], health=Health.unhealthy("broken"))
+        self._plugin.feed.put(sick)
+        for one in self._open:
+            text = f"I8: stream {one.number} was not told that {id_} is broken"
+            await within(ANSWER_SECONDS, _until_broken(one.lists, id_), partial(str, text))
+
+    async def _until_streams(self, count: int) -> None:
+        while self._serving.streams[RESOURCE] != count:
+            await asyncio.sleep(0)
+
+
+async def _until_broken(lists: Lists, id_: str) -> None:
+    """Read lists until one has every device, and only this one Unhealthy."""
+    wanted = [(other, "Unhealthy" if other == id_ else "Healthy") for other in IDS]
+    async for latest in lists:
+        if [(device.id, device.health) for device in latest] == wanted:
+            return

@@ -1,0 +1,135 @@
+"""The guards of the kubelet's end and of who asks it: who holds what, and what survives restarts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torture.guards.guard import Guard
+
+__all__ = ["GUARDS"]
+
+_ALLOCATION: Final = "src/devplug/kubelet/allocation.py"
+_FOLDER: Final = "src/devplug/kubelet/folder.py"
+_LEDGER: Final = "src/devplug/holders/ledger.py"
+
+GUARDS: Final = (
+    Guard(
+        "nodes-of-the-machine",
+        "I6",
+        "hints name only NUMA nodes that the machine has",
+        "src/devplug/kubelet/hints.py",
+        "nodes = sorted(node for node in machine_nodes if",
+        "nodes = sorted(node for node in range(1024) if",
+        "case topology-extremes 100",
+    ),
+    Guard(
+        "allocated-is-not-available",
+        "I1",
+        "what a container has is given to no other",
+        "src/devplug/kubelet/resources.py",
+        "        return (self.healthy or _NONE) - (self.allocated or _NONE)\n",
+        "        return self.healthy or _NONE\n",
+        "tests/kubelet/test_picking.py::test_no_device_is_ever_held_twice",
+    ),
+    Guard(
+        "restored-is-allocated",
+        "I1",
+        "the assignments of a checkpoint are allocated after a restart",
+        _ALLOCATION,
+        "        self._keep({held.key: held for held in assignments})\n        self._recount()\n",
+        "        self._keep({held.key: held for held in assignments})\n",
+        "tests/kubelet/test_restart.py",
+    ),
+    Guard(
+        "freed-when-its-pod-ends",
+        "I2",
+        "the devices of a pod that has ended come back",
+        _ALLOCATION,
+        "        kept = {key: held for key, held in self._assignments.items() if key[0] in active_pods}\n",
+        "        kept = dict(self._assignments)\n",
+        "tests/kubelet/test_picking.py::test_devices_of_inactive_pods_are_freed_with_all_leaks",
+    ),
+    Guard(
+        "checksum-of-the-checkpoint",
+        "I1",
+        "a damaged checkpoint is not believed",
+        "src/devplug/kubelet/checkpoint.py",
+        "    if checksum(checkpoint) != stated:\n",
+        "    if False:\n",
+        "tests/kubelet/test_checkpoint.py::test_a_checksum_that_does_not_match_is_corruption",
+    ),
+    Guard(
+        "given-out-is-in-use",
+        "I12",
+        "what we gave out counts as held before any answer shows it",
+        _LEDGER,
+        "            book.put(device_id, Hold(Remembered(holders, is_listed=False), allocated_at=now))\n",
+        "            book.put(device_id, Hold(Remembered(holders, is_listed=True)))\n",
+        "tests/holders/test_ledger.py",
+    ),
+    Guard(
+        "two-answers-free",
+        "I1",
+        "one answer without a device does not free it",
+        _LEDGER,
+        "        is_confirmed = asked_at >= missing_since + self._rules.period_seconds\n",
+        "        is_confirmed = True\n",
+        "tests/holders/test_ledger.py::test_a_device_is_free_after_two_answers_a_period_apart",
+    ),
+    Guard(
+        "init-containers-hold",
+        "I1",
+        "a device that only an init container has is not freed because no answer shows it",
+        _LEDGER,
+        "        may_be_unlisted = False\n        if before.allocated_at is not None:\n",
+        "        may_be_unlisted = False\n        if False:\n",
+        "tests/holders/test_ledger.py",
+    ),
+    Guard(
+        "new-kubelet-is-not-believed",
+        "I1",
+        "a kubelet that has just started, and lists no holder yet, frees nothing",
+        _LEDGER,
+        "        return self._proven == kubelet or asked_at >= self._kubelet_since"
+        " + self._rules.patience_seconds\n",
+        "        return True\n",
+        "tests/holders/test_ledger.py"
+        "::test_a_kubelet_that_has_just_started_frees_nothing_until_it_shows_a_holder",
+    ),
+    Guard(
+        "pod-resources-once",
+        "I10",
+        "a PodResources that stays away is told of once",
+        "src/devplug/holders/holders.py",
+        "if error.trouble is not self._trouble:\n",
+        "if True:\n",
+        "case clients-of-pod-resources 20",
+    ),
+    Guard(
+        "pod-resources-pace",
+        "I7",
+        "a PodResources that fails is asked ever more slowly",
+        "src/devplug/holders/asking.py",
+        "2.0 ** min(failures - 1, 16)",
+        "1.0 ** min(failures - 1, 16)",
+        "case clients-of-pod-resources 20",
+    ),
+    Guard(
+        "damaged-checkpoints-are-kept",
+        "I4",
+        "a damaged checkpoint is put aside for people to look at",
+        "src/devplug/kubelet/devicemanager.py",
+        "                self._keep_checkpoint_aside()\n",
+        "                pass\n",
+        "case checkpoint-damage 300",
+    ),
+    Guard(
+        "callers-that-are-killed",
+        "I4",
+        "a plugin that is killed while it registers does not end the kubelet's end",
+        "src/devplug/kubelet/registration.py",
+        "            if not client.taken_on.cancelled():\n",
+        "            if True:\n",
+        "tests/kubelet/test_registration.py",
+    ),
+)

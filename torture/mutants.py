@@ -1,0 +1,166 @@
+"""`make mutants`: takes each guard of the invariants away in turn, and shows what notices that."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from torture.guards.catalogue import GUARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torture.guards.guard import Guard
+
+ROOT: Final = Path(__file__).parent.parent
+LIMIT_SECONDS: Final = 180
+TEST_FAILED: Final = 1
+"""The exit code of pytest, and of a case, for a broken promise; any other is a mutant that does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one mutant."""
+
+    guard: Guard
+    is_caught: bool
+    seconds: float
+    words: str = ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge all guards, or those that are named; return 0 if none survives."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--only", nargs="+", default=[], metavar="GUARD")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    chosen = parser.parse_args(arguments)
+    wanted = [guard for guard in GUARDS if not chosen.only or guard.name in chosen.only]
+    verdicts = asyncio.run(_judged(wanted, chosen.jobs))
+    survivors = [verdict for verdict in verdicts if not verdict.is_caught]
+    print(f"{len(verdicts)} guards removed in turn, {len(verdicts) - len(survivors)} noticed")
+    return 1 if survivors or not verdicts else 0
+
+
+async def _judged(wanted: Sequence[Guard], jobs: int) -> list[Verdict]:
+    free: asyncio.Queue[Path] = asyncio.Queue()
+    verdicts: list[Verdict] = []
+
+    async def one(guard: Guard) -> None:
+        tree = await free.get()
+        try:
+            verdict = await _judge(guard, tree)
+        finally:
+            free.put_nowait(tree)
+        verdicts.append(verdict)
+        mark = "noticed" if verdict.is_caught else "SURVIVED"
+        print(
+            f"{mark:9} {guard.invariant:4} {guard.name:34} {verdict.seconds:5.1f} s  {guard.caught_by}",
+            flush=True,
+        )
+        if not verdict.is_caught:
+            print(f"    {verdict.words}", flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        for number in range(jobs):
+            free.put_nowait(_copied(Path(folder, str(number))))
+        if refusal := await _without_mutants(wanted, Path(folder, "0")):
+            print(refusal)
+            return []
+        async with asyncio.TaskGroup() as group:
+            for guard in wanted:
+                group.create_task(one(guard))
+    return verdicts
+
+
+async def _without_mutants(wanted: Sequence[Guard], tree: Path) -> str:
+    """Return what fails although nothing was removed; empty if all pass, as they must to mean anything."""
+    tests = dict.fromkeys(
+        guard.caught_by for guard in wanted if "::" in guard.caught_by or "/" in guard.caught_by
+    )
+    if not tests:
+        return ""
+    code, words = await _run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests], tree
+    )
+    return f"with all guards in place, exit code {code}: {words}" if code else ""
+
+
+def _copied(tree: Path) -> Path:
+    """Return a copy of what is committed or about to be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+async def _judge(guard: Guard, tree: Path) -> Verdict:
+    """Remove a guard in a tree, see what its catcher says, and put it back."""
+    file = tree / guard.file
+    text = file.read_text()
+    started = time.monotonic()
+    try:
+        file.write_text(guard.removed_from(text))
+        code, words = await _run(_command(guard.caught_by), tree)
+    except (OSError, ValueError) as error:
+        return Verdict(guard, is_caught=False, seconds=0, words=str(error))
+    finally:
+        file.write_text(text)
+    seconds = time.monotonic() - started
+    if code == TEST_FAILED:
+        return Verdict(guard, is_caught=True, seconds=seconds)
+    why = "nothing failed" if code == 0 else f"exit code {code}: {words}"
+    return Verdict(guard, is_caught=False, seconds=seconds, words=why)
+
+
+def _command(caught_by: str) -> list[str]:
+    match caught_by.split():
+        case ["case", name, count]:
+            return [sys.executable, "-m", "torture.playing", name, "--seed", "1", "--count", count]
+        case [test]:
+            # At the first failure; no cache, which would be the copy's own.
+            return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    raise ValueError(f"neither a test nor a case: {caught_by}")
+
+
+async def _run(command: Sequence[str], tree: Path) -> tuple[int, str]:
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=tree,
+        # The copy before what is installed; no compiled files, whose times would be those of the text before.
+        env={**os.environ, "PYTHONPATH": f"{tree / 'src'}:{tree}", "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            output, _ = await child.communicate()
+    except TimeoutError:
+        return TEST_FAILED, f"no end within {LIMIT_SECONDS} s"
+    finally:
+        if child.returncode is None:
+            os.killpg(child.pid, 9)
+            await child.wait()
+    return child.returncode or 0, output.decode(errors="replace")[-1500:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
