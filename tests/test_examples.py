@@ -108,14 +108,11 @@ def test_there_is_an_example_for_each_kind_of_hardware_but_none() -> None:
 @pytest.mark.parametrize(
     "file", sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 )
-def test_a_plugin_of_the_examples_registers(file: str, short_dir: Path) -> None:
-    async def scenario() -> None:
-        plugin = plugin_of(file)
-        kubelet = Kubelet(short_dir)
-        async with asyncio.timeout(10), kubelet.running(), devplug.serve(plugin, plugin_dir=short_dir):
-            await kubelet.wait(lambda: plugin.resource_name in kubelet.capacity())
-
-    asyncio.run(scenario())
+async def test_a_plugin_of_the_examples_registers(file: str, short_dir: Path) -> None:
+    plugin = plugin_of(file)
+    kubelet = Kubelet(short_dir)
+    async with asyncio.timeout(10), kubelet.running(), devplug.serve(plugin, plugin_dir=short_dir):
+        await kubelet.wait(lambda: plugin.resource_name in kubelet.capacity())
 
 
 def test_the_table_of_the_examples_names_them_all() -> None:

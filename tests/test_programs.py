@@ -81,19 +81,16 @@ def test_a_program_is_told_the_plugin_folder_and_what_is_added_wins(tmp_path: Pa
     assert (told["DEVPLUG_PLUGIN_DIR"], told["PYTHONUNBUFFERED"]) == (str(tmp_path), "0")
 
 
-def test_a_program_and_what_it_starts_is_one_group() -> None:
-    async def play() -> None:
-        reader, writer = os.pipe()
-        child = await spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], writer)
-        os.close(writer)
-        with os.fdopen(reader) as printed:
-            other = int(printed.readline())
-        assert {pid for pid, _ in process_rows(child.pid)} == {child.pid, other}
-        assert int(stat_fields(other)[2]) == child.pid
-        signal_group(child.pid, SIGKILL)
-        assert await child.wait() == -SIGKILL
-
-    asyncio.run(play())
+async def test_a_program_and_what_it_starts_is_one_group() -> None:
+    reader, writer = os.pipe()
+    child = await spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], writer)
+    os.close(writer)
+    with os.fdopen(reader) as printed:
+        other = int(printed.readline())
+    assert {pid for pid, _ in process_rows(child.pid)} == {child.pid, other}
+    assert int(stat_fields(other)[2]) == child.pid
+    signal_group(child.pid, SIGKILL)
+    assert await child.wait() == -SIGKILL
 
 
 def test_a_group_that_is_gone_is_signalled_in_vain() -> None:
@@ -105,9 +102,9 @@ def test_a_group_that_is_gone_is_signalled_in_vain() -> None:
     signal_group(asyncio.run(play()), SIGKILL)
 
 
-def test_what_cannot_be_run_is_named() -> None:
+async def test_what_cannot_be_run_is_named() -> None:
     with pytest.raises(PluginError, match="cannot run '/no such/plugin' -v: No such file or directory"):
-        asyncio.run(spawn(["/no such/plugin", "-v"], 2))
+        await spawn(["/no such/plugin", "-v"], 2)
 
 
 def test_the_last_line_is_the_last_that_says_something() -> None:

@@ -30,7 +30,7 @@ from tests.kerneldevices import (
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -40,14 +40,6 @@ NULL = "/sys/devices/virtual/mem/null"
 """A device that every machine has, and that can be announced as often as one likes."""
 
 GROUP = 1
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(15):
-            await story
-
-    asyncio.run(bounded())
 
 
 async def turns(count: int = 10) -> None:
@@ -189,23 +181,20 @@ def test_what_was_written_is_what_is_read(
         (veth_device, "net"),
     ],
 )
-def test_a_device_that_comes_and_goes_is_told(
+async def test_a_device_that_comes_and_goes_is_told(
     make: Callable[[], AbstractContextManager[KernelDevice]], subsystem: str
 ) -> None:
-    async def story() -> None:
-        async with heard() as told:
-            with make() as device:
-                await turns()
-                assert of(device, told)[0] == ("add", subsystem)
+    async with heard() as told:
+        with make() as device:
             await turns()
-            assert of(device, told)[-1] == ("remove", subsystem)
-
-    play(story())
+            assert of(device, told)[0] == ("add", subsystem)
+        await turns()
+        assert of(device, told)[-1] == ("remove", subsystem)
 
 
 @pytest.mark.root
 @needs_uevents
-def test_interfaces_are_told_in_their_own_network_namespace_only() -> None:
+async def test_interfaces_are_told_in_their_own_network_namespace_only() -> None:
     async def story() -> None:
         async with heard() as told:
             with own_network_namespace(), tap_device() as device, loop_device() as disk:
@@ -224,61 +213,52 @@ def test_interfaces_are_told_in_their_own_network_namespace_only() -> None:
             yield told
         listener.close()
 
-    play(story())
+    await story()
 
 
 # ── one descriptor ──
 
 
-def test_all_who_listen_share_one_descriptor_and_the_last_gives_it_back() -> None:
-    async def story() -> None:
-        before = open_descriptors()
-        async with shared_uevents() as one:
+async def test_all_who_listen_share_one_descriptor_and_the_last_gives_it_back() -> None:
+    before = open_descriptors()
+    async with shared_uevents() as one:
+        assert open_descriptors() == before + one.is_listening
+        async with shared_uevents() as other, heard(), heard():
+            assert one is other
             assert open_descriptors() == before + one.is_listening
-            async with shared_uevents() as other, heard(), heard():
-                assert one is other
-                assert open_descriptors() == before + one.is_listening
-            assert open_descriptors() == before + one.is_listening
-        assert open_descriptors() == before
-        async with shared_uevents() as later:
-            assert later is not one
-
-    play(story())
+        assert open_descriptors() == before + one.is_listening
+    assert open_descriptors() == before
+    async with shared_uevents() as later:
+        assert later is not one
 
 
 @pytest.mark.root
 @needs_uevents
-def test_everybody_is_told_until_their_block_is_left() -> None:
-    async def story() -> None:
-        async with heard() as stays:
-            async with heard() as ends:
-                announce(NULL)
-                await turns()
-                assert nulls(stays) == nulls(ends) >= 1
-            count = len(ends)
+async def test_everybody_is_told_until_their_block_is_left() -> None:
+    async with heard() as stays:
+        async with heard() as ends:
             announce(NULL)
             await turns()
-            assert len(ends) == count
-            assert nulls(stays) >= 2
-
-    play(story())
+            assert nulls(stays) == nulls(ends) >= 1
+        count = len(ends)
+        announce(NULL)
+        await turns()
+        assert len(ends) == count
+        assert nulls(stays) >= 2
 
 
 @pytest.mark.root
 @needs_uevents
-def test_a_subscriber_may_leave_at_an_event() -> None:
-    async def story() -> None:
-        async with shared_uevents() as listener:
-            told: list[Uevent | None] = []
-            leaving = ExitStack()
-            leaving.enter_context(listener.subscribe(lambda _: leaving.close()))
-            with listener.subscribe(told.append):
-                announce(NULL)
-                announce(NULL)
-                await turns()
-                assert nulls(told) >= 2
-
-    play(story())
+async def test_a_subscriber_may_leave_at_an_event() -> None:
+    async with shared_uevents() as listener:
+        told: list[Uevent | None] = []
+        leaving = ExitStack()
+        leaving.enter_context(listener.subscribe(lambda _: leaving.close()))
+        with listener.subscribe(told.append):
+            announce(NULL)
+            announce(NULL)
+            await turns()
+            assert nulls(told) >= 2
 
 
 # ── what is lost ──
@@ -286,45 +266,38 @@ def test_a_subscriber_may_leave_at_an_event() -> None:
 
 @pytest.mark.root
 @needs_uevents
-def test_after_more_events_than_fit_it_is_told_last_that_some_were_missed() -> None:
+async def test_after_more_events_than_fit_it_is_told_last_that_some_were_missed() -> None:
     """The kernel says so first, and goes on losing until its queue has been read."""
-
-    async def story() -> None:
-        listener = UeventListener(receive_bytes=1)
-        async with heard(listener) as told:
-            for _ in range(50):
-                announce(NULL)
-            await turns()
-            assert told[0] is None
-            assert told[-1] is None
-            assert 1 <= nulls(told) < 50
-            told.clear()
+    listener = UeventListener(receive_bytes=1)
+    async with heard(listener) as told:
+        for _ in range(50):
             announce(NULL)
-            await turns()
-            assert nulls(told) >= 1
-            assert None not in told
-        listener.close()
-
-    play(story())
-
-
-@pytest.mark.root
-@needs_uevents
-def test_a_burst_fits() -> None:
-    async def story() -> None:
-        async with heard() as told:
-            for _ in range(2000):
-                announce(NULL)
-            while nulls(told) < 2000:
-                await turns(1)
-            assert None not in told
-
-    play(story())
+        await turns()
+        assert told[0] is None
+        assert told[-1] is None
+        assert 1 <= nulls(told) < 50
+        told.clear()
+        announce(NULL)
+        await turns()
+        assert nulls(told) >= 1
+        assert None not in told
+    listener.close()
 
 
 @pytest.mark.root
 @needs_uevents
-def test_what_another_process_sends_is_not_told() -> None:
+async def test_a_burst_fits() -> None:
+    async with heard() as told:
+        for _ in range(2000):
+            announce(NULL)
+        while nulls(told) < 2000:
+            await turns(1)
+        assert None not in told
+
+
+@pytest.mark.root
+@needs_uevents
+async def test_what_another_process_sends_is_not_told() -> None:
     async def story() -> None:
         listener = UeventListener()
         async with heard(listener) as told:
@@ -341,12 +314,12 @@ def test_what_another_process_sends_is_not_told() -> None:
         listener.close()
 
     with own_network_namespace():
-        play(story())
+        await story()
 
 
 @pytest.mark.root
 @needs_uevents
-def test_a_message_that_nobody_can_read_counts_as_missed() -> None:
+async def test_a_message_that_nobody_can_read_counts_as_missed() -> None:
     """The kernel takes such messages from root, and passes them on as its own."""
 
     async def story() -> None:
@@ -363,53 +336,47 @@ def test_a_message_that_nobody_can_read_counts_as_missed() -> None:
         listener.close()
 
     with own_network_namespace():
-        play(story())
+        await story()
 
 
-def test_a_socket_that_fails_is_told_as_missed_and_opened_again() -> None:
-    async def story() -> None:
-        listener = UeventListener()
-        if listener._socket is None:
-            pytest.skip("no uevents can be heard here")
-        async with heard(listener) as told:
-            reader, writer = os.pipe()
-            os.dup2(reader, listener._socket.fileno())
-            os.close(reader)
-            os.close(writer)
-            listener._read()
-            assert told == [None]
-            assert not listener.is_listening
-            assert listener.listen()
-            assert told == [None, None]
-        listener.close()
-
-    play(story())
+async def test_a_socket_that_fails_is_told_as_missed_and_opened_again() -> None:
+    listener = UeventListener()
+    if listener._socket is None:
+        pytest.skip("no uevents can be heard here")
+    async with heard(listener) as told:
+        reader, writer = os.pipe()
+        os.dup2(reader, listener._socket.fileno())
+        os.close(reader)
+        os.close(writer)
+        listener._read()
+        assert told == [None]
+        assert not listener.is_listening
+        assert listener.listen()
+        assert told == [None, None]
+    listener.close()
 
 
 # ── what cannot be heard ──
 
 
 @pytest.mark.usefixtures("_descriptors")
-def test_without_a_socket_there_is_one_warning_and_another_try_later(
+async def test_without_a_socket_there_is_one_warning_and_another_try_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        deaf_for_want_of_a_descriptor()
-        async with shared_uevents() as listener, heard() as told:
-            assert not listener.is_listening
-            assert not listener.listen()
-            assert [record.message for record in caplog.records] == [
-                "cannot hear kernel uevents, looking every 5 s instead"
-            ]
-            assert told == []
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for _ in range(2):
-                if not listener.listen():
-                    pytest.skip("no uevents can be heard here")
-                assert told == [None]
-
-    play(story())
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    deaf_for_want_of_a_descriptor()
+    async with shared_uevents() as listener, heard() as told:
+        assert not listener.is_listening
+        assert not listener.listen()
+        assert [record.message for record in caplog.records] == [
+            "cannot hear kernel uevents, looking every 5 s instead"
+        ]
+        assert told == []
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for _ in range(2):
+            if not listener.listen():
+                pytest.skip("no uevents can be heard here")
+            assert told == [None]
 
 
 LISTENS = """

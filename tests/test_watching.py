@@ -118,25 +118,22 @@ def test_no_pattern_needs_no_folder() -> None:
 # ── one descriptor ──
 
 
-def test_all_who_watch_share_one_descriptor_and_the_last_gives_it_back(short_dir: Path) -> None:
-    async def story() -> None:
-        before = open_descriptors()
-        async with shared_watcher() as one:
-            async with shared_watcher() as other:
-                assert one is other
-                with one.subscribe(lambda: None) as first, other.subscribe(lambda: None) as second:
-                    assert open_descriptors() == before
-                    first.arm([f"{short_dir}/a"])
-                    second.arm([f"{short_dir}/b", "/missing"])
-                    assert open_descriptors() == before + 1
-            with one.subscribe(lambda: None) as third:
-                third.arm([f"{short_dir}/c"])
+async def test_all_who_watch_share_one_descriptor_and_the_last_gives_it_back(short_dir: Path) -> None:
+    before = open_descriptors()
+    async with shared_watcher() as one:
+        async with shared_watcher() as other:
+            assert one is other
+            with one.subscribe(lambda: None) as first, other.subscribe(lambda: None) as second:
+                assert open_descriptors() == before
+                first.arm([f"{short_dir}/a"])
+                second.arm([f"{short_dir}/b", "/missing"])
                 assert open_descriptors() == before + 1
-        assert open_descriptors() == before
-        async with shared_watcher() as later:
-            assert later is not one
-
-    play(story())
+        with one.subscribe(lambda: None) as third:
+            third.arm([f"{short_dir}/c"])
+            assert open_descriptors() == before + 1
+    assert open_descriptors() == before
+    async with shared_watcher() as later:
+        assert later is not one
 
 
 def test_each_loop_has_a_watcher_of_its_own() -> None:
@@ -153,25 +150,22 @@ def test_each_loop_has_a_watcher_of_its_own() -> None:
 # ── whom an event wakes ──
 
 
-def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
-    async def story() -> None:
-        woken: list[str] = []
-        async with shared_watcher() as watcher, asyncio.timeout(5):
-            with ExitStack() as stack:
-                for name in ("a", "b*"):
-                    on_change = lambda name=name: woken.append(name)  # noqa: E731 -- one word is enough
-                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{short_dir}/{name}"])
-                (short_dir / "b1").touch()
-                await turns()
-                assert set(woken) == {"b*"}
-                (short_dir / "x").touch()
-                await turns()
-                assert set(woken) == {"b*"}
-                (short_dir / "a").touch()
-                await turns()
-                assert set(woken) == {"a", "b*"}
-
-    play(story())
+async def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
+    woken: list[str] = []
+    async with shared_watcher() as watcher, asyncio.timeout(5):
+        with ExitStack() as stack:
+            for name in ("a", "b*"):
+                on_change = lambda name=name: woken.append(name)  # noqa: E731 -- one word is enough
+                stack.enter_context(watcher.subscribe(on_change)).arm([f"{short_dir}/{name}"])
+            (short_dir / "b1").touch()
+            await turns()
+            assert set(woken) == {"b*"}
+            (short_dir / "x").touch()
+            await turns()
+            assert set(woken) == {"b*"}
+            (short_dir / "a").touch()
+            await turns()
+            assert set(woken) == {"a", "b*"}
 
 
 def calls_for_an_event(folder: Path, waiting: int) -> int:
@@ -212,27 +206,24 @@ def test_an_event_costs_the_same_however_many_wait_for_other_names(short_dir: Pa
     assert many < 2 * few
 
 
-def test_a_subscriber_that_has_more_names_than_before_is_woken_by_each_of_them(short_dir: Path) -> None:
+async def test_a_subscriber_that_has_more_names_than_before_is_woken_by_each_of_them(short_dir: Path) -> None:
     """By names as they stand and by globs, in any order: what was armed last is the whole of it."""
     plans = (["a"], ["a", "b"], ["a", "b*"], ["b", "c"], ["*"], ["c"])
 
-    async def story() -> None:
-        woken: list[int] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append(1)) as subscription:
-                for plan in plans:
-                    subscription.arm([f"{short_dir}/{name}" for name in plan])
-                    for name in "abc":
-                        woken.clear()
-                        (short_dir / name).touch()
-                        (short_dir / name).unlink()
-                        await turns()
-                        assert bool(woken) == any(fnmatchcase(name, one) for one in plan), (plan, name)
-
-    play(story())
+    woken: list[int] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(1)) as subscription:
+            for plan in plans:
+                subscription.arm([f"{short_dir}/{name}" for name in plan])
+                for name in "abc":
+                    woken.clear()
+                    (short_dir / name).touch()
+                    (short_dir / name).unlink()
+                    await turns()
+                    assert bool(woken) == any(fnmatchcase(name, one) for one in plan), (plan, name)
 
 
-def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: Path) -> None:
+async def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: Path) -> None:
     compiled: list[object] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -253,116 +244,98 @@ def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: Path) 
 
     sys.setprofile(note)
     try:
-        asyncio.run(scenario())
+        await scenario()
     finally:
         sys.setprofile(None)
     assert not [pattern for pattern in compiled if "new-every-time" in str(pattern)]
 
 
-def test_arming_wakes_nobody(short_dir: Path) -> None:
-    async def story() -> None:
-        woken: list[int] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append(1)) as subscription:
-                for _ in range(5):
-                    subscription.arm([f"{short_dir}/a"])
-                await turns()
-        assert woken == []
-
-    play(story())
-
-
-def test_a_name_that_is_no_longer_armed_wakes_nobody(short_dir: Path) -> None:
-    async def story() -> None:
-        woken: list[int] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append(1)) as subscription:
+async def test_arming_wakes_nobody(short_dir: Path) -> None:
+    woken: list[int] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(1)) as subscription:
+            for _ in range(5):
                 subscription.arm([f"{short_dir}/a"])
-                subscription.arm([f"{short_dir}/b"])
-                (short_dir / "a").touch()
-                await turns()
-                assert woken == []
-                subscription.arm([])
-                (short_dir / "b").touch()
-                await turns()
-                assert woken == []
-
-    play(story())
+            await turns()
+    assert woken == []
 
 
-def test_a_subscription_that_has_ended_is_woken_no_more_and_the_others_are(short_dir: Path) -> None:
-    async def story() -> None:
-        woken: list[str] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append("stays")) as stays:
-                stays.arm([f"{short_dir}/a"])
-                with watcher.subscribe(lambda: woken.append("ends")) as ends:
-                    ends.arm([f"{short_dir}/a"])
-                (short_dir / "a").touch()
-                await turns()
-        assert set(woken) == {"stays"}
+async def test_a_name_that_is_no_longer_armed_wakes_nobody(short_dir: Path) -> None:
+    woken: list[int] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(1)) as subscription:
+            subscription.arm([f"{short_dir}/a"])
+            subscription.arm([f"{short_dir}/b"])
+            (short_dir / "a").touch()
+            await turns()
+            assert woken == []
+            subscription.arm([])
+            (short_dir / "b").touch()
+            await turns()
+            assert woken == []
 
-    play(story())
+
+async def test_a_subscription_that_has_ended_is_woken_no_more_and_the_others_are(short_dir: Path) -> None:
+    woken: list[str] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append("stays")) as stays:
+            stays.arm([f"{short_dir}/a"])
+            with watcher.subscribe(lambda: woken.append("ends")) as ends:
+                ends.arm([f"{short_dir}/a"])
+            (short_dir / "a").touch()
+            await turns()
+    assert set(woken) == {"stays"}
 
 
 @pytest.mark.parametrize("loss", ["removed", "renamed"])
-def test_the_loss_of_a_folder_wakes_all_who_watch_in_it(short_dir: Path, loss: str) -> None:
-    async def story() -> None:
-        folder = short_dir / "folder"
-        folder.mkdir()
-        woken: list[str] = []
-        async with shared_watcher() as watcher:
-            with ExitStack() as stack:
-                for name in ("a", "b"):
-                    on_change = lambda name=name: woken.append(name)  # noqa: E731 -- as above
-                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{name}"])
-                folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+async def test_the_loss_of_a_folder_wakes_all_who_watch_in_it(short_dir: Path, loss: str) -> None:
+    folder = short_dir / "folder"
+    folder.mkdir()
+    woken: list[str] = []
+    async with shared_watcher() as watcher:
+        with ExitStack() as stack:
+            for name in ("a", "b"):
+                on_change = lambda name=name: woken.append(name)  # noqa: E731 -- as above
+                stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{name}"])
+            folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+            await turns()
+    assert set(woken) == {"a", "b"}
+
+
+async def test_two_ways_to_one_folder_keep_both_their_names(short_dir: Path) -> None:
+    (short_dir / "real").mkdir()
+    (short_dir / "link").symlink_to("real")
+    woken: list[int] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(1)) as subscription:
+            for name in ("a", "b"):
+                subscription.arm([f"{short_dir}/link/a", f"{short_dir}/real/b"])
                 await turns()
-        assert set(woken) == {"a", "b"}
-
-    play(story())
-
-
-def test_two_ways_to_one_folder_keep_both_their_names(short_dir: Path) -> None:
-    async def story() -> None:
-        (short_dir / "real").mkdir()
-        (short_dir / "link").symlink_to("real")
-        woken: list[int] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append(1)) as subscription:
-                for name in ("a", "b"):
-                    subscription.arm([f"{short_dir}/link/a", f"{short_dir}/real/b"])
-                    await turns()
-                    woken.clear()
-                    (short_dir / "real" / name).touch()
-                    await turns()
-                    assert woken, name
-
-    play(story())
+                woken.clear()
+                (short_dir / "real" / name).touch()
+                await turns()
+                assert woken, name
 
 
-def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> None:
+async def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> None:
     """Nobody knows what was lost, so everybody has to look."""
     if EVENTS_KEPT > 100_000:
         pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
 
-    async def story() -> None:
-        noisy, quiet = short_dir / "noisy", short_dir / "quiet"
-        noisy.mkdir()
-        quiet.mkdir()
-        woken: list[str] = []
-        async with shared_watcher() as watcher:
-            with ExitStack() as stack:
-                for folder in (noisy, quiet):
-                    on_change = lambda name=folder.name: woken.append(name)  # noqa: E731 -- as above
-                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/wanted"])
-                for _ in range(EVENTS_KEPT // 2 + 1):
-                    os.close(os.open(noisy / "noise", os.O_CREAT))
-                    (noisy / "noise").unlink()
-                while set(woken) != {"noisy", "quiet"}:
-                    await turns(1)
-
-    play(story())
+    noisy, quiet = short_dir / "noisy", short_dir / "quiet"
+    noisy.mkdir()
+    quiet.mkdir()
+    woken: list[str] = []
+    async with shared_watcher() as watcher:
+        with ExitStack() as stack:
+            for folder in (noisy, quiet):
+                on_change = lambda name=folder.name: woken.append(name)  # noqa: E731 -- as above
+                stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/wanted"])
+            for _ in range(EVENTS_KEPT // 2 + 1):
+                os.close(os.open(noisy / "noise", os.O_CREAT))
+                (noisy / "noise").unlink()
+            while set(woken) != {"noisy", "quiet"}:
+                await turns(1)
 
 
 # ── what an event tells ──
@@ -382,112 +355,96 @@ async def following(*folders: Path) -> AsyncIterator[list[tuple[EventKind, str]]
             yield told
 
 
-def test_each_event_is_told_even_if_nothing_is_left_to_see(short_dir: Path) -> None:
-    async def story() -> None:
-        async with following(short_dir) as told:
-            (short_dir / "a").touch()
-            (short_dir / "a").unlink()
-            (short_dir / ".b").mkdir()
-            (short_dir / ".b").rmdir()
-            await turns()
-            assert told == [
-                (EventKind.APPEARED, "a"),
-                (EventKind.REMOVED, "a"),
-                (EventKind.APPEARED, ".b"),
-                (EventKind.REMOVED, ".b"),
-            ]
-
-    play(story())
+async def test_each_event_is_told_even_if_nothing_is_left_to_see(short_dir: Path) -> None:
+    async with following(short_dir) as told:
+        (short_dir / "a").touch()
+        (short_dir / "a").unlink()
+        (short_dir / ".b").mkdir()
+        (short_dir / ".b").rmdir()
+        await turns()
+        assert told == [
+            (EventKind.APPEARED, "a"),
+            (EventKind.REMOVED, "a"),
+            (EventKind.APPEARED, ".b"),
+            (EventKind.REMOVED, ".b"),
+        ]
 
 
-def test_a_rename_is_told_where_it_began_and_where_it_ended(short_dir: Path) -> None:
-    async def story() -> None:
-        inner, outside = short_dir / "inner", short_dir / "outside"
-        inner.mkdir()
-        outside.mkdir()
-        (inner / "a").touch()
-        async with following(inner) as told:
-            (inner / "a").rename(inner / "b")
-            (inner / "b").rename(outside / "b")
-            (outside / "b").rename(inner / "c")
-            await turns()
-            assert told == [
-                (EventKind.LEFT, "a"),
-                (EventKind.APPEARED, "b"),
-                (EventKind.LEFT, "b"),
-                (EventKind.APPEARED, "c"),
-            ]
-
-    play(story())
+async def test_a_rename_is_told_where_it_began_and_where_it_ended(short_dir: Path) -> None:
+    inner, outside = short_dir / "inner", short_dir / "outside"
+    inner.mkdir()
+    outside.mkdir()
+    (inner / "a").touch()
+    async with following(inner) as told:
+        (inner / "a").rename(inner / "b")
+        (inner / "b").rename(outside / "b")
+        (outside / "b").rename(inner / "c")
+        await turns()
+        assert told == [
+            (EventKind.LEFT, "a"),
+            (EventKind.APPEARED, "b"),
+            (EventKind.LEFT, "b"),
+            (EventKind.APPEARED, "c"),
+        ]
 
 
 @pytest.mark.parametrize(("loss", "kind"), [("removed", EventKind.REMOVED), ("renamed", EventKind.LEFT)])
-def test_the_loss_of_a_watched_folder_is_told_with_its_own_path(
+async def test_the_loss_of_a_watched_folder_is_told_with_its_own_path(
     short_dir: Path, loss: str, kind: EventKind
 ) -> None:
-    async def story() -> None:
-        folder = short_dir / "folder"
-        folder.mkdir()
-        async with following(folder) as told:
-            folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+    folder = short_dir / "folder"
+    folder.mkdir()
+    async with following(folder) as told:
+        folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+        await turns()
+        assert told == [(kind, ".")]
+
+
+async def test_an_event_names_the_way_by_which_its_reader_knows_the_folder(short_dir: Path) -> None:
+    (short_dir / "real").mkdir()
+    (short_dir / "link").symlink_to("real")
+    async with (
+        following(short_dir / "real") as real,
+        following(short_dir / "link") as link,
+        following(short_dir / "link", short_dir / "real") as both,
+    ):
+        (short_dir / "real" / "a").touch()
+        await turns()
+        assert real == link == both == [(EventKind.APPEARED, "a")]
+
+
+async def test_a_reader_may_arm_another_folder_at_the_event_that_tells_of_it(short_dir: Path) -> None:
+    told: list[str] = []
+
+    def note(event: FileEvent) -> None:
+        told.append(os.path.relpath(event.path, short_dir))
+        subscription.arm_folders([str(short_dir), event.path])
+
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: None, note) as subscription:
+            subscription.arm_folders([str(short_dir)])
+            (short_dir / "a").mkdir()
             await turns()
-            assert told == [(kind, ".")]
-
-    play(story())
-
-
-def test_an_event_names_the_way_by_which_its_reader_knows_the_folder(short_dir: Path) -> None:
-    async def story() -> None:
-        (short_dir / "real").mkdir()
-        (short_dir / "link").symlink_to("real")
-        async with (
-            following(short_dir / "real") as real,
-            following(short_dir / "link") as link,
-            following(short_dir / "link", short_dir / "real") as both,
-        ):
-            (short_dir / "real" / "a").touch()
+            (short_dir / "a" / "b").mkdir()
             await turns()
-            assert real == link == both == [(EventKind.APPEARED, "a")]
-
-    play(story())
+            assert told == ["a", "a/b"]
 
 
-def test_a_reader_may_arm_another_folder_at_the_event_that_tells_of_it(short_dir: Path) -> None:
-    async def story() -> None:
-        told: list[str] = []
-
-        def note(event: FileEvent) -> None:
-            told.append(os.path.relpath(event.path, short_dir))
-            subscription.arm_folders([str(short_dir), event.path])
-
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: None, note) as subscription:
-                subscription.arm_folders([str(short_dir)])
-                (short_dir / "a").mkdir()
-                await turns()
-                (short_dir / "a" / "b").mkdir()
-                await turns()
-                assert told == ["a", "a/b"]
-
-    play(story())
-
-
-def test_a_reader_is_told_that_events_were_lost(short_dir: Path) -> None:
+async def test_a_reader_is_told_that_events_were_lost(short_dir: Path) -> None:
     if EVENTS_KEPT > 100_000:
         pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
 
-    async def story() -> None:
-        async with following(short_dir) as told:
-            for _ in range(EVENTS_KEPT // 2 + 1):
-                os.close(os.open(short_dir / "noise", os.O_CREAT))
-                (short_dir / "noise").unlink()
-            while told[-1:] != [(EventKind.MISSED, "")]:
-                await turns(1)
-
-    play(story())
+    async with following(short_dir) as told:
+        for _ in range(EVENTS_KEPT // 2 + 1):
+            os.close(os.open(short_dir / "noise", os.O_CREAT))
+            (short_dir / "noise").unlink()
+        while told[-1:] != [(EventKind.MISSED, "")]:
+            await turns(1)
 
 
-def test_a_reader_without_a_descriptor_is_told_every_second_that_events_are_lost(short_dir: Path) -> None:
+async def test_a_reader_without_a_descriptor_is_told_every_second_that_events_are_lost(
+    short_dir: Path,
+) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def story() -> None:
@@ -506,7 +463,7 @@ def test_a_reader_without_a_descriptor_is_told_every_second_that_events_are_lost
                 assert told[1:] == [FileEvent(EventKind.APPEARED, f"{short_dir}/a")]
 
     try:
-        play(story())
+        await story()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -514,56 +471,48 @@ def test_a_reader_without_a_descriptor_is_told_every_second_that_events_are_lost
 # ── folders that nobody wants ──
 
 
-def test_a_folder_that_goes_while_it_is_armed_is_no_error(short_dir: Path) -> None:
-    async def story() -> None:
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: None) as subscription:
-                watcher.arm(subscription, {f"{short_dir}/missing": {"a"}, str(short_dir): {"missing"}})
-
-    play(story())
+async def test_a_folder_that_goes_while_it_is_armed_is_no_error(short_dir: Path) -> None:
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: None) as subscription:
+            watcher.arm(subscription, {f"{short_dir}/missing": {"a"}, str(short_dir): {"missing"}})
 
 
-def test_watches_of_folders_that_nobody_wants_are_given_back(short_dir: Path) -> None:
+async def test_watches_of_folders_that_nobody_wants_are_given_back(short_dir: Path) -> None:
     """The kernel keeps a limited number of them for each user."""
-
-    async def story() -> None:
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: None) as keeper, watcher.subscribe(lambda: None) as subscription:
-                keeper.arm([f"{short_dir}/x"])
-                before = len(kernel_watches())
-                for n in range(20):
-                    (short_dir / f"d{n}").mkdir()
-                    subscription.arm([f"{short_dir}/d{n}/x"])
-                    assert len(kernel_watches()) == before + 1
-                subscription.arm([])
-                assert len(kernel_watches()) == before
-                subscription.arm([f"{short_dir}/d0/x"])
-                shutil.rmtree(short_dir / "d0")
-                await turns()
-                assert len(kernel_watches()) == before
-
-    play(story())
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: None) as keeper, watcher.subscribe(lambda: None) as subscription:
+            keeper.arm([f"{short_dir}/x"])
+            before = len(kernel_watches())
+            for n in range(20):
+                (short_dir / f"d{n}").mkdir()
+                subscription.arm([f"{short_dir}/d{n}/x"])
+                assert len(kernel_watches()) == before + 1
+            subscription.arm([])
+            assert len(kernel_watches()) == before
+            subscription.arm([f"{short_dir}/d0/x"])
+            shutil.rmtree(short_dir / "d0")
+            await turns()
+            assert len(kernel_watches()) == before
 
 
-def test_writes_are_asked_of_the_kernel_in_their_folder_and_not_on_the_way_to_it(short_dir: Path) -> None:
+async def test_writes_are_asked_of_the_kernel_in_their_folder_and_not_on_the_way_to_it(
+    short_dir: Path,
+) -> None:
     """On the way there may be /tmp, where everybody writes, and the kernel looks at all that lies there."""
     (short_dir / "in").mkdir()
 
-    async def story() -> None:
-        woken: list[None] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append(None)) as subscription:
-                subscription.arm([f"{short_dir}/in/x"], writes_in=f"{short_dir}/in")
-                masks = [int(facts["mask"], 16) for facts in kernel_watches()]
-                assert [mask & IN_CLOSE_WRITE for mask in masks].count(IN_CLOSE_WRITE) == 1 < len(masks)
-                (short_dir / "in/x").touch()
-                await turns()
-                woken.clear()
-                (short_dir / "in/x").write_text("more")
-                await turns()
-                assert woken
-
-    play(story())
+    woken: list[None] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(None)) as subscription:
+            subscription.arm([f"{short_dir}/in/x"], writes_in=f"{short_dir}/in")
+            masks = [int(facts["mask"], 16) for facts in kernel_watches()]
+            assert [mask & IN_CLOSE_WRITE for mask in masks].count(IN_CLOSE_WRITE) == 1 < len(masks)
+            (short_dir / "in/x").touch()
+            await turns()
+            woken.clear()
+            (short_dir / "in/x").write_text("more")
+            await turns()
+            assert woken
 
 
 def kernel_watches() -> list[dict[str, str]]:
@@ -576,64 +525,52 @@ def kernel_watches() -> list[dict[str, str]]:
     return [dict(fact.split(":", 1) for fact in line.split()[1:]) for line in lines]
 
 
-def test_a_closed_watcher_can_be_closed_again() -> None:
-    async def story() -> None:
-        watcher = Watcher()
-        watcher.close()
-        with watcher.subscribe(lambda: None) as subscription:
-            subscription.arm(["/missing"])
-        watcher.close()
-        watcher.close()
-
-    play(story())
+async def test_a_closed_watcher_can_be_closed_again() -> None:
+    watcher = Watcher()
+    watcher.close()
+    with watcher.subscribe(lambda: None) as subscription:
+        subscription.arm(["/missing"])
+    watcher.close()
+    watcher.close()
 
 
-def test_who_waits_for_a_path_is_woken_when_it_is_there(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = tmp_path / "folder" / "socket"
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-            waiting = group.create_task(until_present(path))
-            await asyncio.sleep(0)
-            path.parent.mkdir()
-            path.touch()
-            await waiting
-            await until_present(path)
-
-    asyncio.run(story())
-
-
-def test_who_waits_for_the_end_of_a_path_is_woken_when_its_folder_is_gone(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = tmp_path / "folder" / "lock"
+async def test_who_waits_for_a_path_is_woken_when_it_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "socket"
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        waiting = group.create_task(until_present(path))
+        await asyncio.sleep(0)
         path.parent.mkdir()
         path.touch()
-        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-            waiting = group.create_task(until_absent(path))
-            await asyncio.sleep(0)
-            assert not waiting.done()
-            shutil.rmtree(path.parent)
-            await waiting
-            await until_absent(path)
-
-    asyncio.run(story())
+        await waiting
+        await until_present(path)
 
 
-def test_a_storm_of_events_is_read_in_several_turns_of_the_loop(short_dir: Path) -> None:
-    async def story() -> None:
-        wakes: list[None] = []
-        is_all_read = asyncio.Event()
+async def test_who_waits_for_the_end_of_a_path_is_woken_when_its_folder_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "lock"
+    path.parent.mkdir()
+    path.touch()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        waiting = group.create_task(until_absent(path))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        shutil.rmtree(path.parent)
+        await waiting
+        await until_absent(path)
 
-        def told(event: FileEvent) -> None:
-            if Path(event.path).name == "last":
-                is_all_read.set()
 
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: wakes.append(None), told) as subscription:
-                subscription.arm([f"{short_dir}/*"])
-                for number in range(2000):
-                    (short_dir / f"{number}").touch()
-                (short_dir / "last").touch()
-                await is_all_read.wait()
-        assert len(wakes) > 2
+async def test_a_storm_of_events_is_read_in_several_turns_of_the_loop(short_dir: Path) -> None:
+    wakes: list[None] = []
+    is_all_read = asyncio.Event()
 
-    asyncio.run(story())
+    def told(event: FileEvent) -> None:
+        if Path(event.path).name == "last":
+            is_all_read.set()
+
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: wakes.append(None), told) as subscription:
+            subscription.arm([f"{short_dir}/*"])
+            for number in range(2000):
+                (short_dir / f"{number}").touch()
+            (short_dir / "last").touch()
+            await is_all_read.wait()
+    assert len(wakes) > 2

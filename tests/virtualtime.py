@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-__all__ = ["now", "passes", "play"]
+__all__ = ["BACKEND", "now", "passes", "play"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -42,6 +42,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._waited.seconds
+
+
+BACKEND: Final = ("asyncio", {"loop_factory": _Loop})
+"""What a module's fixture `anyio_backend` returns for its tests to run on such a loop."""
 
 
 def play(story: Coroutine[Any, Any, Outcome]) -> Outcome:

@@ -22,12 +22,12 @@ def test_an_echo_answers_one_and_many(tmp_path: Path) -> None:
     assert all(seconds > 0 for seconds in asyncio.run(story()))
 
 
-def test_a_bare_interpreter_says_when_it_is_there() -> None:
+async def test_a_bare_interpreter_says_when_it_is_there() -> None:
     async def story() -> tuple[float, int]:
         async with bare_interpreter() as floor:
             return floor.started_within, floor.process.memory_bytes()[0]
 
-    seconds, size = asyncio.run(story())
+    seconds, size = await story()
     assert seconds > 0
     assert size > 1_000_000
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from bench.growth import (
@@ -37,31 +35,31 @@ def samples(*milliseconds: float, failure: str = "") -> Samples:
 # ── on real nodes ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_figure_of_a_node_is_had() -> None:
-    found = asyncio.run(measured(NODE))
+async def test_every_figure_of_a_node_is_had() -> None:
+    found = await measured(NODE)
     assert found.fill_seconds > 0
     assert (len(found.admission_seconds), len(found.list_seconds)) == (3, 2)
     assert min(found.admission_seconds + found.list_seconds) > 0
 
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_pods_are_placed_on_a_machine_of_many_numa_nodes(policy: str) -> None:
+async def test_pods_are_placed_on_a_machine_of_many_numa_nodes(policy: str) -> None:
     node = Node(64, 2, (1, 2), numa_nodes=36, device_nodes=8, policy=policy, admissions=2, lists=0)
-    assert len(asyncio.run(measured(node)).admission_seconds) == 2
+    assert len((await measured(node)).admission_seconds) == 2
 
 
-def test_a_node_that_refuses_a_pod_is_not_measured() -> None:
+async def test_a_node_that_refuses_a_pod_is_not_measured() -> None:
     with pytest.raises(NodeError, match="requested number of devices unavailable"):
-        asyncio.run(measured(Node(devices=3, pods=4)))
+        await measured(Node(devices=3, pods=4))
 
 
-def test_a_node_that_does_not_start_is_not_measured() -> None:
+async def test_a_node_that_does_not_start_is_not_measured() -> None:
     with pytest.raises(NodeError, match="unknown policy"):
-        asyncio.run(measured(Node(policy="odd")))
+        await measured(Node(policy="odd"))
 
 
-def test_nodes_take_turns_and_one_that_failed_is_left_out() -> None:
-    good, bad = asyncio.run(in_turns([NODE, Node(devices=3, pods=4)], rounds=2))
+async def test_nodes_take_turns_and_one_that_failed_is_left_out() -> None:
+    good, bad = await in_turns([NODE, Node(devices=3, pods=4)], rounds=2)
     assert (len(good.found), len(good.admissions()), good.wanted, good.failure) == (2, 6, 6, "")
     assert (len(bad.found), bad.wanted) == (0, 200)
     assert "requested number of devices unavailable" in bad.failure

@@ -166,17 +166,14 @@ def test_what_lies_in_the_current_folder_is_no_part_of_it(temporary: Path, tmp_p
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_terminals_will_do_where_nobody_may_make_loop_devices(
+async def test_terminals_will_do_where_nobody_may_make_loop_devices(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     teller = JsonTeller()
 
-    async def scenario() -> None:
-        async with asyncio.timeout(15):
-            await tell(teller, TerminalPlug)
-
-    asyncio.run(scenario())
+    async with asyncio.timeout(15):
+        await tell(teller, TerminalPlug)
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is True
     assert re.fullmatch(r"/dev/pts/[0-9]+", told["hot_plug"]["path"])

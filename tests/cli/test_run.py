@@ -147,66 +147,54 @@ async def all_registered(kubelet: Kubelet) -> None:
     await kubelet.wait(lambda: dict(kubelet.capacity()) == {"example.com/a": 2, "example.com/b": 1})
 
 
-def test_each_registered_resource_is_one_line(plugin_dir: Path) -> None:
-    async def scenario() -> None:
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir) as daemon:
-                await all_registered(kubelet)
-                said = await asyncio.to_thread(said_until, daemon, "example.com/b")
-                said += (
-                    await asyncio.to_thread(said_until, daemon, "example.com/a") if "/a" not in said else ""
-                )
-                daemon.terminate()
-                assert await asyncio.to_thread(ended, daemon) == 0
-            lines = sorted(line.split("registered with the kubelet")[1] for line in said.splitlines())
-            assert [line.split()[:2] for line in lines] == [
-                ["resource_name=example.com/a", "devices=2"],
-                ["resource_name=example.com/b", "devices=1"],
-            ]
-
-    asyncio.run(scenario())
+async def test_each_registered_resource_is_one_line(plugin_dir: Path) -> None:
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir) as daemon:
+            await all_registered(kubelet)
+            said = await asyncio.to_thread(said_until, daemon, "example.com/b")
+            said += await asyncio.to_thread(said_until, daemon, "example.com/a") if "/a" not in said else ""
+            daemon.terminate()
+            assert await asyncio.to_thread(ended, daemon) == 0
+        lines = sorted(line.split("registered with the kubelet")[1] for line in said.splitlines())
+        assert [line.split()[:2] for line in lines] == [
+            ["resource_name=example.com/a", "devices=2"],
+            ["resource_name=example.com/b", "devices=1"],
+        ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_within_a_second_and_leaves_nothing(
+async def test_a_signal_ends_it_within_a_second_and_leaves_nothing(
     plugin_dir: Path, number: signal.Signals
 ) -> None:
-    async def scenario() -> None:
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir) as daemon:
-                await all_registered(kubelet)
-                assert any(stat.S_ISSOCK(path.stat().st_mode) for path in plugin_dir.glob("devplug-*"))
-                sent_at = time.monotonic()
-                daemon.send_signal(number)
-                code = await asyncio.to_thread(ended, daemon)
-                assert (code, left_in(plugin_dir)) == (0, [])
-                assert time.monotonic() - sent_at < 1
-
-    asyncio.run(scenario())
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir) as daemon:
+            await all_registered(kubelet)
+            assert any(stat.S_ISSOCK(path.stat().st_mode) for path in plugin_dir.glob("devplug-*"))
+            sent_at = time.monotonic()
+            daemon.send_signal(number)
+            code = await asyncio.to_thread(ended, daemon)
+            assert (code, left_in(plugin_dir)) == (0, [])
+            assert time.monotonic() - sent_at < 1
 
 
-def test_a_hang_up_has_the_file_read_also_where_no_event_tells_of_an_edit(plugin_dir: Path) -> None:
+async def test_a_hang_up_has_the_file_read_also_where_no_event_tells_of_an_edit(plugin_dir: Path) -> None:
     """A file that is written to is told of when it is closed (inotify(7)); this one stays open."""
-
-    async def scenario() -> None:
-        file = config_file(plugin_dir.parent)
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started("run", "-c", file, "--plugin-dir", plugin_dir) as daemon:
-                await all_registered(kubelet)
-                with file.open("w") as open_file:
-                    open_file.write(STATIC.replace("b0", "b0, b1, b2"))
-                    open_file.flush()
-                    daemon.send_signal(signal.SIGHUP)
-                    await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+    file = config_file(plugin_dir.parent)
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", "-c", file, "--plugin-dir", plugin_dir) as daemon:
+            await all_registered(kubelet)
+            with file.open("w") as open_file:
+                open_file.write(STATIC.replace("b0", "b0, b1, b2"))
+                open_file.flush()
                 daemon.send_signal(signal.SIGHUP)
-                daemon.terminate()
-                daemon.send_signal(signal.SIGHUP)
-                assert await asyncio.to_thread(ended, daemon) == 0
+                await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+            daemon.send_signal(signal.SIGHUP)
+            daemon.terminate()
+            daemon.send_signal(signal.SIGHUP)
+            assert await asyncio.to_thread(ended, daemon) == 0
 
-    asyncio.run(scenario())
 
-
-def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
+async def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
     ours, its = os.openpty()
 
     async def scenario() -> None:
@@ -221,77 +209,60 @@ def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
             assert await daemon.wait() == -signal.SIGHUP
 
     try:
-        asyncio.run(scenario())
+        await scenario()
     finally:
         os.close(ours)
         os.close(its)
 
 
-def test_the_file_and_the_folder_may_come_from_the_environment(plugin_dir: Path) -> None:
-    async def scenario() -> None:
-        file = config_file(plugin_dir.parent)
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started("run", DEVPLUG_CONFIG=str(file), DEVPLUG_PLUGIN_DIR=str(plugin_dir)):
-                await all_registered(kubelet)
-
-    asyncio.run(scenario())
+async def test_the_file_and_the_folder_may_come_from_the_environment(plugin_dir: Path) -> None:
+    file = config_file(plugin_dir.parent)
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", DEVPLUG_CONFIG=str(file), DEVPLUG_PLUGIN_DIR=str(plugin_dir)):
+            await all_registered(kubelet)
 
 
-def test_the_folder_is_below_the_kubelets_root(plugin_dir: Path) -> None:
-    async def scenario() -> None:
-        file = config_file(plugin_dir.parent)
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started("run", "-c", file, "--kubelet-root", plugin_dir.parent):
-                await all_registered(kubelet)
-
-    asyncio.run(scenario())
+async def test_the_folder_is_below_the_kubelets_root(plugin_dir: Path) -> None:
+    file = config_file(plugin_dir.parent)
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", "-c", file, "--kubelet-root", plugin_dir.parent):
+            await all_registered(kubelet)
 
 
-def test_a_flag_wins_over_the_environment(plugin_dir: Path) -> None:
-    async def scenario() -> None:
-        file = config_file(plugin_dir.parent)
-        elsewhere = str(plugin_dir.parent / "elsewhere")
-        async with kubelet_in(plugin_dir) as kubelet:
-            with started(
-                "run", "-c", file, "--kubelet-root", plugin_dir.parent, DEVPLUG_PLUGIN_DIR=elsewhere
-            ):
-                await all_registered(kubelet)
-
-    asyncio.run(scenario())
+async def test_a_flag_wins_over_the_environment(plugin_dir: Path) -> None:
+    file = config_file(plugin_dir.parent)
+    elsewhere = str(plugin_dir.parent / "elsewhere")
+    async with kubelet_in(plugin_dir) as kubelet:
+        with started("run", "-c", file, "--kubelet-root", plugin_dir.parent, DEVPLUG_PLUGIN_DIR=elsewhere):
+            await all_registered(kubelet)
 
 
-def test_without_a_kubelet_it_waits_and_says_so_once(short_dir: Path) -> None:
+async def test_without_a_kubelet_it_waits_and_says_so_once(short_dir: Path) -> None:
     folder = short_dir / "later"
 
-    async def scenario() -> None:
-        with started("run", "-c", config_file(short_dir), "--plugin-dir", folder) as daemon:
-            said = await asyncio.to_thread(said_until, daemon, "no kubelet here")
-            assert f"folder={folder}" in said
-            folder.mkdir()
-            async with kubelet_in(folder) as kubelet:
-                await all_registered(kubelet)
-            daemon.terminate()
-            _, rest = await asyncio.to_thread(daemon.communicate)
-            assert "no kubelet here" not in rest
-
-    asyncio.run(scenario())
+    with started("run", "-c", config_file(short_dir), "--plugin-dir", folder) as daemon:
+        said = await asyncio.to_thread(said_until, daemon, "no kubelet here")
+        assert f"folder={folder}" in said
+        folder.mkdir()
+        async with kubelet_in(folder) as kubelet:
+            await all_registered(kubelet)
+        daemon.terminate()
+        _, rest = await asyncio.to_thread(daemon.communicate)
+        assert "no kubelet here" not in rest
 
 
-def test_it_loads_neither_openssl_nor_what_other_commands_need(plugin_dir: Path) -> None:
+async def test_it_loads_neither_openssl_nor_what_other_commands_need(plugin_dir: Path) -> None:
     """OpenSSL is 8 MB and 20 ms, which a process that stays can do without."""
     unwanted = re.compile(r"rich|_ssl|devplug\.kubelet|devplug\.cli\.(demo|telling|hotplug)")
 
-    async def scenario() -> None:
-        async with kubelet_in(plugin_dir) as kubelet:
-            arguments = ("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir)
-            with started(*arguments, PYTHONPROFILEIMPORTTIME="1") as daemon:
-                await all_registered(kubelet)
-                mapped = Path(f"/proc/{daemon.pid}/maps").read_text()
-                daemon.terminate()
-                _, said = await asyncio.to_thread(daemon.communicate)
-        loaded = [line.rpartition("|")[2].strip() for line in said.splitlines() if "import time:" in line]
-        assert "devplug.plugin.lifecycle" in loaded
-        assert [name for name in loaded if unwanted.match(name)] == []
-        assert re.findall(r"/(?:libssl|libcrypto|_ssl|_hashlib)[^/\s]*", mapped) == []
-
-    asyncio.run(scenario())
+    async with kubelet_in(plugin_dir) as kubelet:
+        arguments = ("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir)
+        with started(*arguments, PYTHONPROFILEIMPORTTIME="1") as daemon:
+            await all_registered(kubelet)
+            mapped = Path(f"/proc/{daemon.pid}/maps").read_text()
+            daemon.terminate()
+            _, said = await asyncio.to_thread(daemon.communicate)
+    loaded = [line.rpartition("|")[2].strip() for line in said.splitlines() if "import time:" in line]
+    assert "devplug.plugin.lifecycle" in loaded
+    assert [name for name in loaded if unwanted.match(name)] == []
+    assert re.findall(r"/(?:libssl|libcrypto|_ssl|_hashlib)[^/\s]*", mapped) == []

@@ -34,7 +34,7 @@ async def until(claim: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(short_dir: Path) -> None:
+async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(short_dir: Path) -> None:
     """A thread that waited for a disk is gone a moment after it; none is kept for the next time."""
 
     async def scenario() -> str:
@@ -59,7 +59,7 @@ def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(short_
                 assert ended(daemon) == 0
                 return said
 
-    said = asyncio.run(scenario())
+    said = await scenario()
     loaded = [line.rpartition("|")[2].strip() for line in said.splitlines() if "import time:" in line]
     assert "devplug.plugin.lifecycle" in loaded
     before_it_registers = loaded[: loaded.index("devplug.wire.ownclient")]

@@ -293,18 +293,18 @@ def judged(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TRIAL_SECONDS)
-def test_the_daemon_passes_every_check_with_a_path() -> None:
-    verdicts = asyncio.run(judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=BRISK))
+async def test_the_daemon_passes_every_check_with_a_path() -> None:
+    verdicts = await judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=BRISK)
     judged(verdicts, frozenset({NO_PRE_START, NO_NUMA}))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(TRIAL_SECONDS)
-def test_devices_without_hardware_fail_no_check() -> None:
+async def test_devices_without_hardware_fail_no_check() -> None:
     subject = ours("{static: {ids: [a, b, c, d, broken], numaNodes: {a: 0}}}")
     tried = [on_one_start(one) for one in all_checks() if one.quick]
     judged(
-        asyncio.run(judge(subject, tried, times=BRISK, jobs=2)),
+        await judge(subject, tried, times=BRISK, jobs=2),
         frozenset({NO_PRE_START, "no answer holds a device node"}),
     )
 

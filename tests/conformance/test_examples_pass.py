@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -134,10 +133,10 @@ def not_of_this_machine(file: str) -> list[str]:
 @pytest.mark.parametrize(
     "file", [pytest.param(file, marks=needs_standin if file == "gpu.py" else ()) for file in FILES]
 )
-def test_an_example_fails_no_check(file: str, tmp_path: Path) -> None:
+async def test_an_example_fails_no_check(file: str, tmp_path: Path) -> None:
     checks = chosen(all_checks(), skip=not_of_this_machine(file))
     tried = [one for one in checks if one.quick or fnmatchcase(one.id, CHANGES)]
-    verdicts = asyncio.run(judge(BEDS[file](tmp_path), tried, times=PATIENT, jobs=3))
+    verdicts = await judge(BEDS[file](tmp_path), tried, times=PATIENT, jobs=3)
     outcomes = {one.check.id: one.outcome for one in verdicts}
     story = told(one for one in verdicts if one.outcome is not Outcome.PASSED)
     assert [id_ for id_, outcome in outcomes.items() if outcome is Outcome.FAILED] == [], story

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,17 +54,15 @@ def test_at_least_seventy_checks_are_made() -> None:
     assert len(all_checks()) >= 70
 
 
-def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> None:
+async def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> None:
     told: list[str] = []
     names: list[str] = []
-    verdicts = asyncio.run(
-        judge(
-            subject_of("right"),
-            ONE_OF_EACH,
-            times=BRISK,
-            on_arrival=names.extend,
-            on_verdict=lambda verdict: told.append(verdict.check.id),
-        ),
+    verdicts = await judge(
+        subject_of("right"),
+        ONE_OF_EACH,
+        times=BRISK,
+        on_arrival=names.extend,
+        on_verdict=lambda verdict: told.append(verdict.check.id),
     )
     assert [one.check.id for one in verdicts] == [one.id for one in ONE_OF_EACH]
     assert sorted(told) == sorted(one.id for one in ONE_OF_EACH)
@@ -73,35 +70,33 @@ def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each() -> No
     assert names == ["example.com/mutant"]
 
 
-def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
-    verdicts = asyncio.run(
-        judge(Subject(("sleep", "60")), ONE_OF_EACH, times=replace(BRISK, start_seconds=0.5))
-    )
+async def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
+    verdicts = await judge(Subject(("sleep", "60")), ONE_OF_EACH, times=replace(BRISK, start_seconds=0.5))
     assert [one.outcome for one in verdicts] == [Outcome.FAILED, *[Outcome.SKIPPED] * 3]
     assert verdicts[-1].seen == "the plugin did not start (REG01)"
 
 
-def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
+async def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
     subject = Subject((sys.executable, "-c", "import sys; sys.exit('no such device')"))
-    first = asyncio.run(judge(subject, ONE_OF_EACH, times=BRISK))[0]
+    first = (await judge(subject, ONE_OF_EACH, times=BRISK))[0]
     assert "no such device" in first.seen
 
 
-def test_a_command_that_cannot_be_run_is_an_error_and_no_verdict() -> None:
+async def test_a_command_that_cannot_be_run_is_an_error_and_no_verdict() -> None:
     with pytest.raises(PluginError, match=r"cannot run \./no-such-plugin: No such file"):
-        asyncio.run(judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, times=BRISK))
+        await judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, times=BRISK)
 
 
 @pytest.mark.timeout(60)
-def test_a_plugin_that_bears_no_other_of_its_kind_is_tried_by_itself(tmp_path: Path) -> None:
+async def test_a_plugin_that_bears_no_other_of_its_kind_is_tried_by_itself(tmp_path: Path) -> None:
     right = subject_of("right")
     command = (sys.executable, "-c", LOCKED, str(tmp_path / "lock"), "{dir}", "{work}")
     subject = replace(right, command=command)
-    verdicts = asyncio.run(judge(subject, ONE_OF_EACH, times=BRISK, jobs=4))
+    verdicts = await judge(subject, ONE_OF_EACH, times=BRISK, jobs=4)
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, verdicts
 
 
-def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
+async def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
     async def attach() -> tuple[set[str], bool]:
         async with Lab(subject_of("right"), BRISK).stage() as stage:
             client = await stage.wait_ready(5)
@@ -110,9 +105,9 @@ def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
             wrong = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
             return wrong, stage.is_ready()
 
-    assert asyncio.run(attach()) == (set(), True)
+    assert await attach() == (set(), True)
 
 
-def test_a_socket_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
+async def test_a_socket_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match="failed to dial"):
-        asyncio.run(judge(Subject(), ONE_OF_EACH, times=BRISK, attached=tmp_path / "none.sock"))
+        await judge(Subject(), ONE_OF_EACH, times=BRISK, attached=tmp_path / "none.sock")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,8 +39,8 @@ def test_every_check_has_a_mutant_that_fails_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TRIAL_SECONDS)
-def test_the_right_plugin_passes_every_check() -> None:
-    verdicts = asyncio.run(trial("right", all_checks(), jobs=6))
+async def test_the_right_plugin_passes_every_check() -> None:
+    verdicts = await trial("right", all_checks(), jobs=6)
     assert [one.check.id for one in verdicts if one.outcome is not Outcome.PASSED] == [], told(verdicts)
 
 

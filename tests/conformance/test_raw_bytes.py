@@ -40,51 +40,45 @@ def test_a_request_made_by_hand_is_the_one_that_the_codec_makes(id_: str, count:
     assert content == ALLOCATE.request.encode([(id_,) * count])
 
 
-def test_a_call_made_by_hand_reaches_the_plugin_once_its_rest_is_there(tmp_path: Path) -> None:
-    async def main() -> None:
-        calls: asyncio.Queue[Sequence[tuple[str, ...]]] = asyncio.Queue()
+async def test_a_call_made_by_hand_reaches_the_plugin_once_its_rest_is_there(tmp_path: Path) -> None:
+    calls: asyncio.Queue[Sequence[tuple[str, ...]]] = asyncio.Queue()
 
-        async def allocate(containers: Sequence[tuple[str, ...]]) -> Sequence[object]:
-            calls.put_nowait(containers)
-            return []
+    async def allocate(containers: Sequence[tuple[str, ...]]) -> Sequence[object]:
+        calls.put_nowait(containers)
+        return []
 
-        listener = Listener(tmp_path / "plugin.sock", (unary(ALLOCATE, allocate),))  # type: ignore[arg-type]
-        await listener.bind()
-        try:
-            request = allocate_request(b"x" * 2000)
-            reader, writer = await asyncio.open_unix_connection(listener.path)
-            begun = cut_request(ALLOCATE, request)
-            writer.write(begun)
-            await writer.drain()
-            assert await reader.read(9)  # its settings: it has taken the connection for HTTP/2
-            assert calls.empty()
-            missing = len(request) // 2 + 1
-            writer.write(request[-missing:])
-            # An empty frame with END_STREAM ends the request.
-            writer.write(b"\x00\x00\x00\x00\x01\x00\x00\x00\x01")
-            assert await calls.get() == (("x" * 2000,),)
-            writer.close()
-            await writer.wait_closed()
-        finally:
-            await listener.close()
-
-    asyncio.run(main())
+    listener = Listener(tmp_path / "plugin.sock", (unary(ALLOCATE, allocate),))  # type: ignore[arg-type]
+    await listener.bind()
+    try:
+        request = allocate_request(b"x" * 2000)
+        reader, writer = await asyncio.open_unix_connection(listener.path)
+        begun = cut_request(ALLOCATE, request)
+        writer.write(begun)
+        await writer.drain()
+        assert await reader.read(9)  # its settings: it has taken the connection for HTTP/2
+        assert calls.empty()
+        missing = len(request) // 2 + 1
+        writer.write(request[-missing:])
+        # An empty frame with END_STREAM ends the request.
+        writer.write(b"\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+        assert await calls.get() == (("x" * 2000,),)
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        await listener.close()
 
 
-def test_what_is_unknown_to_the_api_is_unknown_to_a_server_of_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        listener = Listener(tmp_path / "plugin.sock", ())
-        await listener.bind()
-        try:
-            async with connected(listener.path) as peer:
-                for method in (*UNKNOWN_METHODS, raw(ALLOCATE)):
-                    with pytest.raises(RemoteError) as caught:
-                        await peer.call(method, b"", timeout_seconds=5)
-                    assert caught.value.status == "Unimplemented"
-        finally:
-            await listener.close()
-
-    asyncio.run(main())
+async def test_what_is_unknown_to_the_api_is_unknown_to_a_server_of_it(tmp_path: Path) -> None:
+    listener = Listener(tmp_path / "plugin.sock", ())
+    await listener.bind()
+    try:
+        async with connected(listener.path) as peer:
+            for method in (*UNKNOWN_METHODS, raw(ALLOCATE)):
+                with pytest.raises(RemoteError) as caught:
+                    await peer.call(method, b"", timeout_seconds=5)
+                assert caught.value.status == "Unimplemented"
+    finally:
+        await listener.close()
 
 
 @given(st.integers(1, 100_000))

@@ -25,7 +25,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str, str]]:
     return {(message, facts["device_id"], facts["pod"]) for message, facts in told if "device_id" in facts}
 
 
-def test_each_of_several_devices_that_come_free_at_once_gets_its_line(
+async def test_each_of_several_devices_that_come_free_at_once_gets_its_line(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -52,33 +52,30 @@ def test_each_of_several_devices_that_come_free_at_once_gets_its_line(
             auditing.cancel()
 
     with caplog.at_level(logging.INFO, logger=AUDIT):
-        asyncio.run(scenario())
+        await scenario()
 
 
-def test_the_kubelet_is_asked_while_something_is_held_and_no_longer(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with (
-            monitored(short_dir) as kubelet,
-            registered(kubelet, healthy("a")),
-            asking(holders),
-            asyncio.TaskGroup() as group,
-        ):
-            auditing = group.create_task(audit_holders(holders, lambda: [RESOURCE]))
-            await turns()
-            assert questions(kubelet) == 0
-            await kubelet.admit(pod("u"))
-            holders.note_allocated(RESOURCE, "a")
-            await holders.wait(lambda: holders.holders_of(RESOURCE, "a"))
-            asked = questions(kubelet)
-            await holders.wait(lambda: questions(kubelet) > asked)
-            kubelet.end_pod("u")
-            await holders.wait(lambda: not holders.held_ids(RESOURCE))
-            await turns()
-            asked = questions(kubelet)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(5 * QUICK.period_seconds):
-                    await holders.wait(lambda: questions(kubelet) > asked)
-            auditing.cancel()
-
-    asyncio.run(scenario())
+async def test_the_kubelet_is_asked_while_something_is_held_and_no_longer(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with (
+        monitored(short_dir) as kubelet,
+        registered(kubelet, healthy("a")),
+        asking(holders),
+        asyncio.TaskGroup() as group,
+    ):
+        auditing = group.create_task(audit_holders(holders, lambda: [RESOURCE]))
+        await turns()
+        assert questions(kubelet) == 0
+        await kubelet.admit(pod("u"))
+        holders.note_allocated(RESOURCE, "a")
+        await holders.wait(lambda: holders.holders_of(RESOURCE, "a"))
+        asked = questions(kubelet)
+        await holders.wait(lambda: questions(kubelet) > asked)
+        kubelet.end_pod("u")
+        await holders.wait(lambda: not holders.held_ids(RESOURCE))
+        await turns()
+        asked = questions(kubelet)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5 * QUICK.period_seconds):
+                await holders.wait(lambda: questions(kubelet) > asked)
+        auditing.cancel()

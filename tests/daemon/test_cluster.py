@@ -76,38 +76,32 @@ def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_labels_are_told_first_and_then_at_each_change(folder: Path) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            assert await anext(changes) == {"gpu": "on"}
-            async with asyncio.TaskGroup() as group:
-                change = group.create_task(_next(changes))
-                await server.wait(lambda: server.watches)
-                server.label("another-machine", gpu="broken")
-                server.label(NODE, gpu="on")
-                server.label(NODE, gpu="off", zone="b")
-                assert await change == {"gpu": "off", "zone": "b"}
-            server.label(NODE)
-            assert await anext(changes) == {}
-
-    play(story())
+async def test_the_labels_are_told_first_and_then_at_each_change(folder: Path) -> None:
+    async with watching(folder) as (server, changes):
+        assert await anext(changes) == {"gpu": "on"}
+        async with asyncio.TaskGroup() as group:
+            change = group.create_task(_next(changes))
+            await server.wait(lambda: server.watches)
+            server.label("another-machine", gpu="broken")
+            server.label(NODE, gpu="on")
+            server.label(NODE, gpu="off", zone="b")
+            assert await change == {"gpu": "off", "zone": "b"}
+        server.label(NODE)
+        assert await anext(changes) == {}
 
 
 async def _next(changes: AsyncGenerator[Mapping[str, str]]) -> Mapping[str, str]:
     return await anext(changes)
 
 
-def test_one_watch_is_asked_for_and_only_for_this_machine(folder: Path) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            await anext(changes)
-            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, a="b"))
-            assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}", "/api/v1/nodes"]
-            assert server.requests[1].query["fieldSelector"] == f"metadata.name={NODE}"
-            assert int(server.requests[1].query["timeoutSeconds"]) > 0
-            assert {request.authorization for request in server.requests} == {"Bearer from-kubeconfig"}
-
-    play(story())
+async def test_one_watch_is_asked_for_and_only_for_this_machine(folder: Path) -> None:
+    async with watching(folder) as (server, changes):
+        await anext(changes)
+        await after(server, changes, lambda: server.watches, lambda: server.label(NODE, a="b"))
+        assert [request.path for request in server.requests] == [f"/api/v1/nodes/{NODE}", "/api/v1/nodes"]
+        assert server.requests[1].query["fieldSelector"] == f"metadata.name={NODE}"
+        assert int(server.requests[1].query["timeoutSeconds"]) > 0
+        assert {request.authorization for request in server.requests} == {"Bearer from-kubeconfig"}
 
 
 async def after(
@@ -124,32 +118,26 @@ async def after(
         return await change
 
 
-def test_a_watch_that_the_server_ends_goes_on(folder: Path) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            await anext(changes)
-            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="1"))
-            server.end_watches()
-            await server.wait(lambda: not server.watches)
-            assert await after(
-                server, changes, lambda: server.watches, lambda: server.label(NODE, n="2")
-            ) == {"n": "2"}
-
-    play(story())
+async def test_a_watch_that_the_server_ends_goes_on(folder: Path) -> None:
+    async with watching(folder) as (server, changes):
+        await anext(changes)
+        await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="1"))
+        server.end_watches()
+        await server.wait(lambda: not server.watches)
+        assert await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="2")) == {
+            "n": "2"
+        }
 
 
-def test_a_watch_of_which_nothing_is_heard_is_begun_anew(folder: Path) -> None:
-    async def story() -> None:
-        async with watching(folder, watch_seconds=0.02) as (server, changes):
-            await anext(changes)
+async def test_a_watch_of_which_nothing_is_heard_is_begun_anew(folder: Path) -> None:
+    async with watching(folder, watch_seconds=0.02) as (server, changes):
+        await anext(changes)
 
-            def lost() -> None:
-                # As over a dead connection: the change is not told to the open watches.
-                server.nodes[NODE]["metadata"]["labels"] = {"n": "unheard"}
+        def lost() -> None:
+            # As over a dead connection: the change is not told to the open watches.
+            server.nodes[NODE]["metadata"]["labels"] = {"n": "unheard"}
 
-            assert await after(server, changes, lambda: server.watches, lost) == {"n": "unheard"}
-
-    play(story())
+        assert await after(server, changes, lambda: server.watches, lost) == {"n": "unheard"}
 
 
 @pytest.mark.parametrize(
@@ -160,62 +148,53 @@ def test_a_watch_of_which_nothing_is_heard_is_begun_anew(folder: Path) -> None:
     ],
     ids=["gone", "nonsense"],
 )
-def test_a_watch_that_ends_with_an_error_is_begun_anew(folder: Path, event: dict[str, Any]) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            await anext(changes)
+async def test_a_watch_that_ends_with_an_error_is_begun_anew(folder: Path, event: dict[str, Any]) -> None:
+    async with watching(folder) as (server, changes):
+        await anext(changes)
 
-            def broken() -> None:
-                server.end_watches(event)
-                server.nodes[NODE]["metadata"]["labels"] = {"n": "2"}
+        def broken() -> None:
+            server.end_watches(event)
+            server.nodes[NODE]["metadata"]["labels"] = {"n": "2"}
 
-            assert await after(server, changes, lambda: server.watches, broken) == {"n": "2"}
-
-    play(story())
+        assert await after(server, changes, lambda: server.watches, broken) == {"n": "2"}
 
 
-def test_while_the_server_is_in_trouble_the_last_labels_stand_and_it_is_told_once(
+async def test_while_the_server_is_in_trouble_the_last_labels_stand_and_it_is_told_once(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            await anext(changes)
+    async with watching(folder) as (server, changes):
+        await anext(changes)
 
-            def trouble() -> None:
-                server.refusals["get"] = (503, "<h1>overloaded</h1>")
-                server.end_watches({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})
+        def trouble() -> None:
+            server.refusals["get"] = (503, "<h1>overloaded</h1>")
+            server.end_watches({"type": "ERROR", "object": {"code": 500, "message": "etcd"}})
 
-            async with asyncio.TaskGroup() as group:
-                change = group.create_task(_next(changes))
-                await server.wait(lambda: server.watches)
-                trouble()
-                seen = len(server.requests)
-                await server.wait(lambda: len(server.requests) > seen + 3)
-                assert not change.done()
-                del server.refusals["get"]
-                server.label(NODE, n="after")
-                assert await change == {"n": "after"}
-            await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="last"))
-
-    play(story())
+        async with asyncio.TaskGroup() as group:
+            change = group.create_task(_next(changes))
+            await server.wait(lambda: server.watches)
+            trouble()
+            seen = len(server.requests)
+            await server.wait(lambda: len(server.requests) > seen + 3)
+            assert not change.done()
+            del server.refusals["get"]
+            server.label(NODE, n="after")
+            assert await change == {"n": "after"}
+        await after(server, changes, lambda: server.watches, lambda: server.label(NODE, n="last"))
     levels = [level for level, _ in said(caplog)]
     assert levels == ["WARNING", "WARNING", "INFO"], said(caplog)
     assert "503" in said(caplog)[1][1]
     assert said(caplog)[2][1] == "the labels of this machine are known again"
 
 
-def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for(
+async def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            server.refusals["watch"] = refusal(403, "cannot watch nodes")
-            await anext(changes)
-            await after(server, changes, lambda: len(server.requests) > 3, lambda: server.label(NODE, n="2"))
-
-    play(story())
+    async with watching(folder) as (server, changes):
+        server.refusals["watch"] = refusal(403, "cannot watch nodes")
+        await anext(changes)
+        await after(server, changes, lambda: len(server.requests) > 3, lambda: server.label(NODE, n="2"))
     ((level, reason),) = said(caplog)
     assert level == "WARNING"
     assert "let the ServiceAccount get, list and watch nodes" in reason
@@ -230,74 +209,62 @@ def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for(
         (500, "gives no answer to use"),
     ],
 )
-def test_what_is_wrong_at_start_is_one_error_with_what_to_do_until_it_is_mended(
+async def test_what_is_wrong_at_start_is_one_error_with_what_to_do_until_it_is_mended(
     folder: Path, caplog: pytest.LogCaptureFixture, code: int, advice: str
 ) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            server.refusals["get"] = refusal(code, "no")
-            labels = await after(server, changes, lambda: len(server.requests) > 3, server.refusals.clear)
-            assert labels == {"gpu": "on"}
-
-    play(story())
+    async with watching(folder) as (server, changes):
+        server.refusals["get"] = refusal(code, "no")
+        labels = await after(server, changes, lambda: len(server.requests) > 3, server.refusals.clear)
+        assert labels == {"gpu": "on"}
     ((level, reason),) = said(caplog)
     assert level == "ERROR"
     assert advice in reason
 
 
-def test_a_node_that_is_deleted_and_made_again_is_followed_again(
+async def test_a_node_that_is_deleted_and_made_again_is_followed_again(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with watching(folder) as (server, changes):
-            await anext(changes)
-            async with asyncio.TaskGroup() as group:
-                change = group.create_task(_next(changes))
-                await server.wait(lambda: server.watches)
-                server.delete(NODE)
-                seen = len(server.requests)
-                await server.wait(lambda: len(server.requests) > seen + 2)
-                server.label(NODE, made="again")
-                assert await change == {"made": "again"}
-
-    play(story())
+    async with watching(folder) as (server, changes):
+        await anext(changes)
+        async with asyncio.TaskGroup() as group:
+            change = group.create_task(_next(changes))
+            await server.wait(lambda: server.watches)
+            server.delete(NODE)
+            seen = len(server.requests)
+            await server.wait(lambda: len(server.requests) > seen + 2)
+            server.label(NODE, made="again")
+            assert await change == {"made": "again"}
     assert 'the Node "machine-7" was deleted' in said(caplog)[0][1]
 
 
-def test_nobody_at_the_address_is_asked_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
+async def test_nobody_at_the_address_is_asked_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with api_server(folder / "kubeconfig") as server:
+        pass
+    assert server.port
+    async with (
+        aclosing(label_changes(NODE, account=folder, retries=SOON)) as changes,
+        asyncio.TaskGroup() as group,
+    ):
+        change = group.create_task(_next(changes))
+        await until(lambda: said(caplog))
         async with api_server(folder / "kubeconfig") as server:
-            pass
-        assert server.port
-        async with (
-            aclosing(label_changes(NODE, account=folder, retries=SOON)) as changes,
-            asyncio.TaskGroup() as group,
-        ):
-            change = group.create_task(_next(changes))
-            await until(lambda: said(caplog))
-            async with api_server(folder / "kubeconfig") as server:
-                server.label(NODE, a="b")
-                assert await change == {"a": "b"}
-
-    play(story())
+            server.label(NODE, a="b")
+            assert await change == {"a": "b"}
     ((level, reason),) = said(caplog)
     assert level == "ERROR"
     assert "gives no answer to use" in reason
 
 
-def test_without_any_account_the_error_says_what_to_mount(
+async def test_without_any_account_the_error_says_what_to_mount(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with (
-            aclosing(label_changes(NODE, account=tmp_path, retries=SOON)) as changes,
-            asyncio.TaskGroup() as group,
-        ):
-            change = group.create_task(_next(changes))
-            await until(lambda: said(caplog))
-            change.cancel()
-
-    play(story())
+    async with (
+        aclosing(label_changes(NODE, account=tmp_path, retries=SOON)) as changes,
+        asyncio.TaskGroup() as group,
+    ):
+        change = group.create_task(_next(changes))
+        await until(lambda: said(caplog))
+        change.cancel()
     ((level, reason),) = said(caplog)
     assert level == "ERROR"
     assert reason == (
@@ -310,24 +277,21 @@ def test_without_any_account_the_error_says_what_to_mount(
 @pytest.mark.parametrize(
     "content", ["{", "clusters: []", "- a", None], ids=["cut", "empty", "list", "absent"]
 )
-def test_a_broken_kubeconfig_is_an_error_that_names_it(folder: Path, content: str | None) -> None:
+async def test_a_broken_kubeconfig_is_an_error_that_names_it(folder: Path, content: str | None) -> None:
     if content is not None:
         (folder / "kubeconfig").write_text(content)
     with pytest.raises(ClusterError, match=f"cannot use the account in {folder}/kubeconfig: .*; mend"):
-        asyncio.run(extended_resource_names(account=folder))
+        await extended_resource_names(account=folder)
 
 
-def test_without_the_extra_one_error_says_what_to_install_and_nothing_is_tried_again(
+async def test_without_the_extra_one_error_says_what_to_install_and_nothing_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightkube", None)
 
-    async def story() -> None:
-        assert [one async for one in label_changes(NODE, account=tmp_path)] == []
-        with pytest.raises(MissingExtraError, match=r"install devplug\[k8s\]"):
-            await extended_resource_names(account=tmp_path)
-
-    play(story())
+    assert [one async for one in label_changes(NODE, account=tmp_path)] == []
+    with pytest.raises(MissingExtraError, match=r"install devplug\[k8s\]"):
+        await extended_resource_names(account=tmp_path)
     ((level, reason),) = said(caplog)
     assert level == "ERROR"
     assert reason == "lightkube is not installed; install devplug[k8s]"
@@ -342,14 +306,11 @@ def test_nothing_of_it_is_imported_before_somebody_asks() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_its_requests_are_not_logged_one_by_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_its_requests_are_not_logged_one_by_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    async def story() -> None:
-        async with watching(folder) as (_, changes):
-            await anext(changes)
-
-    play(story())
+    async with watching(folder) as (_, changes):
+        await anext(changes)
     assert caplog.records == []
 
 
@@ -373,7 +334,7 @@ def _has_openssl() -> bool:
 
 
 @pytest.mark.skipif(not _has_openssl(), reason="needs openssl for a certificate")
-def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_read_anew(
+async def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_read_anew(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -381,25 +342,20 @@ def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_read_an
     (folder / "namespace").write_text("default")
     (folder / "token").write_text("first")
 
-    async def story() -> None:
-        async with api_server(folder / "kubeconfig", tls) as server:
-            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-            monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
-            server.label(NODE, a="b")
-            async with aclosing(
-                label_changes(NODE, account=folder, retries=SOON, watch_seconds=0.02)
-            ) as changes:
-                assert await anext(changes) == {"a": "b"}
+    async with api_server(folder / "kubeconfig", tls) as server:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+        server.label(NODE, a="b")
+        async with aclosing(label_changes(NODE, account=folder, retries=SOON, watch_seconds=0.02)) as changes:
+            assert await anext(changes) == {"a": "b"}
 
-                def renewed() -> None:
-                    (folder / "token").write_text("second")
-                    server.nodes[NODE]["metadata"]["labels"] = {"a": "c"}
+            def renewed() -> None:
+                (folder / "token").write_text("second")
+                server.nodes[NODE]["metadata"]["labels"] = {"a": "c"}
 
-                assert await after(server, changes, lambda: server.watches, renewed) == {"a": "c"}
-                assert server.requests[0].authorization == "Bearer first"
-                assert server.requests[-1].authorization == "Bearer second"
-
-    play(story())
+            assert await after(server, changes, lambda: server.watches, renewed) == {"a": "c"}
+            assert server.requests[0].authorization == "Bearer first"
+            assert server.requests[-1].authorization == "Bearer second"
 
 
 # ── DeviceClasses ──
@@ -442,14 +398,11 @@ def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
     assert classes(folder, lambda _: None)[0] == frozenset()
 
 
-def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:
-    async def story() -> None:
-        async with api_server(folder / "kubeconfig") as server:
-            server.refusals["list"] = refusal(403, "forbidden")
-            with pytest.raises(ClusterError, match="let the ServiceAccount list deviceclasses"):
-                await extended_resource_names(account=folder)
-
-    play(story())
+async def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:
+    async with api_server(folder / "kubeconfig") as server:
+        server.refusals["list"] = refusal(403, "forbidden")
+        with pytest.raises(ClusterError, match="let the ServiceAccount list deviceclasses"):
+            await extended_resource_names(account=folder)
 
 
 def test_waits_grow_to_their_limit_and_are_never_all_alike() -> None:

@@ -49,14 +49,14 @@ def assert_all_end(pids: str) -> None:
 # ── what a command gets ───────────────────────────────────────────────────────────────────────────
 
 
-def test_a_command_gets_its_arguments_as_they_are_and_no_shell() -> None:
-    result = asyncio.run(run_command(["/bin/echo", "$HOME; *", "a  b", "`id`"], timeout_seconds=10, env=ENV))
+async def test_a_command_gets_its_arguments_as_they_are_and_no_shell() -> None:
+    result = await run_command(["/bin/echo", "$HOME; *", "a  b", "`id`"], timeout_seconds=10, env=ENV)
     assert result.first_line == "$HOME; * a  b `id`"
     assert result.exit_code == 0
 
 
-def test_a_command_gets_the_given_environment_and_nothing_else() -> None:
-    result = asyncio.run(run_command(["/usr/bin/env"], timeout_seconds=10, env={"A": "1", "B": "x y"}))
+async def test_a_command_gets_the_given_environment_and_nothing_else() -> None:
+    result = await run_command(["/usr/bin/env"], timeout_seconds=10, env={"A": "1", "B": "x y"})
     assert result.output.split("\n")[:2] == ["A=1", "B=x y"]
     assert set(result.output.split("\n")[2:]) == {""}
 
@@ -136,8 +136,8 @@ def test_output_that_is_no_text_is_kept_as_far_as_it_is() -> None:
         ("/bin/a\0b", '"/bin/a\\u0000b" cannot be started: embedded null byte'),
     ],
 )
-def test_a_command_that_cannot_be_started_says_why(program: str, reason: str) -> None:
-    result = asyncio.run(run_command([program], timeout_seconds=10, env=ENV))
+async def test_a_command_that_cannot_be_started_says_why(program: str, reason: str) -> None:
+    result = await run_command([program], timeout_seconds=10, env=ENV)
     assert (result.exit_code, result.fault) == (None, reason)
 
 
@@ -176,47 +176,38 @@ def test_a_process_in_a_session_of_its_own_holds_nobody_up(tmp_path: Path) -> No
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_cancelled_command_is_killed_at_once_with_its_children(tmp_path: Path) -> None:
+async def test_a_cancelled_command_is_killed_at_once_with_its_children(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     script = f"trap '' TERM; sleep 60 & echo $$ $! > {file}; wait; while :; do :; done"
 
-    async def story() -> None:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(
-                run_command(["/bin/sh", "-c", script], timeout_seconds=60, env=ENV, grace_seconds=60)
-            )
-            await until(lambda: file.exists() and len(file.read_text().split()) == 2)
-            task.cancel()
-        assert task.cancelled()
-        leader, child = map(int, file.read_text().split())
-        assert not Path(f"/proc/{leader}").exists(), "it was reaped"
-        await until(lambda: not is_running(child))
-
-    play(story())
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(
+            run_command(["/bin/sh", "-c", script], timeout_seconds=60, env=ENV, grace_seconds=60)
+        )
+        await until(lambda: file.exists() and len(file.read_text().split()) == 2)
+        task.cancel()
+    assert task.cancelled()
+    leader, child = map(int, file.read_text().split())
+    assert not Path(f"/proc/{leader}").exists(), "it was reaped"
+    await until(lambda: not is_running(child))
 
 
-def test_however_a_command_ends_it_is_reaped_and_no_file_stays_open() -> None:
-    async def story() -> None:
-        before = open_files()
-        for script in ("echo $$", "echo $$; kill $$", "echo $$; while :; do :; done"):
-            result = await run_command(["/bin/sh", "-c", script], timeout_seconds=0.5, env=ENV)
-            assert not Path(f"/proc/{result.first_line}").exists()
-        await run_command(["/nowhere"], timeout_seconds=1, env=ENV)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await run_command(["/bin/sleep", "60"], timeout_seconds=60, env=ENV)
-        assert open_files() == before
-
-    play(story())
+async def test_however_a_command_ends_it_is_reaped_and_no_file_stays_open() -> None:
+    before = open_files()
+    for script in ("echo $$", "echo $$; kill $$", "echo $$; while :; do :; done"):
+        result = await run_command(["/bin/sh", "-c", script], timeout_seconds=0.5, env=ENV)
+        assert not Path(f"/proc/{result.first_line}").exists()
+    await run_command(["/nowhere"], timeout_seconds=1, env=ENV)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await run_command(["/bin/sleep", "60"], timeout_seconds=60, env=ENV)
+    assert open_files() == before
 
 
-def test_many_commands_run_beside_each_other() -> None:
-    async def story() -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(run_command(["/bin/echo", f"{n}"], timeout_seconds=10, env=ENV))
-                for n in range(30)
-            ]
-        assert [task.result().first_line for task in tasks] == [str(n) for n in range(30)]
-
-    play(story())
+async def test_many_commands_run_beside_each_other() -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(run_command(["/bin/echo", f"{n}"], timeout_seconds=10, env=ENV))
+            for n in range(30)
+        ]
+    assert [task.result().first_line for task in tasks] == [str(n) for n in range(30)]

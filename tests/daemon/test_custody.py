@@ -21,7 +21,7 @@ from devplug.holders.values import Rules
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import config, link, resource
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 from tests.kubelet.fakes import RESOURCE
 
 if TYPE_CHECKING:
@@ -55,108 +55,90 @@ def lines(path: Path) -> list[str]:
 # ── before the next one has it ──
 
 
-def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
+async def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    async def scenario() -> None:
-        custody = Custody(
-            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
-        )
-        await custody.before_giving([Device("a")])
-        custody.give([Device("a")])
-        assert lines(log) == []
-
-    play(scenario())
+    custody = Custody(
+        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+    )
+    await custody.before_giving([Device("a")])
+    custody.give([Device("a")])
+    assert lines(log) == []
 
 
-def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
+async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    async def scenario() -> None:
-        custody = Custody(
-            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
-        )
-        custody.give([Device("a")])
-        await custody.before_giving([Device("a"), Device("b")])
-        assert lines(log) == ["a"]
-        await custody.before_giving([Device("a")])
-        assert lines(log) == ["a"]
-
-    play(scenario())
+    custody = Custody(
+        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+    )
+    custody.give([Device("a")])
+    await custody.before_giving([Device("a"), Device("b")])
+    assert lines(log) == ["a"]
+    await custody.before_giving([Device("a")])
+    assert lines(log) == ["a"]
 
 
-def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
+async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.touch()
 
-    async def scenario() -> None:
-        custody = Custody(
-            with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
-            None,
-            on_release=Freed(),
-        )
-        custody.give([Device("a")])
-        with pytest.raises(UnhealthyDeviceError) as refused:
-            await custody.before_giving([Device("a")])
-        assert refused.value.reason == "onRelease ended with 7: stuck"
-        assert custody.health_of("a").reason == "onRelease ended with 7: stuck"
-        assert custody.changed.is_set()
+    custody = Custody(
+        with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
+        None,
+        on_release=Freed(),
+    )
+    custody.give([Device("a")])
+    with pytest.raises(UnhealthyDeviceError) as refused:
+        await custody.before_giving([Device("a")])
+    assert refused.value.reason == "onRelease ended with 7: stuck"
+    assert custody.health_of("a").reason == "onRelease ended with 7: stuck"
+    assert custody.changed.is_set()
+    broken.unlink()
+    await custody.before_giving([Device("a")])
+    assert custody.health_of("a").reason == ""
+
+
+async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    custody = Custody(
+        with_command("onRelease", f"test ! -e {broken}"), None, on_release=Freed(), retry_seconds=0.05
+    )
+    custody.give([Device("a")])
+    with pytest.raises(UnhealthyDeviceError):
+        await custody.before_giving([Device("a")])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(custody.run())
         broken.unlink()
-        await custody.before_giving([Device("a")])
-        assert custody.health_of("a").reason == ""
-
-    play(scenario())
+        await until(lambda: not custody.health_of("a").reason)
+        running.cancel()
 
 
-def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.touch()
-
-    async def scenario() -> None:
-        custody = Custody(
-            with_command("onRelease", f"test ! -e {broken}"), None, on_release=Freed(), retry_seconds=0.05
-        )
-        custody.give([Device("a")])
-        with pytest.raises(UnhealthyDeviceError):
-            await custody.before_giving([Device("a")])
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(custody.run())
-            broken.unlink()
-            await until(lambda: not custody.health_of("a").reason)
-            running.cancel()
-
-    play(scenario())
-
-
-def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
+async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    async def scenario() -> None:
-        one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
-        custody = Custody(one, None, on_release=Freed())
-        custody.give([Device("a::0"), Device("a::1")])
-        await custody.before_giving([Device("a::0")])
-        assert lines(log) == []
-
-    play(scenario())
+    one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
+    custody = Custody(one, None, on_release=Freed())
+    custody.give([Device("a::0"), Device("a::1")])
+    await custody.before_giving([Device("a::0")])
+    assert lines(log) == []
 
 
-def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) -> None:
+async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    async def scenario() -> None:
-        one = resource(
-            'discover: {usb: {vendor: "0403"}}, '
-            "onRelease: {exec: {command: "
-            f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
-        )
-        custody = Custody(one, None, on_release=Freed())
-        custody.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
-        custody.give([Device("a")])
-        await custody.before_giving([Device("a")])
-        assert lines(log) == ["A6008", "A6008"]
-
-    play(scenario())
+    one = resource(
+        'discover: {usb: {vendor: "0403"}}, '
+        "onRelease: {exec: {command: "
+        f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
+    )
+    custody = Custody(one, None, on_release=Freed())
+    custody.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
+    custody.give([Device("a")])
+    await custody.before_giving([Device("a")])
+    assert lines(log) == ["A6008", "A6008"]
 
 
 # ── with a kubelet that tells who holds what ──
@@ -176,23 +158,20 @@ def pod(name: str = "p", kind: str = "a") -> Pod:
     return Pod(f"uid-{name}", name, containers=(Container("main", {f"example.com/{kind}": 1}),))
 
 
-def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Path) -> None:
+async def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Path) -> None:
     log = short_dir / "log"
     freed = Freed()
 
-    async def scenario() -> None:
-        async with told(short_dir) as (_, holders), asyncio.TaskGroup() as group:
-            custody = Custody(
-                with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
-            )
-            running = group.create_task(custody.run())
-            custody.give([Device("a")])
-            assert custody.held_names() == {"a"}
-            await until(lambda: freed.ids)
-            assert (freed.ids, lines(log), custody.held_names()) == (["a"], ["a"], frozenset())
-            running.cancel()
-
-    play(scenario())
+    async with told(short_dir) as (_, holders), asyncio.TaskGroup() as group:
+        custody = Custody(
+            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
+        )
+        running = group.create_task(custody.run())
+        custody.give([Device("a")])
+        assert custody.held_names() == {"a"}
+        await until(lambda: freed.ids)
+        assert (freed.ids, lines(log), custody.held_names()) == (["a"], ["a"], frozenset())
+        running.cancel()
 
 
 FILE = """
@@ -206,7 +185,7 @@ FILE = """
 
 @pytest.mark.timeout(60)
 @pytest.mark.slow
-def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
+async def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
     """With the real times: the kubelet is asked every 10 s, and two answers must agree."""
     link(short_dir / "by-id" / "x0")
 
@@ -232,41 +211,35 @@ def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(sho
             await kubelet.wait(lambda: not kubelet.capacity().get("example.com/a"))
             assert lines(short_dir / "log") == ["lost", "x0", "free", "x0"]
 
-    async def bounded() -> None:
-        async with asyncio.timeout(50):
-            await scenario()
-
-    asyncio.run(bounded())
+    async with asyncio.timeout(50):
+        await scenario()
 
 
-def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:
+async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
 
     def shared(replicas: int) -> Resource:
         return resource(f'discover: {{path: "{short_dir}/by-id/*"}}, share: {{replicas: {replicas}}}')
 
-    async def scenario() -> None:
-        async with (
-            told(short_dir) as (kubelet, holders),
-            serve(plugin_dir=short_dir / "device-plugins") as one,
-        ):
+    async with (
+        told(short_dir) as (kubelet, holders),
+        serve(plugin_dir=short_dir / "device-plugins") as one,
+    ):
 
-            async def release(ids: Iterable[str]) -> None:
-                await one.release(RESOURCE, ids)
+        async def release(ids: Iterable[str]) -> None:
+            await one.release(RESOURCE, ids)
 
-            machine = Machine(holders=holders)
-            holders.own(RESOURCE)
-            four = ConfiguredPlugin(shared(4), machine, 0, release)
-            one.add(four)
-            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 4})
-            for name in ("p", "q", "r"):
-                limits = {RESOURCE: 1}
-                await kubelet.run_pod(Pod(f"uid-{name}", name, containers=(Container("main", limits),)))
-            await one.remove(RESOURCE)
-            one.add(ConfiguredPlugin(shared(2), machine, 0, release, four))
-            await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 3})
-            for name in ("p", "q", "r"):
-                kubelet.remove_pod(f"uid-{name}")
-            await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 2})
-
-    play(scenario())
+        machine = Machine(holders=holders)
+        holders.own(RESOURCE)
+        four = ConfiguredPlugin(shared(4), machine, 0, release)
+        one.add(four)
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 4})
+        for name in ("p", "q", "r"):
+            limits = {RESOURCE: 1}
+            await kubelet.run_pod(Pod(f"uid-{name}", name, containers=(Container("main", limits),)))
+        await one.remove(RESOURCE)
+        one.add(ConfiguredPlugin(shared(2), machine, 0, release, four))
+        await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 3})
+        for name in ("p", "q", "r"):
+            kubelet.remove_pod(f"uid-{name}")
+        await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 2})

@@ -16,7 +16,6 @@ from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.hosts import config
-from tests.daemon.served import play
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,18 +39,17 @@ def test_a_machine_has_the_resources_whose_globs_cover_its_name(node_name: str, 
     assert [resource.name for resource in resources_of(config(TWO), node_name)] == names
 
 
-def test_all_resources_of_this_machine_are_served(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_resources_of_this_machine_are_served(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(NODE_NAME_VARIABLE, "edge")
 
-    async def scenario() -> None:
-        kubelet = Kubelet(short_dir)
-        async with kubelet.running(), serve_config(config(TWO), plugin_dir=short_dir):
-            await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/here": 2})
-
-    play(scenario())
+    kubelet = Kubelet(short_dir)
+    async with kubelet.running(), serve_config(config(TWO), plugin_dir=short_dir):
+        await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/here": 2})
 
 
-def test_resources_of_other_machines_are_left_out_and_named_in_the_log(
+async def test_resources_of_other_machines_are_left_out_and_named_in_the_log(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(NODE_NAME_VARIABLE, "cpu-1")
@@ -61,21 +59,18 @@ def test_resources_of_other_machines_are_left_out_and_named_in_the_log(
             assert [plugin.resource_name for plugin in serving.plugins] == ["example.com/all"]
 
     with caplog.at_level(logging.INFO, "devplug.daemon"):
-        play(scenario())
+        await scenario()
     (record,) = [record for record in caplog.records if record.name == "devplug.daemon.daemon"]
     assert (vars(record)["names"], vars(record)["node"]) == (["example.com/here"], "cpu-1")
 
 
-def test_nothing_is_left_in_the_folder_when_the_block_is_left(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with serve_config(config(TWO), plugin_dir=short_dir) as serving:
-            async with asyncio.timeout(5):
-                while not list(short_dir.iterdir()):  # noqa: ASYNC110 -- nothing tells of the lock without a kubelet
-                    await asyncio.sleep(0)
-            assert serving.plugins
-        assert list(short_dir.iterdir()) == []
-
-    play(scenario())
+async def test_nothing_is_left_in_the_folder_when_the_block_is_left(short_dir: Path) -> None:
+    async with serve_config(config(TWO), plugin_dir=short_dir) as serving:
+        async with asyncio.timeout(5):
+            while not list(short_dir.iterdir()):  # noqa: ASYNC110 -- nothing tells of the lock without a kubelet
+                await asyncio.sleep(0)
+        assert serving.plugins
+    assert list(short_dir.iterdir()) == []
 
 
 # ── devices without hardware ──────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from tests.kerneldevices import (
     tap_device,
     vcs_device,
 )
-from tests.virtualtime import now, passes, play
+from tests.virtualtime import BACKEND, now, passes
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tests.kerneldevices import KernelDevice
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 NONE = {"no-subsystem-of-any-kernel"}
 """For stories without uevents, which other processes make at any time."""
@@ -96,7 +102,9 @@ def limits() -> Iterator[tuple[int, int]]:
 
 @pytest.mark.root
 @needs_uevents
-def test_an_interface_is_looked_at_when_it_has_settled_after_a_second_and_at_once_when_it_goes() -> None:
+async def test_an_interface_is_looked_at_when_it_has_settled_after_a_second_and_at_once_when_it_goes() -> (
+    None
+):
     async def story() -> None:
         looks = Looks()
         async with looks.followed({"net"}):
@@ -107,12 +115,12 @@ def test_an_interface_is_looked_at_when_it_has_settled_after_a_second_and_at_onc
         assert looks.at == [0, 10.05, 11, 20]
 
     with own_network_namespace():
-        play(story())
+        await story()
 
 
 @pytest.mark.root
 @needs_uevents
-def test_other_subsystems_are_no_cause_for_a_look() -> None:
+async def test_other_subsystems_are_no_cause_for_a_look() -> None:
     """A new interface has queues of its own as well."""
 
     async def story() -> None:
@@ -124,20 +132,17 @@ def test_other_subsystems_are_no_cause_for_a_look() -> None:
         assert looks.at == [0]
 
     with own_network_namespace():
-        play(story())
+        await story()
 
 
 @pytest.mark.root
 @needs_uevents
-def test_with_no_subsystem_named_each_one_is_a_cause() -> None:
-    async def story() -> None:
-        looks = Looks()
-        async with looks.followed(()):
-            announce("/sys/devices/virtual/mem/null")
-            await passes(0.6)
-        assert len(looks.at) > 1
-
-    play(story())
+async def test_with_no_subsystem_named_each_one_is_a_cause() -> None:
+    looks = Looks()
+    async with looks.followed(()):
+        announce("/sys/devices/virtual/mem/null")
+        await passes(0.6)
+    assert len(looks.at) > 1
 
 
 @pytest.mark.root
@@ -146,25 +151,22 @@ def test_with_no_subsystem_named_each_one_is_a_cause() -> None:
     ("make", "subsystem", "folder"),
     [(loop_device, "block", "/sys/class/block"), (vcs_device, "vc", "/sys/class/vc")],
 )
-def test_a_device_of_the_kernel_is_found_and_lost(
+async def test_a_device_of_the_kernel_is_found_and_lost(
     make: Callable[[], AbstractContextManager[KernelDevice]], subsystem: str, folder: str
 ) -> None:
-    async def story() -> None:
-        looks = Looks(lambda: tuple(Found(path.name) for path in sorted(Path(folder).iterdir())))
-        async with looks.followed({subsystem}):
-            with make() as device:
-                assert Found(device.name) not in looks.yielded[-1]
-                await passes(0.7)
-                assert Found(device.name) in looks.yielded[-1]
-            await passes(0.7)
+    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(Path(folder).iterdir())))
+    async with looks.followed({subsystem}):
+        with make() as device:
             assert Found(device.name) not in looks.yielded[-1]
-
-    play(story())
+            await passes(0.7)
+            assert Found(device.name) in looks.yielded[-1]
+        await passes(0.7)
+        assert Found(device.name) not in looks.yielded[-1]
 
 
 @pytest.mark.root
 @needs_uevents
-def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
+async def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
     async def story() -> None:
         def found() -> tuple[Found, ...]:
             if len(looks.at) == 1:
@@ -178,104 +180,86 @@ def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
         assert looks.at == [0, 0.05, 1]
 
     with own_network_namespace():
-        play(story())
+        await story()
 
 
 # ── links and nodes that userspace makes ──
 
 
-def test_a_link_of_udev_is_looked_at_also_where_its_folder_did_not_exist(short_dir: Path) -> None:
-    async def story() -> None:
-        await skip_if_deaf()
-        looks = Looks(lambda: tuple(Found(path.name) for path in sorted(short_dir.glob("by-id/*"))))
-        async with looks.followed(globs=[f"{short_dir}/by-id/usb-*"]):
-            await passes(5)
-            link(short_dir / "by-id" / "usb-a")
-            await passes(5)
-            link(short_dir / "by-id" / "usb-b")
-            link(short_dir / "by-id" / "other")
-            await passes(5)
-            (short_dir / "by-id" / "usb-a").unlink()
-            await passes(5)
-            link(short_dir / "by-id" / "other-too")
-            await passes(5)
-        assert looks.at == [0, 5.05, 6, 10.05, 11, 15.05, 16]
-        assert [len(found) for found in looks.yielded] == [0, 1, 1, 3, 3, 2, 2]
-
-    play(story())
+async def test_a_link_of_udev_is_looked_at_also_where_its_folder_did_not_exist(short_dir: Path) -> None:
+    await skip_if_deaf()
+    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(short_dir.glob("by-id/*"))))
+    async with looks.followed(globs=[f"{short_dir}/by-id/usb-*"]):
+        await passes(5)
+        link(short_dir / "by-id" / "usb-a")
+        await passes(5)
+        link(short_dir / "by-id" / "usb-b")
+        link(short_dir / "by-id" / "other")
+        await passes(5)
+        (short_dir / "by-id" / "usb-a").unlink()
+        await passes(5)
+        link(short_dir / "by-id" / "other-too")
+        await passes(5)
+    assert looks.at == [0, 5.05, 6, 10.05, 11, 15.05, 16]
+    assert [len(found) for found in looks.yielded] == [0, 1, 1, 3, 3, 2, 2]
 
 
-def test_what_flaps_is_looked_at_twice_a_second(short_dir: Path) -> None:
-    async def story() -> None:
-        looks = Looks()
-        async with looks.followed(globs=[f"{short_dir}/tty*"]):
-            for _ in range(600):
-                (short_dir / "ttyUSB0").touch()
-                (short_dir / "ttyUSB0").unlink()
-                await passes(0.1)
-            assert len(looks.at) < 60 * 2 + 10
-
-    play(story())
+async def test_what_flaps_is_looked_at_twice_a_second(short_dir: Path) -> None:
+    looks = Looks()
+    async with looks.followed(globs=[f"{short_dir}/tty*"]):
+        for _ in range(600):
+            (short_dir / "ttyUSB0").touch()
+            (short_dir / "ttyUSB0").unlink()
+            await passes(0.1)
+        assert len(looks.at) < 60 * 2 + 10
 
 
-def test_where_inotify_is_refused_there_is_a_look_every_second(
+async def test_where_inotify_is_refused_there_is_a_look_every_second(
     short_dir: Path, limits: tuple[int, int]
 ) -> None:
-    async def story() -> None:
-        looks = Looks()
-        async with shared_uevents():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-            async with looks.followed(globs=[f"{short_dir}/tty*"]):
-                await passes(20)
-        assert 18 <= len(looks.at) <= 21
-
-    play(story())
+    looks = Looks()
+    async with shared_uevents():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        async with looks.followed(globs=[f"{short_dir}/tty*"]):
+            await passes(20)
+    assert 18 <= len(looks.at) <= 21
 
 
 # ── without a cause ──
 
 
-def test_an_hour_in_which_nothing_happens_has_a_look_every_30_seconds() -> None:
-    async def story() -> None:
-        await skip_if_deaf()
-        looks = Looks(lambda: (Found("a"),))
-        async with looks.followed():
-            await passes(3600 + 1)
-        assert looks.at == [30.0 * at for at in range(121)]
-        assert looks.yielded == [(Found("a"),)] * 121
-
-    play(story())
+async def test_an_hour_in_which_nothing_happens_has_a_look_every_30_seconds() -> None:
+    await skip_if_deaf()
+    looks = Looks(lambda: (Found("a"),))
+    async with looks.followed():
+        await passes(3600 + 1)
+    assert looks.at == [30.0 * at for at in range(121)]
+    assert looks.yielded == [(Found("a"),)] * 121
 
 
-def test_a_source_may_want_its_resync_sooner() -> None:
-    async def story() -> None:
-        looks = Looks()
-        async with looks.followed(resync_seconds=1):
-            await passes(5.5)
-        assert looks.at == [0, 1, 2, 3, 4, 5]
-
-    play(story())
+async def test_a_source_may_want_its_resync_sooner() -> None:
+    looks = Looks()
+    async with looks.followed(resync_seconds=1):
+        await passes(5.5)
+    assert looks.at == [0, 1, 2, 3, 4, 5]
 
 
-def test_while_nothing_can_be_heard_there_is_a_look_every_5_seconds(limits: tuple[int, int]) -> None:
-    async def story() -> None:
-        await skip_if_deaf()
-        looks = Looks()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
-        async with looks.followed():
-            await passes(11)
-            assert looks.at == [0, 5, 10]
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            await passes(60)
-            assert looks.at == [0, 5, 10, 15, 16, 46]
-
-    play(story())
+async def test_while_nothing_can_be_heard_there_is_a_look_every_5_seconds(limits: tuple[int, int]) -> None:
+    await skip_if_deaf()
+    looks = Looks()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    async with looks.followed():
+        await passes(11)
+        assert looks.at == [0, 5, 10]
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        await passes(60)
+        assert looks.at == [0, 5, 10, 15, 16, 46]
 
 
 # ── a look that fails ──
 
 
-def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
+async def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -292,50 +276,41 @@ def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
         assert looks.at == [0, 30, 35, 40, 45, 75]
         assert looks.yielded == [(Found("1"),), (Found("5"),), (Found("6"),)]
 
-    play(story())
+    await story()
     assert [(record.message, vars(record)["path"]) for record in caplog.records] == [
         ("cannot look at the devices, keeping what was found last", "/missing/devices")
     ]
 
 
-def test_an_error_of_another_kind_is_not_hidden() -> None:
-    async def story() -> None:
-        def found() -> tuple[Found, ...]:
-            raise ValueError
+async def test_an_error_of_another_kind_is_not_hidden() -> None:
+    def found() -> tuple[Found, ...]:
+        raise ValueError
 
-        async with aclosing(follow(found)) as looks:
-            with pytest.raises(ValueError):
-                await anext(looks)
-
-    play(story())
+    async with aclosing(follow(found)) as looks:
+        with pytest.raises(ValueError):
+            await anext(looks)
 
 
 # ── the end ──
 
 
 @pytest.mark.parametrize("end", ["closed", "cancelled"])
-def test_nothing_is_left_open_when_nobody_follows_any_more(short_dir: Path, end: str) -> None:
-    async def story() -> None:
-        before = open_descriptors()
-        looks = Looks()
-        if end == "closed":
-            async with aclosing(follow(looks, globs=[f"{short_dir}/*"])) as followed:
-                await anext(followed)
-                assert open_descriptors() > before
-        else:
-            async with looks.followed(globs=[f"{short_dir}/*"]):
-                assert open_descriptors() > before
-        assert open_descriptors() == before
-
-    play(story())
+async def test_nothing_is_left_open_when_nobody_follows_any_more(short_dir: Path, end: str) -> None:
+    before = open_descriptors()
+    looks = Looks()
+    if end == "closed":
+        async with aclosing(follow(looks, globs=[f"{short_dir}/*"])) as followed:
+            await anext(followed)
+            assert open_descriptors() > before
+    else:
+        async with looks.followed(globs=[f"{short_dir}/*"]):
+            assert open_descriptors() > before
+    assert open_descriptors() == before
 
 
-def test_sources_share_their_descriptors(short_dir: Path) -> None:
-    async def story() -> None:
-        one, other = Looks(), Looks()
-        async with one.followed(globs=[f"{short_dir}/*"]):
-            count = open_descriptors()
-            async with other.followed(globs=[f"{short_dir}/*"]):
-                assert open_descriptors() == count
-
-    play(story())
+async def test_sources_share_their_descriptors(short_dir: Path) -> None:
+    one, other = Looks(), Looks()
+    async with one.followed(globs=[f"{short_dir}/*"]):
+        count = open_descriptors()
+        async with other.followed(globs=[f"{short_dir}/*"]):
+            assert open_descriptors() == count

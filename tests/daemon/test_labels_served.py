@@ -12,7 +12,7 @@ from devplug.daemon.serving import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.apiserver import api_server
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,28 +27,25 @@ resources:
 """
 
 
-def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
+async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
     monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
 
-    async def story() -> None:
-        kubelet = Kubelet.under(short_dir)
-        async with api_server(short_dir / "kubeconfig") as cluster, kubelet.running():
-            cluster.label("m")
-            cluster.classes["v1"] = ["example.com/all"]
-            async with serve_config(load(FILE, "f"), plugin_dir=short_dir / "device-plugins"):
-                await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1})
-                await cluster.wait(lambda: cluster.watches)
-                cluster.label("m", gpu="on")
-                await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/gpu": 1})
-                cluster.label("m", gpu="off")
-                await kubelet.wait(lambda: kubelet.allocatable().get("example.com/gpu", 0) == 0)
-                assert kubelet.allocatable()["example.com/all"] == 1
-                await until(lambda: "a DRA DeviceClass claims this resource name too" in caplog.text)
-
-    play(story())
+    kubelet = Kubelet.under(short_dir)
+    async with api_server(short_dir / "kubeconfig") as cluster, kubelet.running():
+        cluster.label("m")
+        cluster.classes["v1"] = ["example.com/all"]
+        async with serve_config(load(FILE, "f"), plugin_dir=short_dir / "device-plugins"):
+            await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1})
+            await cluster.wait(lambda: cluster.watches)
+            cluster.label("m", gpu="on")
+            await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/gpu": 1})
+            cluster.label("m", gpu="off")
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/gpu", 0) == 0)
+            assert kubelet.allocatable()["example.com/all"] == 1
+            await until(lambda: "a DRA DeviceClass claims this resource name too" in caplog.text)
 
 
 def test_a_label_that_cannot_be_is_a_mistake_with_its_line() -> None:

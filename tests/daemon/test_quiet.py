@@ -16,10 +16,16 @@ from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import machine_with_usb
-from tests.virtualtime import now, passes, play
+from tests.virtualtime import BACKEND, now, passes
 
 if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 KINDS = {
     "usb": 'usb: {vendor: "0403"}',
@@ -34,63 +40,56 @@ def machine_of(host: Host) -> Machine:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path, kind: str) -> None:
+async def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path, kind: str) -> None:
     machine, bus = machine_with_usb(tmp_path)
     gadget = machine.gadget(bus, "1", "A1", number=2)
     machine.node(machine.interface(gadget), "tty", "ttyUSB0")
 
-    async def story() -> None:
-        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS[kind]}}}"), machine_of(machine.host))
-        async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
-            await anext(lists)
-            more = group.create_task(anext(lists))
-            began = now()
-            await passes(3600)
-            assert now() - began >= 3600
-            assert not more.done()
-            more.cancel()
-
-    play(story())
+    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS[kind]}}}"), machine_of(machine.host))
+    async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
+        await anext(lists)
+        more = group.create_task(anext(lists))
+        began = now()
+        await passes(3600)
+        assert now() - began >= 3600
+        assert not more.done()
+        more.cancel()
 
 
-def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
+async def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
 
-    async def story() -> None:
-        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
-        async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
-            assert await anext(lists) == ()
-            machine.gadget(bus, "1", "A1", number=2)
-            more = group.create_task(anext(lists))
-            await passes(31)
-            assert more.done()
-            assert [device.id for device in more.result()] == ["0403:6001:A1"]
-
-    play(story())
+    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
+        assert await anext(lists) == ()
+        machine.gadget(bus, "1", "A1", number=2)
+        more = group.create_task(anext(lists))
+        await passes(31)
+        assert more.done()
+        assert [device.id for device in more.result()] == ["0403:6001:A1"]
 
 
 @needs_mknod
-def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_node(tmp_path: Path) -> None:
+async def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_node(
+    tmp_path: Path,
+) -> None:
     """The look for it is not due yet, but the pod that asks now would fail for good."""
     machine, bus = machine_with_usb(tmp_path)
     gadget = machine.gadget(bus, "1", "A1", number=2)
 
-    async def story() -> None:
-        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
-        async with aclosing(plugin.devices()) as lists:
-            (device,) = await anext(lists)
-            assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/002"),)
-            machine.unplug(gadget)
-            with pytest.raises(UnhealthyDeviceError, match="node missing"):
-                await plugin.allocate([device])
-            machine.gadget(bus, "2", "A1", number=7)
-            assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/007"),)
-
-    play(story())
+    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    async with aclosing(plugin.devices()) as lists:
+        (device,) = await anext(lists)
+        assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/002"),)
+        machine.unplug(gadget)
+        with pytest.raises(UnhealthyDeviceError, match="node missing"):
+            await plugin.allocate([device])
+        machine.gadget(bus, "2", "A1", number=7)
+        assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/007"),)
 
 
 @needs_mknod
-def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given_as_that_one(
+async def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given_as_that_one(
     tmp_path: Path,
 ) -> None:
     """The look that shows it is not due yet; the kernel makes another folder of the same name."""
@@ -98,20 +97,17 @@ def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given_as_th
     before = machine._minors
     gadget = machine.gadget(bus, "1", "A1", number=2)
 
-    async def story() -> None:
-        plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
-        async with aclosing(plugin.devices()) as lists:
-            (device,) = await anext(lists)
+    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    async with aclosing(plugin.devices()) as lists:
+        (device,) = await anext(lists)
+        await plugin.allocate([device])
+        Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
+        machine.remove("/dev/bus/usb/001/002")
+        machine.remove("/sys/bus/usb/devices/1-1")
+        machine._minors = before
+        machine.gadget(bus, "1", "B1", number=2)
+        with pytest.raises(UnhealthyDeviceError, match="unplugged"):
             await plugin.allocate([device])
-            Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
-            machine.remove("/dev/bus/usb/001/002")
-            machine.remove("/sys/bus/usb/devices/1-1")
-            machine._minors = before
-            machine.gadget(bus, "1", "B1", number=2)
-            with pytest.raises(UnhealthyDeviceError, match="unplugged"):
-                await plugin.allocate([device])
-
-    play(story())
 
 
 def test_a_gadget_that_was_plugged_in_again_as_it_was_is_checked_anew(tmp_path: Path) -> None:

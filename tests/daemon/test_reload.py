@@ -16,7 +16,7 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,69 +54,55 @@ def pod(name: str, **counts: int) -> Pod:
     return Pod(f"uid-{name}", name, containers=(Container("main", limits),))
 
 
-def test_a_resource_that_is_added_is_served_and_the_others_are_not_touched(short_dir: Path) -> None:
+async def test_a_resource_that_is_added_is_served_and_the_others_are_not_touched(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            with kubelet.changes() as changes:
-                file.write_text(text(A, B))
-                async for change in changes:
-                    if change.kind is ChangeKind.LISTED:
-                        break
-                    assert change.resource_name != "example.com/a"
-            assert kubelet.capacity() == {"example.com/a": 2, "example.com/b": 1}
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        with kubelet.changes() as changes:
+            file.write_text(text(A, B))
+            async for change in changes:
+                if change.kind is ChangeKind.LISTED:
+                    break
+                assert change.resource_name != "example.com/a"
+        assert kubelet.capacity() == {"example.com/a": 2, "example.com/b": 1}
 
 
-def test_a_resource_that_is_changed_is_served_as_it_is_now(short_dir: Path) -> None:
+async def test_a_resource_that_is_changed_is_served_as_it_is_now(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A, B))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            file.write_text(text(A, B.replace("[b0]", "[b0, b1, b2]")))
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
-            assert kubelet.allocatable()["example.com/a"] == 2
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        file.write_text(text(A, B.replace("[b0]", "[b0, b1, b2]")))
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
+        assert kubelet.allocatable()["example.com/a"] == 2
 
 
-def test_a_resource_that_is_removed_and_that_nobody_holds_is_gone(short_dir: Path) -> None:
+async def test_a_resource_that_is_removed_and_that_nobody_holds_is_gone(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A, B))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, serving):
-            file.write_text(text(A))
-            await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/b"))
-            await until(lambda: [one.resource_name for one in serving.plugins] == ["example.com/a"])
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, serving):
+        file.write_text(text(A))
+        await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/b"))
+        await until(lambda: [one.resource_name for one in serving.plugins] == ["example.com/a"])
 
 
-def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_holds_one(
+async def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_holds_one(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A, B))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, serving):
-            assert (await kubelet.run_pod(pod("holder", b=1))).phase is PodPhase.RUNNING
-            file.write_text(text(A))
-            await kubelet.wait(
-                lambda: (
-                    {one.id: one.health for one in kubelet.devices("example.com/b")} == {"b0": "Unhealthy"}
-                )
-            )
-            assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
-            file.write_text(text(A, B))
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, serving):
+        assert (await kubelet.run_pod(pod("holder", b=1))).phase is PodPhase.RUNNING
+        file.write_text(text(A))
+        await kubelet.wait(
+            lambda: {one.id: one.health for one in kubelet.devices("example.com/b")} == {"b0": "Unhealthy"}
+        )
+        assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
+        file.write_text(text(A, B))
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
     assert "a resource was removed while devices of it are held" in caplog.text
 
 
@@ -128,57 +114,50 @@ def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_holds_o
         ("", "empty"),
     ],
 )
-def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
+async def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
     short_dir: Path, bad: str, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            file.write_text(bad)
-            await until(lambda: "the changed configuration is wrong; the one before stays" in caplog.text)
-            assert kubelet.allocatable() == {"example.com/a": 2}
-            file.write_text(text(A, C))
-            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/c": 3})
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        file.write_text(bad)
+        await until(lambda: "the changed configuration is wrong; the one before stays" in caplog.text)
+        assert kubelet.allocatable() == {"example.com/a": 2}
+        file.write_text(text(A, C))
+        await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/c": 3})
     assert word in caplog.text.lower()
 
 
-def test_a_file_that_vanishes_keeps_what_is_served(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_vanishes_keeps_what_is_served(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            file.unlink()
-            await until(lambda: "No such file" in caplog.text)
-            assert kubelet.allocatable() == {"example.com/a": 2}
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        file.unlink()
+        await until(lambda: "No such file" in caplog.text)
+        assert kubelet.allocatable() == {"example.com/a": 2}
 
 
-def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied_once_there_are_some(
+async def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied_once_there_are_some(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No event tells of that, and the resync comes after half a minute."""
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            with file.open("w") as edited:
-                edited.write(text(A, B))
-                resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-            try:
-                await until(lambda: "Too many open files" in caplog.text)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with file.open("w") as edited:
+            edited.write(text(A, B))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            await until(lambda: "Too many open files" in caplog.text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
 
 
 def config_map(folder: Path, generation: str, content: str) -> None:
@@ -193,50 +172,41 @@ def config_map(folder: Path, generation: str, content: str) -> None:
         (folder / "config.yaml").symlink_to("..data/config.yaml")
 
 
-def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Path) -> None:
+async def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Path) -> None:
     folder = short_dir / "etc"
     config_map(folder, "1", text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, folder / "config.yaml") as (kubelet, _):
-            config_map(folder, "2", text(A, B))
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-            config_map(folder, "3", text(B))
-            await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
-
-    play(scenario())
+    async with served(short_dir, folder / "config.yaml") as (kubelet, _):
+        config_map(folder, "2", text(A, B))
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
+        config_map(folder, "3", text(B))
+        await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
 
 
-def test_a_file_that_is_renamed_into_its_place_is_followed(short_dir: Path) -> None:
+async def test_a_file_that_is_renamed_into_its_place_is_followed(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            fresh = short_dir / "new"
-            fresh.write_text(text(B))
-            fresh.replace(file)
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        fresh = short_dir / "new"
+        fresh.write_text(text(B))
+        fresh.replace(file)
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
 
 
-def test_a_touched_file_changes_nothing(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_touched_file_changes_nothing(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            with kubelet.changes() as changes:
-                os.utime(file)
-                file.write_text("# a comment\n" + text(A))
-                file.write_text("# a comment\n" + text(A, B))
-                async for change in changes:
-                    assert change.resource_name != "example.com/a"
-                    if change.kind is ChangeKind.LISTED:
-                        break
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        with kubelet.changes() as changes:
+            os.utime(file)
+            file.write_text("# a comment\n" + text(A))
+            file.write_text("# a comment\n" + text(A, B))
+            async for change in changes:
+                assert change.resource_name != "example.com/a"
+                if change.kind is ChangeKind.LISTED:
+                    break
 
 
 def test_every_link_on_the_way_to_a_file_is_watched(tmp_path: Path) -> None:
@@ -265,42 +235,38 @@ def chips(name: str, root: Path, rest: str = "") -> str:
 
 
 @needs_mknod
-def test_a_renamed_resource_does_not_give_out_what_a_pod_holds_under_the_old_name(short_dir: Path) -> None:
+async def test_a_renamed_resource_does_not_give_out_what_a_pod_holds_under_the_old_name(
+    short_dir: Path,
+) -> None:
     for minor in (0, 1):
         link(short_dir / "by-id" / f"chip{minor}", char_node(short_dir / "nodes" / f"chip{minor}", minor))
     file = short_dir / "devplug.yaml"
     file.write_text(text(chips("a", short_dir)))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            assert (await kubelet.run_pod(pod("holder", a=1))).phase is PodPhase.RUNNING
-            (held,) = [allocation.device_ids[0] for allocation in kubelet.allocations()]
-            file.write_text(text(chips("b", short_dir)))
-            (other,) = {"chip0", "chip1"} - {held}
-            await kubelet.wait(lambda: {one.id for one in kubelet.devices("example.com/b")} == {other})
-            assert [one.id for one in kubelet.devices("example.com/a")] == [held]
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        assert (await kubelet.run_pod(pod("holder", a=1))).phase is PodPhase.RUNNING
+        (held,) = [allocation.device_ids[0] for allocation in kubelet.allocations()]
+        file.write_text(text(chips("b", short_dir)))
+        (other,) = {"chip0", "chip1"} - {held}
+        await kubelet.wait(lambda: {one.id for one in kubelet.devices("example.com/b")} == {other})
+        assert [one.id for one in kubelet.devices("example.com/a")] == [held]
 
 
-def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: Path) -> None:
+async def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     file = short_dir / "devplug.yaml"
     file.write_text(text(chips("a", short_dir, "share: {replicas: 4}")))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            for name in ("p", "q", "r"):
-                await kubelet.run_pod(pod(name, a=1))
-            file.write_text(text(chips("a", short_dir, "share: {replicas: 2}")))
-            await kubelet.wait(lambda: len(kubelet.devices("example.com/a")) == 3)
-            assert {one.id: one.health for one in kubelet.devices("example.com/a")} == {
-                "x0::0": "Healthy",
-                "x0::1": "Healthy",
-                "x0::2": "Unhealthy",
-            }
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        for name in ("p", "q", "r"):
+            await kubelet.run_pod(pod(name, a=1))
+        file.write_text(text(chips("a", short_dir, "share: {replicas: 2}")))
+        await kubelet.wait(lambda: len(kubelet.devices("example.com/a")) == 3)
+        assert {one.id: one.health for one in kubelet.devices("example.com/a")} == {
+            "x0::0": "Healthy",
+            "x0::1": "Healthy",
+            "x0::2": "Unhealthy",
+        }
 
 
 @pytest.mark.parametrize(
@@ -311,56 +277,47 @@ def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: Path) 
     ],
     ids=["no device", "too many for one list"],
 )
-def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
+async def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
     short_dir: Path, bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A, B))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            file.write_text(text(A, bad))
-            await until(lambda: "a changed resource cannot be served" in caplog.text)
-            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/b": 1})
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        file.write_text(text(A, bad))
+        await until(lambda: "a changed resource cannot be served" in caplog.text)
+        await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/b": 1})
 
 
-def test_an_added_resource_that_cannot_be_served_touches_no_other(
+async def test_an_added_resource_that_cannot_be_served_touches_no_other(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, serving):
-            file.write_text(text(A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}"))
-            await until(lambda: "a changed resource cannot be served" in caplog.text)
-            assert [one.resource_name for one in serving.plugins] == ["example.com/a"]
-            assert kubelet.allocatable() == {"example.com/a": 2}
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, serving):
+        file.write_text(text(A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}"))
+        await until(lambda: "a changed resource cannot be served" in caplog.text)
+        assert [one.resource_name for one in serving.plugins] == ["example.com/a"]
+        assert kubelet.allocatable() == {"example.com/a": 2}
 
 
-def test_what_failed_to_be_cleaned_is_not_given_out_after_an_edit(short_dir: Path) -> None:
+async def test_what_failed_to_be_cleaned_is_not_given_out_after_an_edit(short_dir: Path) -> None:
     (short_dir / "broken").touch()
     command = f'onRelease: {{exec: {{command: [/bin/sh, -c, "test ! -e {short_dir}/broken"]}}}}'
     file = short_dir / "devplug.yaml"
     file.write_text(text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0]}}}}, {command}}}"))
 
-    async def scenario() -> None:
-        async with served(short_dir, file) as (kubelet, _):
-            assert (await kubelet.run_pod(pod("one", b=1))).phase is PodPhase.RUNNING
-            kubelet.remove_pod("uid-one")
-            assert (await kubelet.run_pod(pod("two", b=1))).phase is PodPhase.FAILED
-            await kubelet.wait(lambda: kubelet.devices("example.com/b")[0].health == "Unhealthy")
-            file.write_text(
-                text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0, b1]}}}}, {command}}}")
-            )
-            await kubelet.wait(lambda: len(kubelet.devices("example.com/b")) == 2)
-            assert {one.id: one.health for one in kubelet.devices("example.com/b")} == {
-                "b0": "Unhealthy",
-                "b1": "Healthy",
-            }
-
-    play(scenario())
+    async with served(short_dir, file) as (kubelet, _):
+        assert (await kubelet.run_pod(pod("one", b=1))).phase is PodPhase.RUNNING
+        kubelet.remove_pod("uid-one")
+        assert (await kubelet.run_pod(pod("two", b=1))).phase is PodPhase.FAILED
+        await kubelet.wait(lambda: kubelet.devices("example.com/b")[0].health == "Unhealthy")
+        file.write_text(
+            text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0, b1]}}}}, {command}}}")
+        )
+        await kubelet.wait(lambda: len(kubelet.devices("example.com/b")) == 2)
+        assert {one.id: one.health for one in kubelet.devices("example.com/b")} == {
+            "b0": "Unhealthy",
+            "b1": "Healthy",
+        }

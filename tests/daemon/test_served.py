@@ -13,7 +13,7 @@ from devplug.daemon.machine import Machine
 from devplug.daemon.preferring import PreferringPlugin, plugin_of
 from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
-from tests.daemon.served import container, play, plugin, serving, table, until
+from tests.daemon.served import container, plugin, serving, table, until
 from tests.kubelet.fakes import RESOURCE, pod
 
 if TYPE_CHECKING:
@@ -29,19 +29,16 @@ def by_id(folder: Path, rest: str) -> Resource:
 # ── health ──
 
 
-def test_a_device_is_first_listed_once_its_rules_have_been_asked(short_dir: Path) -> None:
+async def test_a_device_is_first_listed_once_its_rules_have_been_asked(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     (short_dir / "state").write_text("broken")
     rule = f'health: [{{file: "{short_dir}/state", equals: ok, failureThreshold: 1}}]'
 
-    async def scenario() -> None:
-        async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
-            assert table(kubelet) == {"x0": "Unhealthy"}
-
-    play(scenario())
+    async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
+        assert table(kubelet) == {"x0": "Unhealthy"}
 
 
-def test_a_device_that_a_rule_condemns_is_unhealthy_and_healthy_again_when_it_recovers(
+async def test_a_device_that_a_rule_condemns_is_unhealthy_and_healthy_again_when_it_recovers(
     short_dir: Path,
 ) -> None:
     link(short_dir / "by-id" / "x0")
@@ -49,45 +46,36 @@ def test_a_device_that_a_rule_condemns_is_unhealthy_and_healthy_again_when_it_re
     state.write_text("ok")
     rule = f'health: [{{file: "{state}", equals: ok, period: 1s, failureThreshold: 1}}]'
 
-    async def scenario() -> None:
-        async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
-            assert table(kubelet) == {"x0": "Healthy"}
-            state.write_text("hot")
-            await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
-            state.write_text("ok")
-            await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
-
-    play(scenario())
+    async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
+        assert table(kubelet) == {"x0": "Healthy"}
+        state.write_text("hot")
+        await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
+        state.write_text("ok")
+        await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
 
 
-def test_a_device_that_is_plugged_in_is_listed_after_its_first_check(short_dir: Path) -> None:
+async def test_a_device_that_is_plugged_in_is_listed_after_its_first_check(short_dir: Path) -> None:
     """No pod may have it before the rule had a look at it."""
     (short_dir / "state").write_text("hot")
     rule = f'health: [{{file: "{short_dir}/state", equals: ok}}]'
 
-    async def scenario() -> None:
-        async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
-            with kubelet.changes() as changes:
-                link(short_dir / "by-id" / "x0")
-                async for change in changes:
-                    if change.kind is ChangeKind.LISTED:
-                        break
-            assert table(kubelet) == {"x0": "Unhealthy"}
-
-    play(scenario())
+    async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
+        with kubelet.changes() as changes:
+            link(short_dir / "by-id" / "x0")
+            async for change in changes:
+                if change.kind is ChangeKind.LISTED:
+                    break
+        assert table(kubelet) == {"x0": "Unhealthy"}
 
 
-def test_the_reason_of_a_rule_is_in_the_refusal(short_dir: Path) -> None:
+async def test_the_reason_of_a_rule_is_in_the_refusal(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     (short_dir / "state").write_text("hot")
     one = plugin(short_dir, f'health: [{{file: "{short_dir}/state", equals: ok}}]')
 
-    async def scenario() -> None:
-        async with aclosing(one.devices()) as lists:
-            (device,) = await anext(lists)
-            assert "hot" in device.health.reason
-
-    play(scenario())
+    async with aclosing(one.devices()) as lists:
+        (device,) = await anext(lists)
+        assert "hot" in device.health.reason
 
 
 # ── preference ──
@@ -102,19 +90,16 @@ def test_a_resource_that_may_have_several_devices_has_a_say_in_which_go_together
     assert type(plugin_of(by_id(short_dir, shared), machine)) is PreferringPlugin
 
 
-def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: Path) -> None:
+async def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: Path) -> None:
     for name in ("x0", "x1"):
         link(short_dir / "by-id" / name)
     one = plugin_of(by_id(short_dir, "share: {replicas: 3}"), Machine())
 
-    async def scenario() -> None:
-        async with serving(short_dir, one) as kubelet:
-            first = await kubelet.run_pod(pod("p1"))
-            second = await kubelet.run_pod(pod("p2"))
-            held = {allocation.device_ids[0].partition("::")[0] for allocation in kubelet.allocations()}
-            assert (first.phase, second.phase, held) == (first.phase, first.phase, {"x0", "x1"})
-
-    play(scenario())
+    async with serving(short_dir, one) as kubelet:
+        first = await kubelet.run_pod(pod("p1"))
+        second = await kubelet.run_pod(pod("p2"))
+        held = {allocation.device_ids[0].partition("::")[0] for allocation in kubelet.allocations()}
+        assert (first.phase, second.phase, held) == (first.phase, first.phase, {"x0", "x1"})
 
 
 # ── CDI ──
@@ -128,41 +113,38 @@ def cdi_plugin(folder: Path, rest: str = "") -> tuple[ConfiguredPlugin, Path]:
 
 
 @needs_mknod
-def test_with_cdi_a_container_gets_a_name_and_the_runtime_a_file(short_dir: Path) -> None:
+async def test_with_cdi_a_container_gets_a_name_and_the_runtime_a_file(short_dir: Path) -> None:
     char_node(short_dir / "real" / "chip0")
     link(short_dir / "by-id" / "x0", short_dir / "real" / "chip0")
     one, file = cdi_plugin(
         short_dir, ', containerPath: "/dev/chip{index}", owner: {uid: 1000, gid: 27}, mode: "0660"'
     )
 
-    async def scenario() -> None:
-        async with serving(short_dir, one) as kubelet:
-            given = await container(kubelet)
-            assert given.device_nodes == ()
-            assert given.cdi_devices == (qualified_name(kind_of(RESOURCE), "x0"),)
-            assert json.loads(file.read_text())["devices"] == [
-                {
-                    "name": "x0",
-                    "containerEdits": {
-                        "deviceNodes": [
-                            {
-                                "path": "/dev/chip0",
-                                "hostPath": f"{short_dir}/real/chip0",
-                                "permissions": "rw",
-                                "uid": 1000,
-                                "gid": 27,
-                                "fileMode": 0o660,
-                            }
-                        ]
-                    },
-                }
-            ]
-
-    play(scenario())
+    async with serving(short_dir, one) as kubelet:
+        given = await container(kubelet)
+        assert given.device_nodes == ()
+        assert given.cdi_devices == (qualified_name(kind_of(RESOURCE), "x0"),)
+        assert json.loads(file.read_text())["devices"] == [
+            {
+                "name": "x0",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {
+                            "path": "/dev/chip0",
+                            "hostPath": f"{short_dir}/real/chip0",
+                            "permissions": "rw",
+                            "uid": 1000,
+                            "gid": 27,
+                            "fileMode": 0o660,
+                        }
+                    ]
+                },
+            }
+        ]
 
 
 @needs_mknod
-def test_a_replugged_device_is_another_file_under_the_same_name(short_dir: Path) -> None:
+async def test_a_replugged_device_is_another_file_under_the_same_name(short_dir: Path) -> None:
     """A container that restarts then gets the node that is there, without a new Allocate."""
     for number in (0, 1):
         char_node(short_dir / "real" / f"chip{number}", number)
@@ -173,14 +155,11 @@ def test_a_replugged_device_is_another_file_under_the_same_name(short_dir: Path)
         (device,) = json.loads(file.read_text())["devices"]
         return str(device["containerEdits"]["deviceNodes"][0]["hostPath"])
 
-    async def scenario() -> None:
-        async with serving(short_dir, one) as kubelet:
-            await container(kubelet)
-            (short_dir / "by-id" / "x0").unlink()
-            await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
-            await until(lambda: host_path() != f"{short_dir}/real/chip0")
-            link(short_dir / "by-id" / "x0", short_dir / "real" / "chip1")
-            await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
-            await until(lambda: host_path() == f"{short_dir}/real/chip1")
-
-    play(scenario())
+    async with serving(short_dir, one) as kubelet:
+        await container(kubelet)
+        (short_dir / "by-id" / "x0").unlink()
+        await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
+        await until(lambda: host_path() != f"{short_dir}/real/chip0")
+        link(short_dir / "by-id" / "x0", short_dir / "real" / "chip1")
+        await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
+        await until(lambda: host_path() == f"{short_dir}/real/chip1")

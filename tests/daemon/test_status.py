@@ -23,7 +23,7 @@ from devplug.status.places import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -84,313 +84,259 @@ async def ready(address: UnixAddress) -> tuple[int, str]:
     return answer.status, answer.body.decode()
 
 
-def test_a_status_names_the_pod_that_holds_a_device_and_forgets_it_when_it_lets_go(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (kubelet, address, _):
-            await told(address, lambda one: one["resources"] and one["resources"][0]["is_registered"])
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
-            await kubelet.admit(pod("p"))
-            status = await told(address, lambda one: device(one)["holders"])
-            assert device(status)["holders"] == [{"namespace": "default", "pod": "p", "container": "main"}]
-            assert device(status)["is_held"]
-            assert not device(status, "a1")["is_held"]
-
-    play(story())
-
-
-def test_only_its_owner_may_read_the_status_socket(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A):
-            path = await status_socket(short_dir / "device-plugins")
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        assert not path.exists()
-
-    play(story())
-
-
-def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away(
+async def test_a_status_names_the_pod_that_holds_a_device_and_forgets_it_when_it_lets_go(
     short_dir: Path,
 ) -> None:
-    async def story() -> None:
-        folder = short_dir / "device-plugins" / ".devplug"
-        folder.mkdir(parents=True)
-        dead = folder / "status-1-dead.sock"
-        with socket.socket(socket.AF_UNIX) as opened:
-            opened.bind(str(dead))
-        async with served(short_dir, A):
-            await until(lambda: not dead.exists() and list(folder.glob("status-*.sock")))
-            first = await status_socket(short_dir / "device-plugins")
-            first.unlink()
-            second = await status_socket(short_dir / "device-plugins")
-            answer = await get(UnixAddress(str(second)), "/healthz")
-            assert answer.body == b"ok\n"
-
-    play(story())
+    async with served(short_dir, A) as (kubelet, address, _):
+        await told(address, lambda one: one["resources"] and one["resources"][0]["is_registered"])
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+        await kubelet.admit(pod("p"))
+        status = await told(address, lambda one: device(one)["holders"])
+        assert device(status)["holders"] == [{"namespace": "default", "pod": "p", "container": "main"}]
+        assert device(status)["is_held"]
+        assert not device(status, "a1")["is_held"]
 
 
-def test_a_bad_edit_is_a_note_and_no_reason_to_be_unready(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (_, address, file):
-            await told(address, lambda one: not one["faults"])
-            before = (await told(address, lambda one: one["config"]))["config"]
-            file.write_text(text(A, "- {name: no name}"))
+async def test_only_its_owner_may_read_the_status_socket(short_dir: Path) -> None:
+    async with served(short_dir, A):
+        path = await status_socket(short_dir / "device-plugins")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.exists()
+
+
+async def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away(
+    short_dir: Path,
+) -> None:
+    folder = short_dir / "device-plugins" / ".devplug"
+    folder.mkdir(parents=True)
+    dead = folder / "status-1-dead.sock"
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(dead))
+    async with served(short_dir, A):
+        await until(lambda: not dead.exists() and list(folder.glob("status-*.sock")))
+        first = await status_socket(short_dir / "device-plugins")
+        first.unlink()
+        second = await status_socket(short_dir / "device-plugins")
+        answer = await get(UnixAddress(str(second)), "/healthz")
+        assert answer.body == b"ok\n"
+
+
+async def test_a_bad_edit_is_a_note_and_no_reason_to_be_unready(short_dir: Path) -> None:
+    async with served(short_dir, A) as (_, address, file):
+        await told(address, lambda one: not one["faults"])
+        before = (await told(address, lambda one: one["config"]))["config"]
+        file.write_text(text(A, "- {name: no name}"))
+        status = await told(address, lambda one: one["config"]["problems"])
+        assert status["config"]["applied_at"] == before["applied_at"]
+        code, page = await ready(address)
+        assert code == 200
+        assert page.startswith(f"note: {file}:4:")
+        metrics = (await get(address, "/metrics")).body.decode().splitlines()
+        assert "devplug_config_last_reload_successful 0" in metrics
+        assert 'devplug_config_reloads_total{result="refused"} 1' in metrics
+        file.write_text(text(A, "- {name: example.com/b, discover: {static: {ids: [b0]}}}"))
+        status = await told(address, lambda one: not one["config"]["problems"])
+        assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
+
+
+async def test_a_file_that_was_away_for_a_while_is_a_problem_for_as_long(short_dir: Path) -> None:
+    async with served(short_dir, A) as (_, address, file):
+        for _ in range(2):
+            file.rename(short_dir / "away")
             status = await told(address, lambda one: one["config"]["problems"])
-            assert status["config"]["applied_at"] == before["applied_at"]
-            code, page = await ready(address)
-            assert code == 200
-            assert page.startswith(f"note: {file}:4:")
-            metrics = (await get(address, "/metrics")).body.decode().splitlines()
-            assert "devplug_config_last_reload_successful 0" in metrics
-            assert 'devplug_config_reloads_total{result="refused"} 1' in metrics
-            file.write_text(text(A, "- {name: example.com/b, discover: {static: {ids: [b0]}}}"))
-            status = await told(address, lambda one: not one["config"]["problems"])
-            assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
-
-    play(story())
-
-
-def test_a_file_that_was_away_for_a_while_is_a_problem_for_as_long(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (_, address, file):
-            for _ in range(2):
-                file.rename(short_dir / "away")
-                status = await told(address, lambda one: one["config"]["problems"])
-                assert "devplug.yaml" in status["config"]["problems"][0]
-                (short_dir / "away").rename(file)
-                await told(address, lambda one: not one["config"]["problems"])
-
-    play(story())
+            assert "devplug.yaml" in status["config"]["problems"][0]
+            (short_dir / "away").rename(file)
+            await told(address, lambda one: not one["config"]["problems"])
 
 
 @needs_mknod
-def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unready(short_dir: Path) -> None:
-    async def story() -> None:
-        node = short_dir / "node0"
-        waiting = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, whenNone: wait}}'
-        async with served(short_dir, waiting) as (_, address, _):
-            await told(address, lambda one: not one["faults"])
-            assert await ready(address) == (200, "ready\n")
-            char_node(node, 240, 7)
-            status = await told(address, lambda one: one["resources"][0]["is_registered"])
-            assert device(status, "node0")["device_nodes"] == [str(node)]
-
-    play(story())
-
-
-@needs_mknod
-def test_a_holder_of_a_device_that_is_another_one_now_is_marked_as_outdated(short_dir: Path) -> None:
-    async def story() -> None:
-        node = short_dir / "node0"
+async def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unready(short_dir: Path) -> None:
+    node = short_dir / "node0"
+    waiting = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, whenNone: wait}}'
+    async with served(short_dir, waiting) as (_, address, _):
+        await told(address, lambda one: not one["faults"])
+        assert await ready(address) == (200, "ready\n")
         char_node(node, 240, 7)
-        resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-        async with served(short_dir, resource) as (kubelet, address, _):
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
-            await kubelet.admit(pod("p"))
-            status = await told(address, lambda one: device(one, "node0")["holders"])
-            assert not device(status, "node0")["is_outdated"]
-            node.unlink()
-            status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
-            assert (device(status, "node0")["reason"], device(status, "node0")["leaves_at"]) == (
-                "unplugged",
-                None,
-            )
-            char_node(node, 240, 8)
-            status = await told(address, lambda one: device(one, "node0")["health"] == "Healthy")
-            assert device(status, "node0")["is_outdated"]
-
-    play(story())
+        status = await told(address, lambda one: one["resources"][0]["is_registered"])
+        assert device(status, "node0")["device_nodes"] == [str(node)]
 
 
 @needs_mknod
-def test_a_device_that_is_gone_tells_when_it_leaves_the_list(short_dir: Path) -> None:
-    async def story() -> None:
-        node = short_dir / "node0"
-        char_node(node, 240, 7)
-        resource = (
-            f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, '
-            "whenUnplugged: {keepUnhealthyFor: 5m}}"
+async def test_a_holder_of_a_device_that_is_another_one_now_is_marked_as_outdated(short_dir: Path) -> None:
+    node = short_dir / "node0"
+    char_node(node, 240, 7)
+    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+    async with served(short_dir, resource) as (kubelet, address, _):
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
+        await kubelet.admit(pod("p"))
+        status = await told(address, lambda one: device(one, "node0")["holders"])
+        assert not device(status, "node0")["is_outdated"]
+        node.unlink()
+        status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
+        assert (device(status, "node0")["reason"], device(status, "node0")["leaves_at"]) == (
+            "unplugged",
+            None,
         )
-        async with served(short_dir, resource) as (_, address, _):
-            await told(address, lambda one: one["resources"][0]["devices"])
-            node.unlink()
-            status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
-            gone = device(status, "node0")
-            assert 299 < gone["leaves_at"] - gone["since"] < 301
-            assert gone["device_nodes"] == []
-
-    play(story())
+        char_node(node, 240, 8)
+        status = await told(address, lambda one: device(one, "node0")["health"] == "Healthy")
+        assert device(status, "node0")["is_outdated"]
 
 
 @needs_mknod
-def test_a_device_that_changes_in_one_step_is_told_although_the_kubelets_list_stays(
+async def test_a_device_that_is_gone_tells_when_it_leaves_the_list(short_dir: Path) -> None:
+    node = short_dir / "node0"
+    char_node(node, 240, 7)
+    resource = (
+        f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, '
+        "whenUnplugged: {keepUnhealthyFor: 5m}}"
+    )
+    async with served(short_dir, resource) as (_, address, _):
+        await told(address, lambda one: one["resources"][0]["devices"])
+        node.unlink()
+        status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
+        gone = device(status, "node0")
+        assert 299 < gone["leaves_at"] - gone["since"] < 301
+        assert gone["device_nodes"] == []
+
+
+@needs_mknod
+async def test_a_device_that_changes_in_one_step_is_told_although_the_kubelets_list_stays(
     short_dir: Path,
 ) -> None:
     """A rename puts another node in the place of the one that a pod holds; its ID and health stay."""
-
-    async def story() -> None:
-        node = short_dir / "node0"
-        char_node(node, 240, 7)
-        resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-        async with served(short_dir, resource) as (kubelet, address, _):
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
-            await kubelet.admit(pod("p"))
-            async with lines(address, "/status?watch=1") as documents:
-                async for document in documents:
-                    if device(json.loads(document), "node0")["holders"]:
-                        break
-                char_node(short_dir / "other", 240, 8).rename(node)
-                async for document in documents:
-                    if device(json.loads(document), "node0")["is_outdated"]:
-                        assert device(json.loads(document), "node0")["health"] == "Healthy"
-                        break
-
-    play(story())
-
-
-@needs_mknod
-def test_of_two_pods_that_share_a_device_only_the_one_from_before_is_outdated(short_dir: Path) -> None:
-    async def story() -> None:
-        node = short_dir / "node0"
-        char_node(node, 240, 7)
-        resource = (
-            f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, share: {{replicas: 2}}}}'
-        )
-        async with served(short_dir, resource) as (kubelet, address, _):
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
-            await kubelet.admit(pod("p"))
+    node = short_dir / "node0"
+    char_node(node, 240, 7)
+    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+    async with served(short_dir, resource) as (kubelet, address, _):
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
+        await kubelet.admit(pod("p"))
+        async with lines(address, "/status?watch=1") as documents:
+            async for document in documents:
+                if device(json.loads(document), "node0")["holders"]:
+                    break
             char_node(short_dir / "other", 240, 8).rename(node)
-            await told(address, lambda one: any(each["is_outdated"] for each in devices_of(one)))
-            await kubelet.admit(pod("q"))
-            status = await told(address, lambda one: all(each["holders"] for each in devices_of(one)))
-            outdated = {each["holders"][0]["pod"]: each["is_outdated"] for each in devices_of(status)}
-            assert outdated == {"p": True, "q": False}
-
-    play(story())
-
-
-def test_an_edit_of_a_resource_leaves_its_devices_their_age(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (_, address, file):
-            before = await told(address, lambda one: one["resources"] and not one["faults"])
-            file.write_text(text(A.replace("a1]", "a1, a2]")))
-            after = await told(
-                address,
-                lambda one: (
-                    one["resources"] and len(one["resources"][0]["devices"]) == 3 and not one["faults"]
-                ),
-            )
-            for device_id in ("a0", "a1"):
-                assert device(after, device_id)["since"] == device(before, device_id)["since"]
-            assert device(after, "a2")["since"] > device(before, "a0")["since"]
-            assert after["resources"][0]["registered_at"] > before["resources"][0]["registered_at"]
-
-    play(story())
+            async for document in documents:
+                if device(json.loads(document), "node0")["is_outdated"]:
+                    assert device(json.loads(document), "node0")["health"] == "Healthy"
+                    break
 
 
 @needs_mknod
-def test_a_resource_whose_only_device_belongs_to_another_one_waits_and_is_no_fault(short_dir: Path) -> None:
-    async def story() -> None:
-        link(short_dir / "by-id" / "x", char_node(short_dir / "node0", 240, 7))
-        first = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-        second = f'- {{name: example.com/b, discover: {{path: "{short_dir}/by-id/*"}}, whenNone: wait}}'
-        async with served(short_dir, first, second) as (_, address, _):
-            status = await told(address, lambda one: not one["faults"])
-            assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
-            assert [len(one["devices"]) for one in status["resources"]] == [1, 0]
-            assert await ready(address) == (200, "ready\n")
+async def test_of_two_pods_that_share_a_device_only_the_one_from_before_is_outdated(short_dir: Path) -> None:
+    node = short_dir / "node0"
+    char_node(node, 240, 7)
+    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, share: {{replicas: 2}}}}'
+    async with served(short_dir, resource) as (kubelet, address, _):
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+        await kubelet.admit(pod("p"))
+        char_node(short_dir / "other", 240, 8).rename(node)
+        await told(address, lambda one: any(each["is_outdated"] for each in devices_of(one)))
+        await kubelet.admit(pod("q"))
+        status = await told(address, lambda one: all(each["holders"] for each in devices_of(one)))
+        outdated = {each["holders"][0]["pod"]: each["is_outdated"] for each in devices_of(status)}
+        assert outdated == {"p": True, "q": False}
 
-    play(story())
+
+async def test_an_edit_of_a_resource_leaves_its_devices_their_age(short_dir: Path) -> None:
+    async with served(short_dir, A) as (_, address, file):
+        before = await told(address, lambda one: one["resources"] and not one["faults"])
+        file.write_text(text(A.replace("a1]", "a1, a2]")))
+        after = await told(
+            address,
+            lambda one: one["resources"] and len(one["resources"][0]["devices"]) == 3 and not one["faults"],
+        )
+        for device_id in ("a0", "a1"):
+            assert device(after, device_id)["since"] == device(before, device_id)["since"]
+        assert device(after, "a2")["since"] > device(before, "a0")["since"]
+        assert after["resources"][0]["registered_at"] > before["resources"][0]["registered_at"]
 
 
 @needs_mknod
-def test_a_resource_that_has_lost_its_devices_waits_for_none_but_needs_a_kubelet(short_dir: Path) -> None:
-    async def story() -> None:
-        node, plugin_dir, listen = short_dir / "node0", short_dir / "device-plugins", short_dir / "pages.sock"
-        char_node(node, 240, 7)
-        rest = "whenNone: wait, whenUnplugged: {keepUnhealthyFor: 0s}"
-        file = text(f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, {rest}}}')
-        address = UnixAddress(str(listen))
-        async with serve_config(
-            load(file, "f.yaml"), plugin_dir=plugin_dir, listen=f"unix:{listen}"
-        ) as serving:
-            async with Kubelet(plugin_dir).running():
-                await serving.wait_registered()
-                node.unlink()
-                await told(address, lambda one: not one["resources"][0]["devices"])
-            status = await told(address, lambda one: not one["resources"][0]["is_registered"])
-            assert status["faults"] == ["example.com/a: no kubelet listens"]
-            assert (await ready(address))[0] == 503
-
-    play(story())
+async def test_a_resource_whose_only_device_belongs_to_another_one_waits_and_is_no_fault(
+    short_dir: Path,
+) -> None:
+    link(short_dir / "by-id" / "x", char_node(short_dir / "node0", 240, 7))
+    first = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
+    second = f'- {{name: example.com/b, discover: {{path: "{short_dir}/by-id/*"}}, whenNone: wait}}'
+    async with served(short_dir, first, second) as (_, address, _):
+        status = await told(address, lambda one: not one["faults"])
+        assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
+        assert [len(one["devices"]) for one in status["resources"]] == [1, 0]
+        assert await ready(address) == (200, "ready\n")
 
 
-def test_a_status_is_the_same_text_while_nothing_changes(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (_, address, _):
-            await told(address, lambda one: not one["faults"] and one["pod_resources"]["answered_at"])
-            assert len({(await get(address, "/status")).body for _ in range(50)}) == 1
+@needs_mknod
+async def test_a_resource_that_has_lost_its_devices_waits_for_none_but_needs_a_kubelet(
+    short_dir: Path,
+) -> None:
+    node, plugin_dir, listen = short_dir / "node0", short_dir / "device-plugins", short_dir / "pages.sock"
+    char_node(node, 240, 7)
+    rest = "whenNone: wait, whenUnplugged: {keepUnhealthyFor: 0s}"
+    file = text(f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, {rest}}}')
+    address = UnixAddress(str(listen))
+    async with serve_config(load(file, "f.yaml"), plugin_dir=plugin_dir, listen=f"unix:{listen}") as serving:
+        async with Kubelet(plugin_dir).running():
+            await serving.wait_registered()
+            node.unlink()
+            await told(address, lambda one: not one["resources"][0]["devices"])
+        status = await told(address, lambda one: not one["resources"][0]["is_registered"])
+        assert status["faults"] == ["example.com/a: no kubelet listens"]
+        assert (await ready(address))[0] == 503
 
-    play(story())
+
+async def test_a_status_is_the_same_text_while_nothing_changes(short_dir: Path) -> None:
+    async with served(short_dir, A) as (_, address, _):
+        await told(address, lambda one: not one["faults"] and one["pod_resources"]["answered_at"])
+        assert len({(await get(address, "/status")).body for _ in range(50)}) == 1
 
 
-def test_the_age_of_an_answer_is_told_only_while_somebody_needs_to_know(short_dir: Path) -> None:
+async def test_the_age_of_an_answer_is_told_only_while_somebody_needs_to_know(short_dir: Path) -> None:
     """The kubelet is not asked while nothing is held, and nobody shall be alarmed then."""
+    async with served(short_dir, A) as (kubelet, address, _):
 
-    async def story() -> None:
-        async with served(short_dir, A) as (kubelet, address, _):
+        async def tells_age(*, wanted: bool) -> None:
+            is_told = not wanted
+            while is_told is not wanted:
+                text = (await get(address, "/metrics")).body
+                is_told = b"\ndevplug_podresources_age_seconds " in text
 
-            async def tells_age(*, wanted: bool) -> None:
-                is_told = not wanted
-                while is_told is not wanted:
-                    text = (await get(address, "/metrics")).body
-                    is_told = b"\ndevplug_podresources_age_seconds " in text
-
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
-            await told(address, lambda one: one["pod_resources"]["answered_at"])
-            await tells_age(wanted=False)
-            await kubelet.admit(pod("p"))
-            await told(address, lambda one: device(one)["holders"])
-            await tells_age(wanted=True)
-
-    play(story())
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+        await told(address, lambda one: one["pod_resources"]["answered_at"])
+        await tells_age(wanted=False)
+        await kubelet.admit(pod("p"))
+        await told(address, lambda one: device(one)["holders"])
+        await tells_age(wanted=True)
 
 
-def test_what_containers_were_told_is_forgotten_with_their_devices(short_dir: Path) -> None:
+async def test_what_containers_were_told_is_forgotten_with_their_devices(short_dir: Path) -> None:
     """Devices with names of their own may come and go for years."""
-
-    async def story() -> None:
-        one = resource("discover: {static: {ids: [a0, a1, a2]}}")
-        holders = Holders(short_dir / "none.sock")
-        plugin = ConfiguredPlugin(one, Machine(holders=holders))
-        lists = plugin.devices()
-        listed = await anext(lists)
-        await plugin.allocate(listed[:2])
-        assert set(plugin.answered) == {"a0", "a1"}
-        # As when the kubelet has told that nobody holds them.
-        plugin.machine.holders = plugin.custody._holders = Holders(short_dir / "none.sock")
-        await plugin.allocate(listed[2:])
-        assert set(plugin.answered) == {"a2"}
-        await lists.aclose()
-
-    play(story())
+    one = resource("discover: {static: {ids: [a0, a1, a2]}}")
+    holders = Holders(short_dir / "none.sock")
+    plugin = ConfiguredPlugin(one, Machine(holders=holders))
+    lists = plugin.devices()
+    listed = await anext(lists)
+    await plugin.allocate(listed[:2])
+    assert set(plugin.answered) == {"a0", "a1"}
+    # As when the kubelet has told that nobody holds them.
+    plugin.machine.holders = plugin.custody._holders = Holders(short_dir / "none.sock")
+    await plugin.allocate(listed[2:])
+    assert set(plugin.answered) == {"a2"}
+    await lists.aclose()
 
 
-def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_dir: Path) -> None:
-    async def story() -> None:
-        changed = Pulse()
-        one = resource(f'discover: {{path: "{short_dir}/none*"}}, whenNone: wait')
-        plugin = ConfiguredPlugin(one, Machine(on_change=changed.beat))
-        async with asyncio.TaskGroup() as group:
-            listing = group.create_task(anext(plugin.devices()))
-            while not plugin.is_waiting:
-                await changed.next.wait()
-            listing.cancel()
-
-    play(story())
+async def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_dir: Path) -> None:
+    changed = Pulse()
+    one = resource(f'discover: {{path: "{short_dir}/none*"}}, whenNone: wait')
+    plugin = ConfiguredPlugin(one, Machine(on_change=changed.beat))
+    async with asyncio.TaskGroup() as group:
+        listing = group.create_task(anext(plugin.devices()))
+        while not plugin.is_waiting:
+            await changed.next.wait()
+        listing.cancel()
 
 
-def test_every_hold_and_release_gets_one_audit_line(
+async def test_every_hold_and_release_gets_one_audit_line(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -400,7 +346,7 @@ def test_every_hold_and_release_gets_one_audit_line(
             await told(address, lambda one: device(one)["holders"])
 
     with caplog.at_level(logging.INFO, logger=AUDIT):
-        play(story())
+        await story()
     told_lines = [one for one in caplog.records if one.name == AUDIT]
     assert [one.message for one in told_lines] == ["registered with the kubelet", "allocated", "device held"]
     facts = vars(told_lines[-1])

@@ -32,7 +32,7 @@ from devplug.status.text import process_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from tests.daemon.hosts import resource
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 from tests.daemon.test_status import pod, told
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy
 from tests.kubelet.fakes import pod as wanting
@@ -195,35 +195,29 @@ def test_a_kubelet_that_keeps_forgetting_us_is_asked_again_after_a_minute(short_
     assert 60 <= second - first < 75
 
 
-def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(short_dir: Path) -> None:
+async def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(short_dir: Path) -> None:
     """As when another plugin lists the same IDs as we do: then only the calls tell."""
-
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        kubelet, plugin = Kubelet.under(short_dir), FakePlugin(short_dir / "device-plugins", devices=IDS)
-        ours = ConfiguredPlugin(resource("discover: {static: {ids: [a0, a1]}}"))
-        guard = NameGuard(RESOURCE, Inventory(RESOURCE), short_dir, "own.sock", lambda: None)
-        guard.review(registered_at=loop.time() - 1000, cuts=(), strange_calls=())
-        holders = Holders(short_dir / "pod-resources" / "kubelet.sock", rules=Rules(period_seconds=0.05))
-        async with kubelet.running(), plugin.serving(), asyncio.TaskGroup() as group:
-            running = [
-                group.create_task(holders.run()),
-                group.create_task(
-                    compare_holders(holders, lambda: {RESOURCE: guard}, lambda: {RESOURCE: ours})
-                ),
-            ]
-            await plugin.register(RESOURCE)
-            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 2)
-            with holders.needed():
-                await holders.wait(lambda: holders.is_known)
-                # What we have given out is in order, and the other one is not.
-                ours.answered = {"a0": Answered(ours.resource, Found("a0"))}
-                assert (await kubelet.admit(wanting("p", 2))).message == ""
-                await until(lambda: guard.takeover)
-            assert guard.takeover is not None
-            assert (guard.takeover.signs, guard.takeover.device_ids) == (("given",), ("a1",))
-            assert not guard.takeover.is_lost
-            for task in running:
-                task.cancel()
-
-    play(story())
+    loop = asyncio.get_running_loop()
+    kubelet, plugin = Kubelet.under(short_dir), FakePlugin(short_dir / "device-plugins", devices=IDS)
+    ours = ConfiguredPlugin(resource("discover: {static: {ids: [a0, a1]}}"))
+    guard = NameGuard(RESOURCE, Inventory(RESOURCE), short_dir, "own.sock", lambda: None)
+    guard.review(registered_at=loop.time() - 1000, cuts=(), strange_calls=())
+    holders = Holders(short_dir / "pod-resources" / "kubelet.sock", rules=Rules(period_seconds=0.05))
+    async with kubelet.running(), plugin.serving(), asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(holders.run()),
+            group.create_task(compare_holders(holders, lambda: {RESOURCE: guard}, lambda: {RESOURCE: ours})),
+        ]
+        await plugin.register(RESOURCE)
+        await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 2)
+        with holders.needed():
+            await holders.wait(lambda: holders.is_known)
+            # What we have given out is in order, and the other one is not.
+            ours.answered = {"a0": Answered(ours.resource, Found("a0"))}
+            assert (await kubelet.admit(wanting("p", 2))).message == ""
+            await until(lambda: guard.takeover)
+        assert guard.takeover is not None
+        assert (guard.takeover.signs, guard.takeover.device_ids) == (("given",), ("a1",))
+        assert not guard.takeover.is_lost
+        for task in running:
+            task.cancel()

@@ -19,59 +19,50 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.root, needs_namespaces]
 
 
-def test_it_has_no_capability_and_no_way_to_gain_one(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container() as container:
-            await until_advertised(kubelet, "ttyX0")
-            lines = Path(f"/proc/{container.pid()}/status").read_text().splitlines()
-            status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-            none = "0" * 16
-            assert [status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")] == [none] * 5
-            assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-            assert status["Uid"].split() == ["0"] * 4
-
-    play(story())
+async def test_it_has_no_capability_and_no_way_to_gain_one(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container() as container:
+        await until_advertised(kubelet, "ttyX0")
+        lines = Path(f"/proc/{container.pid()}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        none = "0" * 16
+        assert [status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")] == [none] * 5
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        assert status["Uid"].split() == ["0"] * 4
 
 
-def test_the_plugin_folder_is_all_that_it_can_write_to(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container() as container:
-            await until_advertised(kubelet, "ttyX0")
-            writable = {
-                fields[1]
-                for fields in map(str.split, Path(f"/proc/{container.pid()}/mounts").read_text().splitlines())
-                if "ro" not in fields[3].split(",")
-            }
-            usable_nodes = {path for path in writable if path.startswith("/dev/")}
-            assert usable_nodes == {f"/dev/{name}" for name in NODES}
-            assert writable - usable_nodes == {"/proc", "/var/lib/kubelet/device-plugins"}
-
-    play(story())
+async def test_the_plugin_folder_is_all_that_it_can_write_to(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container() as container:
+        await until_advertised(kubelet, "ttyX0")
+        writable = {
+            fields[1]
+            for fields in map(str.split, Path(f"/proc/{container.pid()}/mounts").read_text().splitlines())
+            if "ro" not in fields[3].split(",")
+        }
+        usable_nodes = {path for path in writable if path.startswith("/dev/")}
+        assert usable_nodes == {f"/dev/{name}" for name in NODES}
+        assert writable - usable_nodes == {"/proc", "/var/lib/kubelet/device-plugins"}
 
 
 CDI_CONFIG: Final = CONFIG.rstrip() + "\n    expose: {strategy: cdi}\n"
 
 
-def test_with_cdi_the_folder_of_the_specs_is_the_only_further_one(short_dir: Path) -> None:
+async def test_with_cdi_the_folder_of_the_specs_is_the_only_further_one(short_dir: Path) -> None:
     program = """
 import json
 lines = [line.split() for line in open("/proc/self/mounts")]
 print(json.dumps([fields[1] for fields in lines if "ro" not in fields[3].split(",")]))
 """
 
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CDI_CONFIG)])
-        (short_dir / "cdi").mkdir()
-        writable = set(await node.result_of(program, "--map", f"/var/run/cdi={short_dir / 'cdi'}"))
-        assert {path for path in writable if not path.startswith("/dev/")} == {
-            *("/proc", "/var/lib/kubelet/device-plugins", "/var/run/cdi")
-        }
-
-    play(story())
+    node = Node(short_dir, [daemon_set(CDI_CONFIG)])
+    (short_dir / "cdi").mkdir()
+    writable = set(await node.result_of(program, "--map", f"/var/run/cdi={short_dir / 'cdi'}"))
+    assert {path for path in writable if not path.startswith("/dev/")} == {
+        *("/proc", "/var/lib/kubelet/device-plugins", "/var/run/cdi")
+    }
 
 
 TRIES: Final = """

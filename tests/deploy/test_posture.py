@@ -23,7 +23,6 @@ from tests.deploy.posture.stage import (
     advertised,
     memory_cgroup,
     needs_namespaces,
-    play,
     until_advertised,
 )
 from tests.kerneldevices import announce, needs_uevents
@@ -40,49 +39,40 @@ HEADROOM: Final = 0.75
 """The most of its memory limit that the daemon may need for a small node."""
 
 
-def test_it_registers_advertises_and_answers_allocate(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0", "ttyX1")
-        async with node.kubelet() as kubelet, node.container():
-            await until_advertised(kubelet, "ttyX0", "ttyX1")
-            status = await kubelet.run_pod(Pod("p", "p", containers=(PodContainer("c", {RESOURCE: 1}),)))
-            assert status.phase is PodPhase.RUNNING, status
-            options = status.containers[0].options
-            assert options is not None
-            assert [one.host_path for one in options.device_nodes] in (["/dev/ttyX0"], ["/dev/ttyX1"])
-
-    play(story())
+async def test_it_registers_advertises_and_answers_allocate(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0", "ttyX1")
+    async with node.kubelet() as kubelet, node.container():
+        await until_advertised(kubelet, "ttyX0", "ttyX1")
+        status = await kubelet.run_pod(Pod("p", "p", containers=(PodContainer("c", {RESOURCE: 1}),)))
+        assert status.phase is PodPhase.RUNNING, status
+        options = status.containers[0].options
+        assert options is not None
+        assert [one.host_path for one in options.device_nodes] in (["/dev/ttyX0"], ["/dev/ttyX1"])
 
 
-def test_a_node_that_is_plugged_in_is_advertised_at_once(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container():
-            await until_advertised(kubelet, "ttyX0")
-            begun = time.monotonic()
-            node.plug("ttyX1")
-            await until_advertised(kubelet, "ttyX0", "ttyX1")
-            assert time.monotonic() - begun < HOT_PLUG_LIMIT_SECONDS
-
-    play(story())
+async def test_a_node_that_is_plugged_in_is_advertised_at_once(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container():
+        await until_advertised(kubelet, "ttyX0")
+        begun = time.monotonic()
+        node.plug("ttyX1")
+        await until_advertised(kubelet, "ttyX0", "ttyX1")
+        assert time.monotonic() - begun < HOT_PLUG_LIMIT_SECONDS
 
 
-def test_it_is_back_after_a_kubelet_restart(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container():
-            await until_advertised(kubelet, "ttyX0")
-            await kubelet.restart()
-            await kubelet.wait(lambda: kubelet.registrations(RESOURCE) and advertised(kubelet) == {"ttyX0"})
-
-    play(story())
+async def test_it_is_back_after_a_kubelet_restart(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container():
+        await until_advertised(kubelet, "ttyX0")
+        await kubelet.restart()
+        await kubelet.wait(lambda: kubelet.registrations(RESOURCE) and advertised(kubelet) == {"ttyX0"})
 
 
 @needs_uevents
-def test_it_hears_the_kernel_in_a_network_namespace_of_its_own(short_dir: Path) -> None:
+async def test_it_hears_the_kernel_in_a_network_namespace_of_its_own(short_dir: Path) -> None:
     program = """
 import asyncio, json
 from devplug.uevents import shared_uevents
@@ -97,75 +87,63 @@ async def main():
 asyncio.run(main())
 """
 
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        async with node.container("--program", program) as container:
-            await until(lambda: container.output() or container.runner.returncode is not None)
-            assert json.loads(container.output()) is True
-            container.may_end = True
-            announce("/sys/devices/virtual/mem/null")
-            assert await container.runner.wait() == 0
-
-    play(story())
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    async with node.container("--program", program) as container:
+        await until(lambda: container.output() or container.runner.returncode is not None)
+        assert json.loads(container.output()) is True
+        container.may_end = True
+        announce("/sys/devices/virtual/mem/null")
+        assert await container.runner.wait() == 0
 
 
-def test_the_probes_of_the_manifest_are_answered(short_dir: Path) -> None:
+async def test_the_probes_of_the_manifest_are_answered(short_dir: Path) -> None:
     manifest = daemon_set(CONFIG)
-    container = container_of(manifest["spec"]["template"]["spec"])
-    (port,) = (one["containerPort"] for one in container["ports"] if one["name"] == "http")
-    paths = [container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
+    described = container_of(manifest["spec"]["template"]["spec"])
+    (port,) = (one["containerPort"] for one in described["ports"] if one["name"] == "http")
+    paths = [described[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
     ask = "import sys, urllib.request as u; print(*(u.urlopen(one).status for one in sys.argv[1:]))"
 
-    async def story() -> None:
-        node = Node(short_dir, [manifest])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container() as container:
-            await until_advertised(kubelet, "ttyX0")
-            urls = [f"http://127.0.0.1:{port}{path}" for path in paths]
-            asked = await asyncio.create_subprocess_exec(
-                *("nsenter", "--net", "--target", str(container.pid()), sys.executable, "-c", ask, *urls),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            assert (await asked.communicate())[0].split() == [b"200"] * 3, container.output()
-
-    play(story())
+    node = Node(short_dir, [manifest])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container() as container:
+        await until_advertised(kubelet, "ttyX0")
+        urls = [f"http://127.0.0.1:{port}{path}" for path in paths]
+        asked = await asyncio.create_subprocess_exec(
+            *("nsenter", "--net", "--target", str(container.pid()), sys.executable, "-c", ask, *urls),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert (await asked.communicate())[0].split() == [b"200"] * 3, container.output()
 
 
-def test_it_ends_when_asked_and_leaves_nothing_of_its_own(short_dir: Path) -> None:
-    async def story() -> None:
-        node = Node(short_dir, [daemon_set(CONFIG)])
-        node.plug("ttyX0")
-        async with node.kubelet() as kubelet, node.container() as container:
-            await until_advertised(kubelet, "ttyX0")
-            before = {path.name for path in kubelet.plugin_dir.iterdir()}
-            assert await container.end() == 0, container.output()
-            left = {path.name for path in kubelet.plugin_dir.iterdir()}
-            assert {name for name in before if name.startswith("devplug-")} & left == set()
-
-    play(story())
+async def test_it_ends_when_asked_and_leaves_nothing_of_its_own(short_dir: Path) -> None:
+    node = Node(short_dir, [daemon_set(CONFIG)])
+    node.plug("ttyX0")
+    async with node.kubelet() as kubelet, node.container() as container:
+        await until_advertised(kubelet, "ttyX0")
+        before = {path.name for path in kubelet.plugin_dir.iterdir()}
+        assert await container.end() == 0, container.output()
+        left = {path.name for path in kubelet.plugin_dir.iterdir()}
+        assert {name for name in before if name.startswith("devplug-")} & left == set()
 
 
-def test_it_needs_far_less_than_its_memory_limit(short_dir: Path) -> None:
+async def test_it_needs_far_less_than_its_memory_limit(short_dir: Path) -> None:
     manifest = daemon_set(CONFIG)
     limit = posture_of(manifest["spec"]["template"]["spec"], "n").memory_bytes
     assert limit is not None
 
-    async def story() -> None:
-        node = Node(short_dir, [manifest])
-        node.plug(*(f"ttyX{number}" for number in range(100)))
-        with memory_cgroup(limit) as group:
-            async with node.kubelet() as kubelet, node.container("--cgroup", str(group)):
-                await until_advertised(kubelet, *(f"ttyX{number}" for number in range(100)))
-                is_first = (group / "memory.limit_in_bytes").exists()
-                peak = int((group / ("memory.max_usage_in_bytes" if is_first else "memory.peak")).read_text())
-                assert peak < limit * HEADROOM
-
-    play(story())
+    node = Node(short_dir, [manifest])
+    node.plug(*(f"ttyX{number}" for number in range(100)))
+    with memory_cgroup(limit) as group:
+        async with node.kubelet() as kubelet, node.container("--cgroup", str(group)):
+            await until_advertised(kubelet, *(f"ttyX{number}" for number in range(100)))
+            is_first = (group / "memory.limit_in_bytes").exists()
+            peak = int((group / ("memory.max_usage_in_bytes" if is_first else "memory.peak")).read_text())
+            assert peak < limit * HEADROOM
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_it_passes_devplug_verify(short_dir: Path) -> None:
+async def test_it_passes_devplug_verify(short_dir: Path) -> None:
     """The quick set, with hot-plug: the judge and the container see the node's /dev, as on a node."""
     node = Node(short_dir, [daemon_set(CONFIG)])
     node.plug(*(f"ttyX{number}" for number in range(5)))
@@ -174,15 +152,12 @@ def test_it_passes_devplug_verify(short_dir: Path) -> None:
     script = 'mount --rbind "$0" /dev && exec "$@"'
     words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(node.dev), *judge)
 
-    async def story() -> None:
-        process = await asyncio.create_subprocess_exec(
-            *(*words, "--", *node.command("{dir}", "{work}")),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        output, _ = await process.communicate()
-        assert process.returncode == 0, output.decode()
-        assert " 0 failed" in output.decode()
-
-    play(story(), 110)
+    process = await asyncio.create_subprocess_exec(
+        *(*words, "--", *node.command("{dir}", "{work}")),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    assert " 0 failed" in output.decode()

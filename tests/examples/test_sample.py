@@ -104,26 +104,23 @@ def test_the_program_can_be_stopped_while_it_is_held_back(withheld: Program) -> 
     assert withheld.stop() == 0
 
 
-def test_a_control_file_that_nobody_has_made_yet_holds_back_too(
+async def test_a_control_file_that_nobody_has_made_yet_holds_back_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = tmp_path / "registration"
     monkeypatch.setenv("REGISTER_CONTROL_FILE", str(control))
 
-    async def scenario() -> None:
-        # aclosing wants what only generators have, and the annotation does not promise one.
-        async with asyncio.timeout(10), aclosing(Sample().devices()) as lists:  # type: ignore[type-var]
-            async with asyncio.TaskGroup() as group:
-                first: asyncio.Task[list[Device]] = group.create_task(anext(lists))  # type: ignore[arg-type]
-                await turns()
-                assert not first.done()
-                control.touch()
-                await turns()
-                assert not first.done()
-                control.unlink()
-            assert [device.id for device in first.result()] == ["Dev-1", "Dev-2"]
-
-    asyncio.run(scenario())
+    # aclosing wants what only generators have, and the annotation does not promise one.
+    async with asyncio.timeout(10), aclosing(Sample().devices()) as lists:  # type: ignore[type-var]
+        async with asyncio.TaskGroup() as group:
+            first: asyncio.Task[list[Device]] = group.create_task(anext(lists))  # type: ignore[arg-type]
+            await turns()
+            assert not first.done()
+            control.touch()
+            await turns()
+            assert not first.done()
+            control.unlink()
+        assert [device.id for device in first.result()] == ["Dev-1", "Dev-2"]
 
 
 async def turns() -> None:

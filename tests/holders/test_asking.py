@@ -42,143 +42,113 @@ async def trouble(path: Path, *, timeout_seconds: float = 5) -> UnansweredError:
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_kubelet_of_today_answers_by_v1(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet:
-            await kubelet.admit(new_pod("u", count=0))
-            answer = await ask(socket_below(short_dir), timeout_seconds=5)
-            assert [one.name for one in answer.pods] == ["u"]
-            assert answer.is_v1
-            assert answer.kubelet == socket_identity(socket_below(short_dir))
-
-    asyncio.run(scenario())
+async def test_a_kubelet_of_today_answers_by_v1(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet:
+        await kubelet.admit(new_pod("u", count=0))
+        answer = await ask(socket_below(short_dir), timeout_seconds=5)
+        assert [one.name for one in answer.pods] == ["u"]
+        assert answer.is_v1
+        assert answer.kubelet == socket_identity(socket_below(short_dir))
 
 
 @pytest.mark.parametrize(("versions", "is_v1"), [(V1, True), (OLD, False), (V1 + OLD, True)])
-def test_an_old_kubelet_is_asked_by_v1alpha1(
+async def test_an_old_kubelet_is_asked_by_v1alpha1(
     short_dir: Path, versions: tuple[object, ...], is_v1: bool
 ) -> None:
     path = socket_below(short_dir)
 
-    async def scenario() -> None:
-        async with answering(path, some_pods, versions=versions):
-            answer = await ask(path, timeout_seconds=5)
-            assert (answer.pods, answer.is_v1) == (PODS, is_v1)
-
-    asyncio.run(scenario())
+    async with answering(path, some_pods, versions=versions):
+        answer = await ask(path, timeout_seconds=5)
+        assert (answer.pods, answer.is_v1) == (PODS, is_v1)
 
 
-def test_an_answer_of_nearly_sixteen_mebibytes_is_read(short_dir: Path) -> None:
+async def test_an_answer_of_nearly_sixteen_mebibytes_is_read(short_dir: Path) -> None:
     path = socket_below(short_dir)
     many = (PodResources("x" * (2**24 - 100), "default"),)
 
     async def serve() -> Sequence[PodResources]:
         return many
 
-    async def scenario() -> None:
-        async with answering(path, serve):
-            assert (await ask(path, timeout_seconds=5)).pods == many
-
-    asyncio.run(scenario())
+    async with answering(path, serve):
+        assert (await ask(path, timeout_seconds=5)).pods == many
 
 
 # ── no answers ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_larger_answer_is_a_trouble_of_its_own(short_dir: Path) -> None:
+async def test_a_larger_answer_is_a_trouble_of_its_own(short_dir: Path) -> None:
     path = socket_below(short_dir)
 
     async def serve() -> Sequence[PodResources]:
         return (PodResources("x" * 2**24, "default"),)
 
-    async def scenario() -> None:
-        async with answering(path, serve):
-            error = await trouble(path)
-        assert error.trouble is Trouble.TOO_LARGE
-        assert str(error).startswith("the kubelet's answer is larger than 16777216 bytes: ")
-
-    asyncio.run(scenario())
-
-
-def test_a_refusal_by_the_rate_limit_is_told_from_a_large_answer(short_dir: Path) -> None:
-    async def scenario() -> None:
-        path = socket_below(short_dir)
-        async with monitored(short_dir, clock=Clock()):
-            async with connected(path) as peer:
-                for _ in range(10):
-                    await peer.call(LIST, None)
-            error = await trouble(path)
-        assert error.trouble is Trouble.RATE_LIMITED
-        assert str(error) == "monitors ask the kubelet too often: rejected by rate limit"
-
-    asyncio.run(scenario())
-
-
-def test_without_a_socket_nobody_is_dialled(short_dir: Path) -> None:
-    async def scenario() -> None:
-        path = socket_below(short_dir)
+    async with answering(path, serve):
         error = await trouble(path)
-        assert error.trouble is Trouble.ABSENT
-        assert str(error) == f"{path} is not there: no kubelet runs, or mount its folder"
-
-    asyncio.run(scenario())
+    assert error.trouble is Trouble.TOO_LARGE
+    assert str(error).startswith("the kubelet's answer is larger than 16777216 bytes: ")
 
 
-def test_a_socket_without_a_kubelet_is_unreachable(short_dir: Path) -> None:
+async def test_a_refusal_by_the_rate_limit_is_told_from_a_large_answer(short_dir: Path) -> None:
+    path = socket_below(short_dir)
+    async with monitored(short_dir, clock=Clock()):
+        async with connected(path) as peer:
+            for _ in range(10):
+                await peer.call(LIST, None)
+        error = await trouble(path)
+    assert error.trouble is Trouble.RATE_LIMITED
+    assert str(error) == "monitors ask the kubelet too often: rejected by rate limit"
+
+
+async def test_without_a_socket_nobody_is_dialled(short_dir: Path) -> None:
+    path = socket_below(short_dir)
+    error = await trouble(path)
+    assert error.trouble is Trouble.ABSENT
+    assert str(error) == f"{path} is not there: no kubelet runs, or mount its folder"
+
+
+async def test_a_socket_without_a_kubelet_is_unreachable(short_dir: Path) -> None:
     path = short_dir / "s"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
 
-    async def scenario() -> None:
-        error = await trouble(path)
-        assert error.trouble is Trouble.UNREACHABLE
-        assert str(error).startswith(f"nobody answers at {path}: ")
-
-    asyncio.run(scenario())
+    error = await trouble(path)
+    assert error.trouble is Trouble.UNREACHABLE
+    assert str(error).startswith(f"nobody answers at {path}: ")
 
 
-def test_a_kubelet_that_hangs_has_its_time(short_dir: Path) -> None:
+async def test_a_kubelet_that_hangs_has_its_time(short_dir: Path) -> None:
     path = socket_below(short_dir)
 
     async def serve() -> Sequence[PodResources]:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def scenario() -> None:
-        async with answering(path, serve):
-            error = await trouble(path, timeout_seconds=0.05)
-        assert error.trouble is Trouble.TIMED_OUT
-        assert str(error) == f"the kubelet at {path} did not answer in time"
-
-    asyncio.run(scenario())
+    async with answering(path, serve):
+        error = await trouble(path, timeout_seconds=0.05)
+    assert error.trouble is Trouble.TIMED_OUT
+    assert str(error) == f"the kubelet at {path} did not answer in time"
 
 
-def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None:
+async def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None:
     path = socket_below(short_dir)
 
-    async def scenario() -> None:
-        async with answering(path, some_pods, versions=NONE):
-            error = await trouble(path)
-        assert error.trouble is Trouble.UNSERVED
-        assert str(error) == f"the kubelet at {path} serves neither PodResources v1 nor v1alpha1"
-
-    asyncio.run(scenario())
+    async with answering(path, some_pods, versions=NONE):
+        error = await trouble(path)
+    assert error.trouble is Trouble.UNSERVED
+    assert str(error) == f"the kubelet at {path} serves neither PodResources v1 nor v1alpha1"
 
 
-def test_bytes_that_are_no_answer_are_a_trouble_too(short_dir: Path) -> None:
+async def test_bytes_that_are_no_answer_are_a_trouble_too(short_dir: Path) -> None:
     path = socket_below(short_dir)
     garbled = replace(LIST, response=replace(LIST.response, encode=lambda _: b"\xff\xff\xff"))
 
-    async def scenario() -> None:
-        async with answering(path, some_pods, versions=(garbled,)):
-            error = await trouble(path)
-        assert error.trouble is Trouble.OTHER
-        assert "cannot decode the answer to List" in str(error)
-
-    asyncio.run(scenario())
+    async with answering(path, some_pods, versions=(garbled,)):
+        error = await trouble(path)
+    assert error.trouble is Trouble.OTHER
+    assert "cannot decode the answer to List" in str(error)
 
 
-def test_an_answer_is_not_taken_for_that_of_the_next_kubelet(short_dir: Path) -> None:
+async def test_an_answer_is_not_taken_for_that_of_the_next_kubelet(short_dir: Path) -> None:
     path = socket_below(short_dir)
 
     async def serve() -> Sequence[PodResources]:
@@ -186,12 +156,9 @@ def test_an_answer_is_not_taken_for_that_of_the_next_kubelet(short_dir: Path) ->
         path.touch()
         return PODS
 
-    async def scenario() -> None:
-        async with answering(path, serve):
-            error = await trouble(path)
-        assert error.trouble is Trouble.REPLACED
-
-    asyncio.run(scenario())
+    async with answering(path, serve):
+        error = await trouble(path)
+    assert error.trouble is Trouble.REPLACED
 
 
 # ── how soon again ────────────────────────────────────────────────────────────────────────────────
@@ -213,17 +180,14 @@ def test_the_wait_doubles() -> None:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
-def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(short_dir: Path) -> None:
-    async def scenario() -> None:
-        path = socket_below(short_dir)
-        async with answering(path, some_pods):
-            short_dir.chmod(0o700)
-            os.seteuid(65534)
-            try:
-                error = await trouble(path)
-            finally:
-                os.seteuid(0)
-        assert error.trouble is Trouble.UNREACHABLE
-        assert str(error).startswith(f"no right to look for {path}: run as root")
-
-    asyncio.run(scenario())
+async def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(short_dir: Path) -> None:
+    path = socket_below(short_dir)
+    async with answering(path, some_pods):
+        short_dir.chmod(0o700)
+        os.seteuid(65534)
+        try:
+            error = await trouble(path)
+        finally:
+            os.seteuid(0)
+    assert error.trouble is Trouble.UNREACHABLE
+    assert str(error).startswith(f"no right to look for {path}: run as root")

@@ -29,143 +29,117 @@ if TYPE_CHECKING:
 # ── when it asks ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir) as kubelet, asking(holders):
+async def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir) as kubelet, asking(holders):
+        await turns()
+        assert questions(kubelet) == 0
+        assert (holders.is_known, holders.age_seconds) == (False, None)
+        with holders.needed():
+            await first_answer(holders)
+        assert questions(kubelet) >= 1
+        assert holders.age_seconds is not None
+
+
+async def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=ONCE)
+    async with monitored(short_dir) as kubelet, asking(holders):
+        with holders.needed(), holders.releases("a/b"), holders.releases("a/c"):
+            await first_answer(holders)
             await turns()
-            assert questions(kubelet) == 0
-            assert (holders.is_known, holders.age_seconds) == (False, None)
-            with holders.needed():
-                await first_answer(holders)
-            assert questions(kubelet) >= 1
-            assert holders.age_seconds is not None
-
-    asyncio.run(scenario())
+        with holders.needed():
+            await turns()
+        assert questions(kubelet) == 1
 
 
-def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=ONCE)
-        async with monitored(short_dir) as kubelet, asking(holders):
-            with holders.needed(), holders.releases("a/b"), holders.releases("a/c"):
-                await first_answer(holders)
-                await turns()
-            with holders.needed():
-                await turns()
-            assert questions(kubelet) == 1
-
-    asyncio.run(scenario())
+async def test_the_kubelet_is_asked_again_every_period(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir) as kubelet, asking(holders):
+        with holders.needed():
+            await holders.wait(lambda: questions(kubelet) >= 4)
 
 
-def test_the_kubelet_is_asked_again_every_period(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir) as kubelet, asking(holders):
-            with holders.needed():
-                await holders.wait(lambda: questions(kubelet) >= 4)
-
-    asyncio.run(scenario())
-
-
-def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
+async def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
     """A pod that lives shorter than the period must have been seen once."""
-
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=ONCE)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-            with holders.needed():
-                await first_answer(holders)
-                await kubelet.admit(new_pod("u"))
-                holders.note_allocated(RESOURCE, ["a"])
-                assert holders.held_ids(RESOURCE) == {"a"}
-                await held_by(holders, "u")
-                await turns()
-            assert questions(kubelet) == 2
-
-    asyncio.run(scenario())
+    holders = Holders(socket_below(short_dir), rules=ONCE)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+        with holders.needed():
+            await first_answer(holders)
+            await kubelet.admit(new_pod("u"))
+            holders.note_allocated(RESOURCE, ["a"])
+            assert holders.held_ids(RESOURCE) == {"a"}
+            await held_by(holders, "u")
+            await turns()
+        assert questions(kubelet) == 2
 
 
 # ── kubelets come and go ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_kubelet_that_comes_later_is_asked_when_its_socket_appears(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=ONCE)
-        async with asking(holders):
-            with holders.needed():
-                await holders.wait(lambda: holders.last_error)
-                assert holders.trouble is Trouble.ABSENT
-                async with monitored(short_dir):
-                    await first_answer(holders)
-            assert holders.last_error is None
-            assert holders.errors == {Trouble.ABSENT: 1}
-
-    asyncio.run(scenario())
-
-
-def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_use(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=ONCE)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-            await kubelet.run_pod(new_pod("u"))
-            with holders.needed():
+async def test_a_kubelet_that_comes_later_is_asked_when_its_socket_appears(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=ONCE)
+    async with asking(holders):
+        with holders.needed():
+            await holders.wait(lambda: holders.last_error)
+            assert holders.trouble is Trouble.ABSENT
+            async with monitored(short_dir):
                 await first_answer(holders)
-                await kubelet.restart()
-                await holders.wait(lambda: questions(kubelet) == 1)
-            assert holders.held_ids(RESOURCE) == {"a"}
-
-    asyncio.run(scenario())
+        assert holders.last_error is None
+        assert holders.errors == {Trouble.ABSENT: 1}
 
 
-def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with asking(holders):
-            with holders.needed():
-                async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
-                    await kubelet.admit(new_pod("u"))
-                    await held_by(holders, "u")
-                await holders.wait(lambda: holders.trouble is Trouble.UNREACHABLE)
-            assert holders.holders_of(RESOURCE, "a") == (holder("u"),)
-            assert [one.name for one in holders.pods] == ["u"]
-            assert not holders.may_be_held(RESOURCE, "b")
-
-    asyncio.run(scenario())
+async def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_use(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=ONCE)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+        await kubelet.run_pod(new_pod("u"))
+        with holders.needed():
+            await first_answer(holders)
+            await kubelet.restart()
+            await holders.wait(lambda: questions(kubelet) == 1)
+        assert holders.held_ids(RESOURCE) == {"a"}
 
 
-def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir, clock=clock) as kubelet, asking(holders):
-            async with connected(socket_below(short_dir)) as other_monitor:
-                for _ in range(10):
-                    await other_monitor.call(LIST, None)
-            with holders.needed():
-                await holders.wait(lambda: holders.errors[Trouble.RATE_LIMITED])
-                clock.seconds += 1
-                asked = asyncio.get_running_loop().time()
-                await first_answer(holders)
-                assert asyncio.get_running_loop().time() - asked >= 0.9
-            assert holders.errors == {Trouble.RATE_LIMITED: 1}
-            assert questions(kubelet) == 11
-
-    asyncio.run(scenario())
+async def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with asking(holders):
+        with holders.needed():
+            async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+                await kubelet.admit(new_pod("u"))
+                await held_by(holders, "u")
+            await holders.wait(lambda: holders.trouble is Trouble.UNREACHABLE)
+        assert holders.holders_of(RESOURCE, "a") == (holder("u"),)
+        assert [one.name for one in holders.pods] == ["u"]
+        assert not holders.may_be_held(RESOURCE, "b")
 
 
-def test_a_trouble_is_logged_once_and_its_end_too(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> None:
+    clock = Clock()
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir, clock=clock) as kubelet, asking(holders):
+        async with connected(socket_below(short_dir)) as other_monitor:
+            for _ in range(10):
+                await other_monitor.call(LIST, None)
+        with holders.needed():
+            await holders.wait(lambda: holders.errors[Trouble.RATE_LIMITED])
+            clock.seconds += 1
+            asked = asyncio.get_running_loop().time()
+            await first_answer(holders)
+            assert asyncio.get_running_loop().time() - asked >= 0.9
+        assert holders.errors == {Trouble.RATE_LIMITED: 1}
+        assert questions(kubelet) == 11
+
+
+async def test_a_trouble_is_logged_once_and_its_end_too(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with asking(holders):
-            with holders.needed():
-                await holders.wait(lambda: holders.errors[Trouble.ABSENT] == 2)
-                async with monitored(short_dir):
-                    await first_answer(holders)
-
-    asyncio.run(scenario())
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with asking(holders):
+        with holders.needed():
+            await holders.wait(lambda: holders.errors[Trouble.ABSENT] == 2)
+            async with monitored(short_dir):
+                await first_answer(holders)
     messages = [record.message for record in caplog.records if record.name == "devplug.holders.holders"]
     # At the end the kubelet goes first, and that may be noticed too.
     assert messages[:2] == [
@@ -174,22 +148,19 @@ def test_a_trouble_is_logged_once_and_its_end_too(short_dir: Path, caplog: pytes
     ]
 
 
-def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
+async def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"),)
 
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with answering(socket_below(short_dir), serve, versions=OLD), asking(holders):
-            with holders.needed():
-                await first_answer(holders)
-        assert holders.holders_of(RESOURCE, "a") == (holder("p"),)
-        assert holders.errors == {}
-
-    asyncio.run(scenario())
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with answering(socket_below(short_dir), serve, versions=OLD), asking(holders):
+        with holders.needed():
+            await first_answer(holders)
+    assert holders.holders_of(RESOURCE, "a") == (holder("p"),)
+    assert holders.errors == {}
 
 
-def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     asked = 0
 
     async def serve() -> Sequence[PodResources]:
@@ -197,13 +168,10 @@ def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pytest.Log
         asked += 1
         return (pod("p", "a"), pod("q", "a"))
 
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with answering(socket_below(short_dir), serve), asking(holders):
-            with holders.needed():
-                await holders.wait(lambda: asked >= 3)
-
-    asyncio.run(scenario())
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.needed():
+            await holders.wait(lambda: asked >= 3)
     (record,) = caplog.records
     assert record.message == "the kubelet lists one device for several pods"
     facts = vars(record)
@@ -213,114 +181,94 @@ def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pytest.Log
 # ── differences and releases ──────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
-            with holders.needed(), holders.differences() as differences:
-                await first_answer(holders)
-                await kubelet.admit(new_pod("u", count=2))
-                assert {await anext(differences), await anext(differences)} == {
-                    Allocated(RESOURCE, "a", holder("u")),
-                    Allocated(RESOURCE, "b", holder("u")),
-                }
-                kubelet.end_pod("u")
-                assert {await anext(differences), await anext(differences)} == {
-                    Released(RESOURCE, "a", holder("u")),
-                    Released(RESOURCE, "b", holder("u")),
-                }
-            assert holders.held_ids(RESOURCE) == set()
-
-    asyncio.run(scenario())
+async def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
+        with holders.needed(), holders.differences() as differences:
+            await first_answer(holders)
+            await kubelet.admit(new_pod("u", count=2))
+            assert {await anext(differences), await anext(differences)} == {
+                Allocated(RESOURCE, "a", holder("u")),
+                Allocated(RESOURCE, "b", holder("u")),
+            }
+            kubelet.end_pod("u")
+            assert {await anext(differences), await anext(differences)} == {
+                Released(RESOURCE, "a", holder("u")),
+                Released(RESOURCE, "b", holder("u")),
+            }
+        assert holders.held_ids(RESOURCE) == set()
 
 
-def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
+async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
     """The answer that settles a release says no more than the one before it."""
+    changed = Pulse()
+    holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
 
-    async def scenario() -> None:
-        changed = Pulse()
-        holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+    async def shown(ids: set[str]) -> None:
+        while holders.held_ids(RESOURCE) != ids:
+            await changed.next.wait()
 
-        async def shown(ids: set[str]) -> None:
-            while holders.held_ids(RESOURCE) != ids:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+        with holders.needed():
+            await kubelet.admit(new_pod("u"))
+            await shown({"a"})
+            kubelet.end_pod("u")
+            await shown(set())
+
+
+async def test_every_question_without_answer_is_announced(short_dir: Path) -> None:
+    changed = Pulse()
+    holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+    async with asking(holders):
+        with holders.needed():
+            while holders.errors[Trouble.ABSENT] < 2:
                 await changed.next.wait()
 
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-            with holders.needed():
-                await kubelet.admit(new_pod("u"))
-                await shown({"a"})
-                kubelet.end_pod("u")
-                await shown(set())
 
-    asyncio.run(scenario())
-
-
-def test_every_question_without_answer_is_announced(short_dir: Path) -> None:
-    async def scenario() -> None:
-        changed = Pulse()
-        holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
-        async with asking(holders):
-            with holders.needed():
-                while holders.errors[Trouble.ABSENT] < 2:
-                    await changed.next.wait()
-
-    asyncio.run(scenario())
+async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
+        with holders.releases(RESOURCE) as releases, holders.releases("example.com/b"):
+            for uid in ("u", "v"):
+                await kubelet.admit(new_pod(uid))
+                await held_by(holders, uid)
+                kubelet.end_pod(uid)
+                assert await anext(releases) == [Released(RESOURCE, "a", holder(uid))]
 
 
-def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
-            with holders.releases(RESOURCE) as releases, holders.releases("example.com/b"):
-                for uid in ("u", "v"):
-                    await kubelet.admit(new_pod(uid))
-                    await held_by(holders, uid)
-                    kubelet.end_pod(uid)
-                    assert await anext(releases) == [Released(RESOURCE, "a", holder(uid))]
-
-    asyncio.run(scenario())
+async def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(
+    short_dir: Path,
+) -> None:
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with monitored(short_dir), asking(holders):
+        with holders.releases(RESOURCE) as releases:
+            await first_answer(holders)
+            holders.note_allocated(RESOURCE, ["a"])
+            # This kubelet shows no holder at all, so it is believed after its patience.
+            assert await anext(releases) == [Released(RESOURCE, "a", None)]
 
 
-def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with monitored(short_dir), asking(holders):
-            with holders.releases(RESOURCE) as releases:
-                await first_answer(holders)
-                holders.note_allocated(RESOURCE, ["a"])
-                # This kubelet shows no holder at all, so it is believed after its patience.
-                assert await anext(releases) == [Released(RESOURCE, "a", None)]
-
-    asyncio.run(scenario())
-
-
-def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> None:
+async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> None:
     ids = [f"d{number:05}" for number in range(10_000)]
     listed: list[tuple[PodResources, ...]] = [(pod("p", *ids),), (pod("other", "z"),)]
 
     async def serve() -> Sequence[PodResources]:
         return listed[0]
 
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir), rules=QUICK)
-        async with answering(socket_below(short_dir), serve), asking(holders):
-            with holders.releases(RESOURCE) as releases:
-                await first_answer(holders)
-                del listed[0]
-                assert await anext(releases) == [Released(RESOURCE, one, holder("p")) for one in ids]
-                listed[0] = ()
-                assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
-
-    asyncio.run(scenario())
+    holders = Holders(socket_below(short_dir), rules=QUICK)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.releases(RESOURCE) as releases:
+            await first_answer(holders)
+            del listed[0]
+            assert await anext(releases) == [Released(RESOURCE, one, holder("p")) for one in ids]
+            listed[0] = ()
+            assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
 
 
-def test_releases_have_one_reader(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir))
-        twice = pytest.raises(ValueError, match=f"^the releases of {RESOURCE} are being read already$")
-        with holders.releases(RESOURCE), twice, holders.releases(RESOURCE):
-            pass
-        with holders.releases(RESOURCE):
-            pass
-
-    asyncio.run(scenario())
+async def test_releases_have_one_reader(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir))
+    twice = pytest.raises(ValueError, match=f"^the releases of {RESOURCE} are being read already$")
+    with holders.releases(RESOURCE), twice, holders.releases(RESOURCE):
+        pass
+    with holders.releases(RESOURCE):
+        pass

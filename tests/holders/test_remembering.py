@@ -64,60 +64,51 @@ def now() -> float:
 # ── over a restart of ours ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.admit(new_pod("u"))
+async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.admit(new_pod("u"))
+        holders = owning(short_dir)
+        async with asking(holders):
+            with holders.needed():
+                await first_answer(holders)
+        assert [path.name for path in (short_dir / "state").iterdir()] == [FILE]
+        assert (short_dir / "state" / FILE).stat().st_mode & 0o777 == 0o600
+        kubelet.end_pod("u")
+        holders = owning(short_dir)
+        assert holders.held_ids(RESOURCE) == {"a"}
+        async with asking(holders):
+            with holders.releases(RESOURCE) as releases:
+                assert await anext(releases) == [Released(RESOURCE, "a", holder("u"))]
+                # Asking for the next ones takes the first, and there are none.
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await anext(releases)
+        assert owning(short_dir).held_ids(RESOURCE) == set()
+        assert list((short_dir / "state").iterdir()) == []
+
+
+async def test_a_release_whose_reader_did_not_get_through_is_told_again(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.admit(new_pod("u"))
+        for attempt in range(3):
             holders = owning(short_dir)
-            async with asking(holders):
-                with holders.needed():
-                    await first_answer(holders)
-            assert [path.name for path in (short_dir / "state").iterdir()] == [FILE]
-            assert (short_dir / "state" / FILE).stat().st_mode & 0o777 == 0o600
-            kubelet.end_pod("u")
-            holders = owning(short_dir)
-            assert holders.held_ids(RESOURCE) == {"a"}
             async with asking(holders):
                 with holders.releases(RESOURCE) as releases:
+                    await first_answer(holders)
+                    if not attempt:
+                        kubelet.end_pod("u")
                     assert await anext(releases) == [Released(RESOURCE, "a", holder("u"))]
-                    # Asking for the next ones takes the first, and there are none.
-                    with pytest.raises(TimeoutError):
-                        async with asyncio.timeout(0.1):
-                            await anext(releases)
-            assert owning(short_dir).held_ids(RESOURCE) == set()
-            assert list((short_dir / "state").iterdir()) == []
-
-    asyncio.run(scenario())
 
 
-def test_a_release_whose_reader_did_not_get_through_is_told_again(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.admit(new_pod("u"))
-            for attempt in range(3):
-                holders = owning(short_dir)
-                async with asking(holders):
-                    with holders.releases(RESOURCE) as releases:
-                        await first_answer(holders)
-                        if not attempt:
-                            kubelet.end_pod("u")
-                        assert await anext(releases) == [Released(RESOURCE, "a", holder("u"))]
-
-    asyncio.run(scenario())
-
-
-def test_two_programs_of_one_folder_remember_each_its_own_resources(short_dir: Path) -> None:
+async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
 
-    async def scenario() -> None:
-        one, other = owning(short_dir, RESOURCE), owning(short_dir, OTHER)
-        async with answering(socket_below(short_dir), serve), asking(one, other):
-            with one.needed(), other.needed():
-                await first_answer(one)
-                await first_answer(other)
-
-    asyncio.run(scenario())
+    one, other = owning(short_dir, RESOURCE), owning(short_dir, OTHER)
+    async with answering(socket_below(short_dir), serve), asking(one, other):
+        with one.needed(), other.needed():
+            await first_answer(one)
+            await first_answer(other)
     assert (held_in(short_dir), held_in(short_dir, OTHER)) == ({"a"}, {"b"})
     later = owning(short_dir, OTHER)
     assert later.holders_of(OTHER, "b") == (holder("q"),)
@@ -127,71 +118,61 @@ def test_two_programs_of_one_folder_remember_each_its_own_resources(short_dir: P
 # ── own and disown ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -> None:
+async def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
 
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with answering(socket_below(short_dir), serve), asking(holders):
-            with holders.differences(), holders.needed():
-                holders.note_allocated(OTHER, ["c"])
-                await first_answer(holders)
-            assert holders.held_ids(OTHER) == {"b", "c"}
-            assert holders.holders_of(OTHER, "b") == (holder("q"),)
-
-    asyncio.run(scenario())
+    holders = owning(short_dir)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.differences(), holders.needed():
+            holders.note_allocated(OTHER, ["c"])
+            await first_answer(holders)
+        assert holders.held_ids(OTHER) == {"b", "c"}
+        assert holders.holders_of(OTHER, "b") == (holder("q"),)
     assert (held_in(short_dir), held_in(short_dir, OTHER)) == ({"a"}, set())
 
 
-def test_what_was_known_before_it_is_owned_is_remembered_too(short_dir: Path) -> None:
+async def test_what_was_known_before_it_is_owned_is_remembered_too(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "b", resource_name=OTHER),)
 
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with answering(socket_below(short_dir), serve), asking(holders):
-            with holders.needed():
-                await first_answer(holders)
-            holders.own(OTHER)
-            await until(lambda: held_in(short_dir, OTHER) == {"b"})
-
-    asyncio.run(scenario())
+    holders = owning(short_dir)
+    async with answering(socket_below(short_dir), serve), asking(holders):
+        with holders.needed():
+            await first_answer(holders)
+        holders.own(OTHER)
+        await until(lambda: held_in(short_dir, OTHER) == {"b"})
 
 
-def test_a_resource_that_is_owned_later_is_taken_over_as_its_last_owner_left_it(short_dir: Path) -> None:
-    async def scenario() -> None:
-        first, second = owning(short_dir), owning(short_dir, OTHER)
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(second):
-            with second.needed():
-                await first_answer(second)
-                first.note_allocated(RESOURCE, ["a"])
-                first.disown(RESOURCE)
-                assert second.held_ids(RESOURCE) == set()
-                second.own(RESOURCE)
-                assert second.held_ids(RESOURCE) == {"a"}
-                assert second.may_be_held(RESOURCE, "a")
-            with second.releases(RESOURCE) as releases:
-                assert await anext(releases) == [Released(RESOURCE, "a", None)]
-
-    asyncio.run(scenario())
-
-
-def test_a_resource_that_is_given_up_leaves_its_file_and_nothing_of_it_is_written_later(
+async def test_a_resource_that_is_owned_later_is_taken_over_as_its_last_owner_left_it(
     short_dir: Path,
 ) -> None:
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with asking(holders):
-            holders.note_allocated(RESOURCE, ["a"])
-            holders.disown(RESOURCE)
-            assert held_in(short_dir) == {"a"}
-            holders.note_allocated(RESOURCE, ["b"])
-            assert holders.held_ids(RESOURCE) == {"a", "b"}
-        assert held_in(short_dir) == {"a"}
-        holders.disown(RESOURCE)
+    first, second = owning(short_dir), owning(short_dir, OTHER)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(second):
+        with second.needed():
+            await first_answer(second)
+            first.note_allocated(RESOURCE, ["a"])
+            first.disown(RESOURCE)
+            assert second.held_ids(RESOURCE) == set()
+            second.own(RESOURCE)
+            assert second.held_ids(RESOURCE) == {"a"}
+            assert second.may_be_held(RESOURCE, "a")
+        with second.releases(RESOURCE) as releases:
+            assert await anext(releases) == [Released(RESOURCE, "a", None)]
 
-    asyncio.run(scenario())
+
+async def test_a_resource_that_is_given_up_leaves_its_file_and_nothing_of_it_is_written_later(
+    short_dir: Path,
+) -> None:
+    holders = owning(short_dir)
+    async with asking(holders):
+        holders.note_allocated(RESOURCE, ["a"])
+        holders.disown(RESOURCE)
+        assert held_in(short_dir) == {"a"}
+        holders.note_allocated(RESOURCE, ["b"])
+        assert holders.held_ids(RESOURCE) == {"a", "b"}
+    assert held_in(short_dir) == {"a"}
+    holders.disown(RESOURCE)
 
 
 def test_a_resource_that_was_given_up_can_be_owned_again(short_dir: Path) -> None:
@@ -206,63 +187,51 @@ def test_a_resource_that_was_given_up_can_be_owned_again(short_dir: Path) -> Non
     assert held_in(short_dir) == {"a", "b"}
 
 
-def test_without_a_folder_nothing_is_remembered(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = Holders(socket_below(short_dir))
-        holders.own(RESOURCE)
-        async with asking(holders):
-            holders.note_allocated(RESOURCE, ["a"])
-            await turns()
-        holders.disown(RESOURCE)
-        assert holders.held_ids(RESOURCE) == {"a"}
-
-    asyncio.run(scenario())
+async def test_without_a_folder_nothing_is_remembered(short_dir: Path) -> None:
+    holders = Holders(socket_below(short_dir))
+    holders.own(RESOURCE)
+    async with asking(holders):
+        holders.note_allocated(RESOURCE, ["a"])
+        await turns()
+    holders.disown(RESOURCE)
+    assert holders.held_ids(RESOURCE) == {"a"}
     assert list(short_dir.iterdir()) == []
 
 
 # ── when it is written ────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_we_gave_out_is_in_the_file_soon_and_before_anybody_is_asked(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with asking(holders):
-            holders.note_allocated(RESOURCE, ["a"])
-            since = now()
-            await until(lambda: held_in(short_dir) == {"a"})
-            holders.note_allocated(RESOURCE, ["b"])
-            holders.note_allocated(RESOURCE, ["c"])
-            await until(lambda: held_in(short_dir) == {"a", "b", "c"})
-            assert now() - since < WRITE_PERIOD_SECONDS + 2
-
-    asyncio.run(scenario())
+async def test_what_we_gave_out_is_in_the_file_soon_and_before_anybody_is_asked(short_dir: Path) -> None:
+    holders = owning(short_dir)
+    async with asking(holders):
+        holders.note_allocated(RESOURCE, ["a"])
+        since = now()
+        await until(lambda: held_in(short_dir) == {"a"})
+        holders.note_allocated(RESOURCE, ["b"])
+        holders.note_allocated(RESOURCE, ["c"])
+        await until(lambda: held_in(short_dir) == {"a", "b", "c"})
+        assert now() - since < WRITE_PERIOD_SECONDS + 2
 
 
-def test_many_allocates_make_few_writes(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        seen = set()
-        async with asking(holders):
-            since = now()
-            while (passed := now() - since) < 3 * WRITE_PERIOD_SECONDS:
-                holders.note_allocated(RESOURCE, [f"{passed:.3f}"])
-                await turns(5)
-                seen |= {path.stat().st_mtime_ns for path in (short_dir / "state").glob("held-*.json")}
-        assert 2 <= len(seen) <= 4
-
-    asyncio.run(scenario())
+async def test_many_allocates_make_few_writes(short_dir: Path) -> None:
+    holders = owning(short_dir)
+    seen = set()
+    async with asking(holders):
+        since = now()
+        while (passed := now() - since) < 3 * WRITE_PERIOD_SECONDS:
+            holders.note_allocated(RESOURCE, [f"{passed:.3f}"])
+            await turns(5)
+            seen |= {path.stat().st_mtime_ns for path in (short_dir / "state").glob("held-*.json")}
+    assert 2 <= len(seen) <= 4
 
 
-def test_what_we_gave_out_last_is_in_the_file_when_we_end(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with asking(holders):
-            holders.note_allocated(RESOURCE, ["a"])
-            await until(lambda: held_in(short_dir) == {"a"})
-            holders.note_allocated(RESOURCE, ["b"])
-        assert held_in(short_dir) == {"a", "b"}
-
-    asyncio.run(scenario())
+async def test_what_we_gave_out_last_is_in_the_file_when_we_end(short_dir: Path) -> None:
+    holders = owning(short_dir)
+    async with asking(holders):
+        holders.note_allocated(RESOURCE, ["a"])
+        await until(lambda: held_in(short_dir) == {"a"})
+        holders.note_allocated(RESOURCE, ["b"])
+    assert held_in(short_dir) == {"a", "b"}
 
 
 def test_a_write_that_comes_late_does_not_bring_back_what_was(short_dir: Path) -> None:
@@ -273,44 +242,38 @@ def test_a_write_that_comes_late_does_not_bring_back_what_was(short_dir: Path) -
     assert file.read() == Memory(None, {"b": Remembered()})
 
 
-def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
+async def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
     path = short_dir / "state" / FILE
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
-            holders = owning(short_dir)
-            async with asking(holders):
-                await kubelet.admit(new_pod("u"))
-                with holders.needed():
-                    await held_by(holders, "u")
-            before = path.stat().st_ino, path.stat().st_mtime_ns
-            holders = owning(short_dir)
-            async with asking(holders):
-                with holders.needed():
-                    await holders.wait(lambda: questions(kubelet) >= 6)
-                holders.note_allocated(OTHER, ["a"])
-                await turns()
-            assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+        holders = owning(short_dir)
+        async with asking(holders):
+            await kubelet.admit(new_pod("u"))
+            with holders.needed():
+                await held_by(holders, "u")
+        before = path.stat().st_ino, path.stat().st_mtime_ns
+        holders = owning(short_dir)
+        async with asking(holders):
+            with holders.needed():
+                await holders.wait(lambda: questions(kubelet) >= 6)
+            holders.note_allocated(OTHER, ["a"])
+            await turns()
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
 
 
-def test_a_kubelet_that_is_believed_later_is_in_every_file(short_dir: Path) -> None:
+async def test_a_kubelet_that_is_believed_later_is_in_every_file(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
 
-    async def scenario() -> None:
-        holders = owning(short_dir, RESOURCE, OTHER)
-        async with asking(holders):
-            with holders.needed():
-                async with answering(socket_below(short_dir), serve):
-                    await until(lambda: held_in(short_dir) and held_in(short_dir, OTHER))
-                before = file_of(short_dir)["kubelet"]
-                async with answering(socket_below(short_dir), serve):
-                    await until(lambda: before != file_of(short_dir)["kubelet"])
-                    await until(lambda: before != file_of(short_dir, OTHER)["kubelet"])
-
-    asyncio.run(scenario())
+    holders = owning(short_dir, RESOURCE, OTHER)
+    async with asking(holders):
+        with holders.needed():
+            async with answering(socket_below(short_dir), serve):
+                await until(lambda: held_in(short_dir) and held_in(short_dir, OTHER))
+            before = file_of(short_dir)["kubelet"]
+            async with answering(socket_below(short_dir), serve):
+                await until(lambda: before != file_of(short_dir)["kubelet"])
+                await until(lambda: before != file_of(short_dir, OTHER)["kubelet"])
 
 
 # ── files that are no good ────────────────────────────────────────────────────────────────────────
@@ -341,20 +304,17 @@ def test_the_file_of_another_resource_is_not_believed(
     assert vars(record)["reason"] == f"it is of the resource {OTHER!r}, not of {RESOURCE}"
 
 
-def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
+async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (short_dir / "state").write_text("a file")
 
-    async def scenario() -> None:
-        holders = owning(short_dir, rules=KEEP_ASKING)
-        async with monitored(short_dir) as kubelet, asking(holders):
-            with holders.needed():
-                holders.note_allocated(RESOURCE, ["a"])
-                await holders.wait(lambda: questions(kubelet) >= 3)
-            assert holders.held_ids(RESOURCE) == {"a"}
-
-    asyncio.run(scenario())
+    holders = owning(short_dir, rules=KEEP_ASKING)
+    async with monitored(short_dir) as kubelet, asking(holders):
+        with holders.needed():
+            holders.note_allocated(RESOURCE, ["a"])
+            await holders.wait(lambda: questions(kubelet) >= 3)
+        assert holders.held_ids(RESOURCE) == {"a"}
     written = [record.message for record in caplog.records if record.name.endswith("ledgerfile")]
     assert written[-1:] == [
         "cannot write who holds devices; a release while this program is down goes unnoticed"
@@ -362,34 +322,29 @@ def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
     assert len([text for text in written if text.startswith("cannot write")]) == 1
 
 
-def test_a_file_that_could_not_be_written_is_written_once_it_can(short_dir: Path) -> None:
+async def test_a_file_that_could_not_be_written_is_written_once_it_can(short_dir: Path) -> None:
     (short_dir / "state").write_text("a file")
 
-    async def scenario() -> None:
-        holders = owning(short_dir, rules=KEEP_ASKING)
-        async with monitored(short_dir), asking(holders):
-            with holders.needed():
-                holders.note_allocated(RESOURCE, ["a"])
-                await first_answer(holders)
-                (short_dir / "state").unlink()
-                await until(lambda: held_in(short_dir) == {"a"})
-
-    asyncio.run(scenario())
-
-
-def test_what_is_remembered_of_a_resource_that_is_owned_later_wakes_who_waits_for_it(short_dir: Path) -> None:
-    """As when an edit brings back a resource that an earlier process gave out of."""
-
-    async def scenario() -> None:
-        first = owning(short_dir)
-        async with asking(first):
-            first.note_allocated(RESOURCE, ["a"])
+    holders = owning(short_dir, rules=KEEP_ASKING)
+    async with monitored(short_dir), asking(holders):
+        with holders.needed():
+            holders.note_allocated(RESOURCE, ["a"])
+            await first_answer(holders)
+            (short_dir / "state").unlink()
             await until(lambda: held_in(short_dir) == {"a"})
-        later = Holders(socket_below(short_dir), short_dir / "state", rules=QUICK)
-        async with asking(later), asyncio.TaskGroup() as group:
-            waiting = group.create_task(later.wait(lambda: later.held_ids(RESOURCE)))
-            await turns()
-            later.own(RESOURCE)
-            assert await waiting == {"a"}
 
-    asyncio.run(scenario())
+
+async def test_what_is_remembered_of_a_resource_that_is_owned_later_wakes_who_waits_for_it(
+    short_dir: Path,
+) -> None:
+    """As when an edit brings back a resource that an earlier process gave out of."""
+    first = owning(short_dir)
+    async with asking(first):
+        first.note_allocated(RESOURCE, ["a"])
+        await until(lambda: held_in(short_dir) == {"a"})
+    later = Holders(socket_below(short_dir), short_dir / "state", rules=QUICK)
+    async with asking(later), asyncio.TaskGroup() as group:
+        waiting = group.create_task(later.wait(lambda: later.held_ids(RESOURCE)))
+        await turns()
+        later.own(RESOURCE)
+        assert await waiting == {"a"}

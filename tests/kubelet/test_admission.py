@@ -22,13 +22,18 @@ from tests.kubelet.fakes import (
     running,
     unhealthy,
 )
-from tests.virtualtime import play
+from tests.virtualtime import BACKEND, play
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from tests.kubelet.fakes import Devices, Ids
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
 async def refuse(_: Ids) -> Sequence[ContainerResponse]:
@@ -38,133 +43,106 @@ async def refuse(_: Ids) -> Sequence[ContainerResponse]:
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_allocate_is_called_once_per_container_and_resource_with_all_ids(short_dir: Path) -> None:
+async def test_allocate_is_called_once_per_container_and_resource_with_all_ids(short_dir: Path) -> None:
     """C44."""
     containers = (
         Container("c1", {RESOURCE: 2, OTHER_RESOURCE: 1, "cpu": 4}),
         Container("c2", {RESOURCE: 1, "unknown.com/x": 1}),
     )
 
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("a", "b", "c")) as plugin,
-            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
-        ):
-            status = await kubelet.admit(Pod("u", "u", containers=containers))
-            assert status.phase is PodPhase.PENDING
-            assert plugin.called("Allocate") == [("a", "b"), ("c",)]
-            assert other.called("Allocate") == [("x",)]
-
-    play(scenario())
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("a", "b", "c")) as plugin,
+        registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+    ):
+        status = await kubelet.admit(Pod("u", "u", containers=containers))
+        assert status.phase is PodPhase.PENDING
+        assert plugin.called("Allocate") == [("a", "b"), ("c",)]
+        assert other.called("Allocate") == [("x",)]
 
 
-def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None:
+async def test_no_allocate_is_called_for_a_quantity_of_nought(short_dir: Path) -> None:
     """C45."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            assert (await kubelet.run_pod(pod("u", 0))).phase is PodPhase.RUNNING
-            assert plugin.called("Allocate") == []
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        assert (await kubelet.run_pod(pod("u", 0))).phase is PodPhase.RUNNING
+        assert plugin.called("Allocate") == []
 
 
-def test_a_quantity_of_nought_is_refused_if_no_device_is_healthy(short_dir: Path) -> None:
+async def test_a_quantity_of_nought_is_refused_if_no_device_is_healthy(short_dir: Path) -> None:
     """C45."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, unhealthy("a")):
-            assert "no healthy devices present" in (await kubelet.admit(pod("u", 0))).message
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, unhealthy("a")):
+        assert "no healthy devices present" in (await kubelet.admit(pod("u", 0))).message
 
 
-def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) -> None:
+async def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Path) -> None:
     """C46, C48: the sidecar gets what the init container before it held."""
     wanted = {RESOURCE: 1}
     init = (Container("i1", wanted), Container("s", wanted, ALWAYS), Container("i2", {RESOURCE: 2}))
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
-            status = await kubelet.run_pod(
-                Pod("u", "u", init_containers=init, containers=(Container("c", wanted),)),
-            )
-            assert status.phase is PodPhase.RUNNING
-            assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
+        status = await kubelet.run_pod(
+            Pod("u", "u", init_containers=init, containers=(Container("c", wanted),)),
+        )
+        assert status.phase is PodPhase.RUNNING
+        assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]
 
 
-def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(short_dir: Path) -> None:
+async def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(short_dir: Path) -> None:
     """C62: there is no deadline."""
+    entered, hold = asyncio.Event(), asyncio.Event()
 
-    async def scenario() -> None:
-        entered, hold = asyncio.Event(), asyncio.Event()
+    async def wait(ids: Ids) -> Sequence[ContainerResponse]:
+        entered.set()
+        await hold.wait()
+        return [ContainerResponse()]
 
-        async def wait(ids: Ids) -> Sequence[ContainerResponse]:
-            entered.set()
-            await hold.wait()
-            return [ContainerResponse()]
-
-        async with (
-            running(short_dir, pre_start_timeout_seconds=0.01) as kubelet,
-            registered(kubelet, healthy("a")) as plugin,
-            registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
-        ):
-            plugin.on_allocate = wait
-            async with asyncio.TaskGroup() as tasks:
-                slow = tasks.create_task(kubelet.admit(pod("slow")))
-                await entered.wait()
-                behind = tasks.create_task(kubelet.admit(pod("behind", resource_name=OTHER_RESOURCE)))
-                # A list takes its way meanwhile: only admissions wait.
-                with kubelet.changes() as changes:
-                    plugin.send(healthy("a", "b"))
-                    await happened(changes, ChangeKind.LISTED)
-                assert other.called("Allocate") == []
-                hold.set()
-            assert slow.result().phase is behind.result().phase is PodPhase.PENDING
-
-    play(scenario())
+    async with (
+        running(short_dir, pre_start_timeout_seconds=0.01) as kubelet,
+        registered(kubelet, healthy("a")) as plugin,
+        registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
+    ):
+        plugin.on_allocate = wait
+        async with asyncio.TaskGroup() as tasks:
+            slow = tasks.create_task(kubelet.admit(pod("slow")))
+            await entered.wait()
+            behind = tasks.create_task(kubelet.admit(pod("behind", resource_name=OTHER_RESOURCE)))
+            # A list takes its way meanwhile: only admissions wait.
+            with kubelet.changes() as changes:
+                plugin.send(healthy("a", "b"))
+                await happened(changes, ChangeKind.LISTED)
+            assert other.called("Allocate") == []
+            hold.set()
+        assert slow.result().phase is behind.result().phase is PodPhase.PENDING
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refused_pod_has_failed_for_good_with_reason_message_and_event(short_dir: Path) -> None:
+async def test_a_refused_pod_has_failed_for_good_with_reason_message_and_event(short_dir: Path) -> None:
     """C49, C55."""
     why = (
         "Allocate failed due to requested number of devices unavailable for example.com/a. "
         "Requested: 2, Available: 1, which is unexpected"
     )
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a") + unhealthy("b")):
-            status = await kubelet.run_pod(pod("u", 2))
-            assert status == PodStatus(
-                PodPhase.FAILED, "UnexpectedAdmissionError", f"Pod was rejected: {why}"
-            )
-            assert kubelet.events == [Event("u", "Warning", "UnexpectedAdmissionError", why)]
-            with pytest.raises(KubeletError, match="has ended"):
-                await kubelet.start_container("u", "c")
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a") + unhealthy("b")):
+        status = await kubelet.run_pod(pod("u", 2))
+        assert status == PodStatus(PodPhase.FAILED, "UnexpectedAdmissionError", f"Pod was rejected: {why}")
+        assert kubelet.events == [Event("u", "Warning", "UnexpectedAdmissionError", why)]
+        with pytest.raises(KubeletError, match="has ended"):
+            await kubelet.start_container("u", "c")
 
 
-def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
+async def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
     """C56: neither when devices come nor when the kubelet restarts."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            refused = await kubelet.admit(pod("u", 2))
-            with kubelet.changes() as changes:
-                plugin.send(healthy("a", "b"))
-                await happened(changes, ChangeKind.LISTED)
-            await kubelet.restart()
-            assert kubelet.pod("u") == refused
-            assert plugin.called("Allocate") == []
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        refused = await kubelet.admit(pod("u", 2))
+        with kubelet.changes() as changes:
+            plugin.send(healthy("a", "b"))
+            await happened(changes, ChangeKind.LISTED)
+        await kubelet.restart()
+        assert kubelet.pod("u") == refused
+        assert plugin.called("Allocate") == []
 
 
 @pytest.mark.parametrize(
@@ -174,117 +152,93 @@ def test_a_refused_pod_is_never_tried_again(short_dir: Path) -> None:
         (healthy("a"), "rpc error: code = Unknown desc = boom"),
     ],
 )
-def test_the_error_stands_in_the_pods_message(short_dir: Path, devices: Devices, text: str) -> None:
+async def test_the_error_stands_in_the_pods_message(short_dir: Path, devices: Devices, text: str) -> None:
     """C50, C52."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, devices) as plugin:
-            plugin.on_allocate = refuse
-            message = (await kubelet.admit(pod("u"))).message
-            assert message == f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, devices) as plugin:
+        plugin.on_allocate = refuse
+        message = (await kubelet.admit(pod("u"))).message
+        assert message == f"Pod was rejected: Allocate failed due to {text}, which is unexpected"
 
 
-def test_a_resource_that_is_known_from_its_holders_alone_is_unregistered(short_dir: Path) -> None:
+async def test_a_resource_that_is_known_from_its_holders_alone_is_unregistered(short_dir: Path) -> None:
     """C51: its plugin is long gone, and a pod still holds a device of it."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a", "b")):
-            await kubelet.run_pod(pod("u"))
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            assert (await kubelet.admit(pod("v"))).message == (
-                "Pod was rejected: Allocate failed due to cannot allocate unregistered device "
-                "example.com/a, which is unexpected"
-            )
-
-    play(scenario())
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a", "b")):
+        await kubelet.run_pod(pod("u"))
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        assert (await kubelet.admit(pod("v"))).message == (
+            "Pod was rejected: Allocate failed due to cannot allocate unregistered device "
+            "example.com/a, which is unexpected"
+        )
 
 
-def test_an_answer_without_containers_is_refused_and_leaks_the_devices(short_dir: Path) -> None:
+async def test_an_answer_without_containers_is_refused_and_leaks_the_devices(short_dir: Path) -> None:
     """C53."""
 
     async def nothing(_: Ids) -> Sequence[ContainerResponse]:
         return []
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            plugin.on_allocate = nothing
-            message = (await kubelet.admit(pod("u"))).message
-            assert "Allocate failed due to no containers return in allocation response , which" in message
-            plugin.on_allocate = None
-            assert "Requested: 2, Available: 1" in (await kubelet.admit(pod("v", 2))).message
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        plugin.on_allocate = nothing
+        message = (await kubelet.admit(pod("u"))).message
+        assert "Allocate failed due to no containers return in allocation response , which" in message
+        plugin.on_allocate = None
+        assert "Requested: 2, Available: 1" in (await kubelet.admit(pod("v", 2))).message
 
 
-def test_only_the_first_container_of_an_answer_counts(short_dir: Path) -> None:
+async def test_only_the_first_container_of_an_answer_counts(short_dir: Path) -> None:
     """C54."""
 
     async def two(_: Ids) -> Sequence[ContainerResponse]:
         return [ContainerResponse(envs={"N": "1"}), ContainerResponse(envs={"N": "2"})]
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            plugin.on_allocate = two
-            options = (await kubelet.run_pod(pod("u"))).container("c").options
-            assert options is not None
-            assert options.envs == {"N": "1"}
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        plugin.on_allocate = two
+        options = (await kubelet.run_pod(pod("u"))).container("c").options
+        assert options is not None
+        assert options.envs == {"N": "1"}
 
 
-def test_a_plugin_that_is_gone_is_told_apart_from_one_that_refuses(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("a"), name="old") as old,
-            registered(kubelet, healthy("b"), name="new"),
-        ):
-            with kubelet.changes() as changes:
-                kubelet.drop_stream(RESOURCE)
-                old.send(healthy("a"))
-                await happened(changes, ChangeKind.LISTED)
-            assert "has been stopped, which is unexpected" in (await kubelet.admit(pod("u"))).message
-
-    play(scenario())
+async def test_a_plugin_that_is_gone_is_told_apart_from_one_that_refuses(short_dir: Path) -> None:
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("a"), name="old") as old,
+        registered(kubelet, healthy("b"), name="new"),
+    ):
+        with kubelet.changes() as changes:
+            kubelet.drop_stream(RESOURCE)
+            old.send(healthy("a"))
+            await happened(changes, ChangeKind.LISTED)
+        assert "has been stopped, which is unexpected" in (await kubelet.admit(pod("u"))).message
 
 
 # ── who holds what ────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_devices_of_an_ended_pod_are_free_at_the_next_allocation(short_dir: Path, is_removed: bool) -> None:
+async def test_devices_of_an_ended_pod_are_free_at_the_next_allocation(
+    short_dir: Path, is_removed: bool
+) -> None:
     """C71."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.run_pod(pod("u"))
-            assert "Available: 0" in (await kubelet.admit(pod("early"))).message
-            kubelet.remove_pod("u") if is_removed else kubelet.end_pod("u")
-            assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
-            assert (await kubelet.admit(pod("late"))).phase is PodPhase.PENDING
-            assert [held.pod_uid for held in kubelet.allocations()] == ["late"]
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.run_pod(pod("u"))
+        assert "Available: 0" in (await kubelet.admit(pod("early"))).message
+        kubelet.remove_pod("u") if is_removed else kubelet.end_pod("u")
+        assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
+        assert (await kubelet.admit(pod("late"))).phase is PodPhase.PENDING
+        assert [held.pod_uid for held in kubelet.allocations()] == ["late"]
 
 
-def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactive(short_dir: Path) -> None:
+async def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactive(short_dir: Path) -> None:
     """C72."""
     containers = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 5}))
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
-            await kubelet.admit(Pod("u", "u", containers=containers))
-            assert [(held.container_name, held.device_ids) for held in kubelet.allocations()] == [
-                ("c1", ("a",))
-            ]
-            assert (await kubelet.admit(pod("v", 2))).phase is PodPhase.PENDING
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+        await kubelet.admit(Pod("u", "u", containers=containers))
+        assert [(held.container_name, held.device_ids) for held in kubelet.allocations()] == [("c1", ("a",))]
+        assert (await kubelet.admit(pod("v", 2))).phase is PodPhase.PENDING
 
 
 def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short_dir: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -124,97 +123,75 @@ def test_a_resource_of_the_checkpoint_shows_nothing_until_its_first_list() -> No
 # ── on a socket ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_end_of_a_stream_leaves_capacity_and_takes_allocatable(short_dir: Path) -> None:
+async def test_the_end_of_a_stream_leaves_capacity_and_takes_allocatable(short_dir: Path) -> None:
     """C36."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            plugin.end_streams()
-            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0})
-            assert kubelet.capacity() == {RESOURCE: 2}
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        plugin.end_streams()
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0})
+        assert kubelet.capacity() == {RESOURCE: 2}
 
 
-def test_five_minutes_after_the_end_both_are_nought_and_the_key_remains(short_dir: Path) -> None:
+async def test_five_minutes_after_the_end_both_are_nought_and_the_key_remains(short_dir: Path) -> None:
     """C37."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 300
-            assert kubelet.capacity() == {RESOURCE: 1}
-            clock.seconds += 0.001
-            assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
-            assert RESOURCE in kubelet.device_manager.endpoints
-            kubelet.update_node_status()
-            assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
-            assert RESOURCE not in kubelet.device_manager.endpoints
-
-    asyncio.run(scenario())
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 300
+        assert kubelet.capacity() == {RESOURCE: 1}
+        clock.seconds += 0.001
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
+        assert RESOURCE in kubelet.device_manager.endpoints
+        kubelet.update_node_status()
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
+        assert RESOURCE not in kubelet.device_manager.endpoints
 
 
-def test_a_new_registration_restores_the_numbers_at_its_first_list(short_dir: Path) -> None:
+async def test_a_new_registration_restores_the_numbers_at_its_first_list(short_dir: Path) -> None:
     """C38."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            kubelet.drop_stream(RESOURCE)
-            await plugin.streams(0)
-            plugin.first = "nothing"
-            await plugin.register()
-            assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 2}, {RESOURCE: 0})
-            await plugin.streams(1)
-            plugin.send(healthy("a", "b"))
-            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 2})
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        kubelet.drop_stream(RESOURCE)
+        await plugin.streams(0)
+        plugin.first = "nothing"
+        await plugin.register()
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 2}, {RESOURCE: 0})
+        await plugin.streams(1)
+        plugin.send(healthy("a", "b"))
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 2})
 
 
-def test_a_registration_ends_the_countdown(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 299
-            await register(kubelet, plugin)
-            clock.seconds += 299
-            kubelet.update_node_status()
-            assert kubelet.allocatable() == {RESOURCE: 1}
-
-    asyncio.run(scenario())
+async def test_a_registration_ends_the_countdown(short_dir: Path) -> None:
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 299
+        await register(kubelet, plugin)
+        clock.seconds += 299
+        kubelet.update_node_status()
+        assert kubelet.allocatable() == {RESOURCE: 1}
 
 
-def test_a_stream_that_fails_at_once_shows_noughts(short_dir: Path) -> None:
+async def test_a_stream_that_fails_at_once_shows_noughts(short_dir: Path) -> None:
     """C39."""
 
     def fail() -> None:
         raise KubeletError("no list")
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir, on_list=fail).serving() as plugin:
-            with kubelet.changes() as changes:
-                await plugin.register()
-                await happened(changes, ChangeKind.DISCONNECTED)
-            assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, FakePlugin(short_dir, on_list=fail).serving() as plugin:
+        with kubelet.changes() as changes:
+            await plugin.register()
+            await happened(changes, ChangeKind.DISCONNECTED)
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
 
 
-def test_running_pods_and_their_devices_outlast_what_happens_to_devices(short_dir: Path) -> None:
+async def test_running_pods_and_their_devices_outlast_what_happens_to_devices(short_dir: Path) -> None:
     """C40, C41."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            status = await kubelet.run_pod(pod("u"))
-            held = kubelet.allocations()
-            assert kubelet.allocatable() == {RESOURCE: 2}
-            with kubelet.changes() as changes:
-                for devices in (unhealthy("a") + healthy("b"), healthy("b"), ()):
-                    plugin.send(devices)
-                    await happened(changes, ChangeKind.LISTED)
-            kubelet.drop_stream(RESOURCE)
-            assert (kubelet.pod("u"), kubelet.allocations()) == (status, held)
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        status = await kubelet.run_pod(pod("u"))
+        held = kubelet.allocations()
+        assert kubelet.allocatable() == {RESOURCE: 2}
+        with kubelet.changes() as changes:
+            for devices in (unhealthy("a") + healthy("b"), healthy("b"), ()):
+                plugin.send(devices)
+                await happened(changes, ChangeKind.LISTED)
+        kubelet.drop_stream(RESOURCE)
+        assert (kubelet.pod("u"), kubelet.allocations()) == (status, held)

@@ -10,62 +10,55 @@ import pytest
 
 from devplug.kubelet.changes import Change, ChangeKind, Changes
 from tests.kubelet.fakes import RESOURCE, FakePlugin, happened, healthy, pod, registered, running
-from tests.virtualtime import play
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_wait_returns_at_once_what_is_true_already() -> None:
-    async def scenario() -> None:
-        assert await Changes(time.monotonic).wait(lambda: 7) == 7
-
-    play(scenario())
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
-def test_wait_asks_again_after_every_change() -> None:
-    async def scenario() -> None:
-        changes = Changes(time.monotonic)
-        asked: list[int] = []
-
-        def third() -> bool:
-            asked.append(len(asked))
-            return len(asked) == 3
-
-        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(changes.wait(third))
-            while not waiting.done():
-                await asyncio.sleep(0)
-                changes.announce(ChangeKind.POD)
-        assert len(asked) == 3
-
-    play(scenario())
+async def test_wait_returns_at_once_what_is_true_already() -> None:
+    assert await Changes(time.monotonic).wait(lambda: 7) == 7
 
 
-def test_wait_can_be_cut_off(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01):
-                    await kubelet.wait(lambda: False)
+async def test_wait_asks_again_after_every_change() -> None:
+    changes = Changes(time.monotonic)
+    asked: list[int] = []
 
-    play(scenario())
+    def third() -> bool:
+        asked.append(len(asked))
+        return len(asked) == 3
 
-
-def test_no_change_is_lost_between_two_reads() -> None:
-    async def scenario() -> None:
-        changes = Changes(lambda: 5.0)
-        changes.announce(ChangeKind.STARTED)
-        with changes.watching() as seen:
-            changes.announce(ChangeKind.LISTED, resource_name=RESOURCE)
-            changes.announce(ChangeKind.POD, pod_uid="u")
-            assert await anext(seen) == Change(5.0, ChangeKind.LISTED, RESOURCE)
-            assert await anext(seen) == Change(5.0, ChangeKind.POD, pod_uid="u")
-
-    play(scenario())
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(changes.wait(third))
+        while not waiting.done():
+            await asyncio.sleep(0)
+            changes.announce(ChangeKind.POD)
+    assert len(asked) == 3
 
 
-def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
+async def test_wait_can_be_cut_off(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await kubelet.wait(lambda: False)
+
+
+async def test_no_change_is_lost_between_two_reads() -> None:
+    changes = Changes(lambda: 5.0)
+    changes.announce(ChangeKind.STARTED)
+    with changes.watching() as seen:
+        changes.announce(ChangeKind.LISTED, resource_name=RESOURCE)
+        changes.announce(ChangeKind.POD, pod_uid="u")
+        assert await anext(seen) == Change(5.0, ChangeKind.LISTED, RESOURCE)
+        assert await anext(seen) == Change(5.0, ChangeKind.POD, pod_uid="u")
+
+
+async def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
     async def scenario() -> list[str]:
         kinds: list[str] = []
         async with running(short_dir) as kubelet:
@@ -78,19 +71,16 @@ def test_a_plugins_life_is_told_in_order(short_dir: Path) -> None:
                         break
         return kinds
 
-    assert play(scenario()) == ["registered", "listed", "pod", "pod", "disconnected", "stream ended"]
+    assert await scenario() == ["registered", "listed", "pod", "pod", "disconnected", "stream ended"]
 
 
-def test_changes_carry_the_time_at_which_the_table_had_them(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            FakePlugin(short_dir, devices=healthy("a")).serving() as plugin,
-        ):
-            before = time.monotonic()
-            with kubelet.changes() as changes:
-                await plugin.register()
-                listed = await happened(changes, ChangeKind.LISTED)
-            assert before <= listed.at_seconds <= time.monotonic()
-
-    play(scenario())
+async def test_changes_carry_the_time_at_which_the_table_had_them(short_dir: Path) -> None:
+    async with (
+        running(short_dir) as kubelet,
+        FakePlugin(short_dir, devices=healthy("a")).serving() as plugin,
+    ):
+        before = time.monotonic()
+        with kubelet.changes() as changes:
+            await plugin.register()
+            listed = await happened(changes, ChangeKind.LISTED)
+        assert before <= listed.at_seconds <= time.monotonic()

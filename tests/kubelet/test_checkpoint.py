@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import stat
@@ -193,71 +192,58 @@ def read(folder: Path) -> Checkpoint:
     return decode((folder / CHECKPOINT_NAME).read_bytes())
 
 
-def test_every_list_replaces_the_file(short_dir: Path) -> None:
+async def test_every_list_replaces_the_file(short_dir: Path) -> None:
     """C81: also a list that says nothing new."""
-
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("b", "a") + unhealthy("c")) as plugin,
-        ):
-            path = short_dir / CHECKPOINT_NAME
-            before = path.stat()
-            assert stat.S_IMODE(before.st_mode) == 0o600
-            with path.open("rb") as still_open, kubelet.changes() as changes:
-                plugin.send(plugin.devices)
-                await happened(changes, ChangeKind.LISTED)
-                assert path.stat().st_ino != before.st_ino
-                assert still_open.read() == path.read_bytes()
-            assert read(short_dir) == Checkpoint(None, {RESOURCE: ("a", "b")})
-            assert sorted(one.name for one in short_dir.iterdir()) == [
-                "kubelet.sock",
-                CHECKPOINT_NAME,
-                "p.sock",
-            ]
-
-    asyncio.run(scenario())
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("b", "a") + unhealthy("c")) as plugin,
+    ):
+        path = short_dir / CHECKPOINT_NAME
+        before = path.stat()
+        assert stat.S_IMODE(before.st_mode) == 0o600
+        with path.open("rb") as still_open, kubelet.changes() as changes:
+            plugin.send(plugin.devices)
+            await happened(changes, ChangeKind.LISTED)
+            assert path.stat().st_ino != before.st_ino
+            assert still_open.read() == path.read_bytes()
+        assert read(short_dir) == Checkpoint(None, {RESOURCE: ("a", "b")})
+        assert sorted(one.name for one in short_dir.iterdir()) == [
+            "kubelet.sock",
+            CHECKPOINT_NAME,
+            "p.sock",
+        ]
 
 
-def test_a_container_with_new_devices_is_written_with_its_response(short_dir: Path) -> None:
+async def test_a_container_with_new_devices_is_written_with_its_response(short_dir: Path) -> None:
     """C81, C84."""
     devices = (AdvertisedDevice("a", "Healthy", (0, 1)), AdvertisedDevice("b", "Healthy"))
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, devices):
-            await kubelet.admit(pod("u", 2))
-            response = CONTAINER_RESPONSE.encode(ContainerResponse(envs={"DEVS_P": "a,b"}))
-            grouped = {0: ("a",), 1: ("a",), -1: ("b",)}
-            entry = CheckpointEntry("u", "c", RESOURCE, grouped, response)
-            assert read(short_dir) == Checkpoint((entry,), {RESOURCE: ("a", "b")})
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, devices):
+        await kubelet.admit(pod("u", 2))
+        response = CONTAINER_RESPONSE.encode(ContainerResponse(envs={"DEVS_P": "a,b"}))
+        grouped = {0: ("a",), 1: ("a",), -1: ("b",)}
+        entry = CheckpointEntry("u", "c", RESOURCE, grouped, response)
+        assert read(short_dir) == Checkpoint((entry,), {RESOURCE: ("a", "b")})
 
 
-def test_neither_a_disconnect_nor_the_end_of_a_pod_is_written(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.run_pod(pod("u"))
-            before = (short_dir / CHECKPOINT_NAME).stat().st_ino
-            kubelet.drop_stream(RESOURCE)
-            kubelet.remove_pod("u")
-            kubelet.device_manager.free_inactive()
-            assert kubelet.allocations() == ()
-            assert (short_dir / CHECKPOINT_NAME).stat().st_ino == before
-
-    asyncio.run(scenario())
+async def test_neither_a_disconnect_nor_the_end_of_a_pod_is_written(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.run_pod(pod("u"))
+        before = (short_dir / CHECKPOINT_NAME).stat().st_ino
+        kubelet.drop_stream(RESOURCE)
+        kubelet.remove_pod("u")
+        kubelet.device_manager.free_inactive()
+        assert kubelet.allocations() == ()
+        assert (short_dir / CHECKPOINT_NAME).stat().st_ino == before
 
 
-def test_an_expired_resource_leaves_the_file(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            assert read(short_dir) == Checkpoint(None, {})
-
-    asyncio.run(scenario())
+async def test_an_expired_resource_leaves_the_file(short_dir: Path) -> None:
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        assert read(short_dir) == Checkpoint(None, {})
 
 
 @pytest.mark.parametrize(
@@ -275,16 +261,13 @@ def test_what_python_cannot_work_out_is_a_checkpoint_error_too(content: bytes) -
         decode(content)
 
 
-def test_a_damaged_file_is_kept_aside(short_dir: Path) -> None:
+async def test_a_damaged_file_is_kept_aside(short_dir: Path) -> None:
     damaged = REAL_FILE.replace(b"3660592824", b"3660592825")
     (short_dir / CHECKPOINT_NAME).write_bytes(damaged)
     (short_dir / DAMAGED_NAME).write_bytes(b"an older one")
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 1)
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 1)
     assert (short_dir / CHECKPOINT_NAME).read_bytes() != damaged
     assert (short_dir / DAMAGED_NAME).read_bytes() == damaged
 
@@ -300,47 +283,38 @@ def test_a_checkpoint_that_is_a_pipe_or_far_too_large_is_not_waited_for(short_di
         PluginFolder(short_dir).read_checkpoint()
 
 
-def test_a_damaged_file_is_ignored_and_overwritten_at_the_next_write(short_dir: Path) -> None:
+async def test_a_damaged_file_is_ignored_and_overwritten_at_the_next_write(short_dir: Path) -> None:
     """C83."""
     damaged = REAL_FILE.replace(b"3660592824", b"3660592825")
     (short_dir / CHECKPOINT_NAME).write_bytes(damaged)
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            assert str(kubelet.device_manager.checkpoint_error) == "checkpoint is corrupted"
-            assert kubelet.allocations() == ()
-            assert (short_dir / CHECKPOINT_NAME).read_bytes() == damaged
-            async with registered(kubelet, healthy("a")):
-                assert read(short_dir) == Checkpoint(None, {RESOURCE: ("a",)})
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet:
+        assert str(kubelet.device_manager.checkpoint_error) == "checkpoint is corrupted"
+        assert kubelet.allocations() == ()
+        assert (short_dir / CHECKPOINT_NAME).read_bytes() == damaged
+        async with registered(kubelet, healthy("a")):
+            assert read(short_dir) == Checkpoint(None, {RESOURCE: ("a",)})
 
 
-def test_an_entry_whose_response_cannot_be_decoded_is_lost_alone(short_dir: Path) -> None:
+async def test_an_entry_whose_response_cannot_be_decoded_is_lost_alone(short_dir: Path) -> None:
     entries = (
         CheckpointEntry("bad", "c", RESOURCE, {-1: ("a",)}, b"\xff"),
         CheckpointEntry("good", "c", RESOURCE, {-1: ("b",)}, b""),
     )
     (short_dir / CHECKPOINT_NAME).write_bytes(encode(Checkpoint(entries, {})))
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            assert [held.pod_uid for held in kubelet.allocations()] == ["good"]
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet:
+        assert [held.pod_uid for held in kubelet.allocations()] == ["good"]
 
 
-def test_a_checkpoint_that_cannot_be_written_refuses_the_pod(short_dir: Path) -> None:
-    async def scenario() -> None:
-        folder = short_dir / "plugins"
-        async with running(folder) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            folder.rename(short_dir / "moved")
-            message = (await kubelet.admit(pod("u"))).message
-            assert 'failed to write checkpoint file "kubelet_internal_checkpoint": ' in message
-            # A list does not mind.
-            with kubelet.changes() as changes:
-                plugin.send(healthy("a", "b"))
-                await happened(changes, ChangeKind.LISTED)
-            assert kubelet.capacity() == {RESOURCE: 2}
-
-    asyncio.run(scenario())
+async def test_a_checkpoint_that_cannot_be_written_refuses_the_pod(short_dir: Path) -> None:
+    folder = short_dir / "plugins"
+    async with running(folder) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        folder.rename(short_dir / "moved")
+        message = (await kubelet.admit(pod("u"))).message
+        assert 'failed to write checkpoint file "kubelet_internal_checkpoint": ' in message
+        # A list does not mind.
+        with kubelet.changes() as changes:
+            plugin.send(healthy("a", "b"))
+            await happened(changes, ChangeKind.LISTED)
+        assert kubelet.capacity() == {RESOURCE: 2}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -126,147 +125,113 @@ def test_any_reports_and_patches_leave_what_the_steps_of_the_real_kubelet_leave(
 # ── on a socket ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_numbers_are_those_of_the_last_list_when_it_is_told(short_dir: Path) -> None:
+async def test_the_numbers_are_those_of_the_last_list_when_it_is_told(short_dir: Path) -> None:
     """C42: the real kubelet takes up to ten seconds for it; this one shows no number that is older."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            for devices, expected in (
-                (healthy("a", "b"), ({RESOURCE: 2}, {RESOURCE: 2})),
-                (healthy("a") + unhealthy("b", "c"), ({RESOURCE: 3}, {RESOURCE: 1})),
-                ((), ({RESOURCE: 0}, {RESOURCE: 0})),
-            ):
-                with kubelet.changes() as changes:
-                    plugin.send(devices)
-                    change = await happened(changes, ChangeKind.LISTED)
-                assert (change.at_seconds, numbers(kubelet)) == (clock.seconds, expected)
-                # The loop that runs every ten seconds has nothing to add.
-                clock.seconds += 10
-                kubelet.update_node_status()
-                assert numbers(kubelet) == expected
-
-    asyncio.run(scenario())
-
-
-def test_removing_a_device_lowers_what_it_counted_for_on_the_node(short_dir: Path) -> None:
-    """C33."""
-
-    async def scenario() -> None:
-        first = healthy("a", "b") + unhealthy("c")
-        async with running(short_dir) as kubelet, registered(kubelet, first) as plugin:
-            assert numbers(kubelet) == ({RESOURCE: 3}, {RESOURCE: 2})
-            plugin.send(healthy("a", "b"))
-            await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2}))
-            plugin.send(healthy("a"))
-            await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 1}, {RESOURCE: 1}))
-
-    asyncio.run(scenario())
-
-
-def test_an_empty_list_leaves_the_name_on_the_node(short_dir: Path) -> None:
-    """C35."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, ()):
-            assert numbers(kubelet) == ({RESOURCE: 0}, {RESOURCE: 0})
-
-    asyncio.run(scenario())
-
-
-def test_the_name_of_a_resource_that_expired_outlives_the_kubelet(short_dir: Path) -> None:
-    """C37: the key is on the Node object, whatever the checkpoint says."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            for _ in range(2):
-                await kubelet.restart()
-                assert numbers(kubelet) == ({RESOURCE: 0}, {RESOURCE: 0})
-            await plugin.die()
-            await plugin.listen()
-            await register(kubelet, plugin)
-            assert numbers(kubelet) == ({RESOURCE: 1}, {RESOURCE: 1})
-
-    asyncio.run(scenario())
-
-
-def test_a_resource_of_somebody_else_is_left_alone(short_dir: Path) -> None:
-    """Whatever plugins do, and whichever kubelet runs; its allocatable is its capacity."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            kubelet.patch_node(OTHER_RESOURCE, 4)
-            assert numbers(kubelet) == (
-                {RESOURCE: 1, OTHER_RESOURCE: 4},
-                {RESOURCE: 1, OTHER_RESOURCE: 4},
-            )
-            plugin.end_streams()
-            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0, OTHER_RESOURCE: 4})
-            await kubelet.run_pod(pod("u", 3, OTHER_RESOURCE))
-            await kubelet.restart()
-            assert numbers(kubelet) == (
-                {RESOURCE: 0, OTHER_RESOURCE: 4},
-                {RESOURCE: 0, OTHER_RESOURCE: 4},
-            )
-
-    asyncio.run(scenario())
-
-
-def test_a_plugin_that_never_sends_a_list_puts_no_name_on_the_node(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir, first="nothing").serving() as plugin:
-            await plugin.register()
-            await plugin.streams(1)
-            kubelet.update_node_status()
-            assert numbers(kubelet) == ({}, {})
-
-    asyncio.run(scenario())
-
-
-def test_a_lost_checkpoint_leaves_the_old_numbers_on_the_node(short_dir: Path) -> None:
-    """No kubelet then knows that a plugin had the name, so nobody corrects it until one registers again."""
-
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("a") + unhealthy("b")) as plugin,
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        for devices, expected in (
+            (healthy("a", "b"), ({RESOURCE: 2}, {RESOURCE: 2})),
+            (healthy("a") + unhealthy("b", "c"), ({RESOURCE: 3}, {RESOURCE: 1})),
+            ((), ({RESOURCE: 0}, {RESOURCE: 0})),
         ):
-            (short_dir / CHECKPOINT_NAME).unlink()
+            with kubelet.changes() as changes:
+                plugin.send(devices)
+                change = await happened(changes, ChangeKind.LISTED)
+            assert (change.at_seconds, numbers(kubelet)) == (clock.seconds, expected)
+            # The loop that runs every ten seconds has nothing to add.
+            clock.seconds += 10
+            kubelet.update_node_status()
+            assert numbers(kubelet) == expected
+
+
+async def test_removing_a_device_lowers_what_it_counted_for_on_the_node(short_dir: Path) -> None:
+    """C33."""
+    first = healthy("a", "b") + unhealthy("c")
+    async with running(short_dir) as kubelet, registered(kubelet, first) as plugin:
+        assert numbers(kubelet) == ({RESOURCE: 3}, {RESOURCE: 2})
+        plugin.send(healthy("a", "b"))
+        await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2}))
+        plugin.send(healthy("a"))
+        await kubelet.wait(lambda: numbers(kubelet) == ({RESOURCE: 1}, {RESOURCE: 1}))
+
+
+async def test_an_empty_list_leaves_the_name_on_the_node(short_dir: Path) -> None:
+    """C35."""
+    async with running(short_dir) as kubelet, registered(kubelet, ()):
+        assert numbers(kubelet) == ({RESOURCE: 0}, {RESOURCE: 0})
+
+
+async def test_the_name_of_a_resource_that_expired_outlives_the_kubelet(short_dir: Path) -> None:
+    """C37: the key is on the Node object, whatever the checkpoint says."""
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        for _ in range(2):
             await kubelet.restart()
-            assert numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2})
-            await plugin.die()
-            await plugin.listen()
-            await register(kubelet, plugin)
-            assert numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 1})
-
-    asyncio.run(scenario())
+            assert numbers(kubelet) == ({RESOURCE: 0}, {RESOURCE: 0})
+        await plugin.die()
+        await plugin.listen()
+        await register(kubelet, plugin)
+        assert numbers(kubelet) == ({RESOURCE: 1}, {RESOURCE: 1})
 
 
-def test_assignments_do_not_show_on_the_node(short_dir: Path) -> None:
+async def test_a_resource_of_somebody_else_is_left_alone(short_dir: Path) -> None:
+    """Whatever plugins do, and whichever kubelet runs; its allocatable is its capacity."""
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        kubelet.patch_node(OTHER_RESOURCE, 4)
+        assert numbers(kubelet) == (
+            {RESOURCE: 1, OTHER_RESOURCE: 4},
+            {RESOURCE: 1, OTHER_RESOURCE: 4},
+        )
+        plugin.end_streams()
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0, OTHER_RESOURCE: 4})
+        await kubelet.run_pod(pod("u", 3, OTHER_RESOURCE))
+        await kubelet.restart()
+        assert numbers(kubelet) == (
+            {RESOURCE: 0, OTHER_RESOURCE: 4},
+            {RESOURCE: 0, OTHER_RESOURCE: 4},
+        )
+
+
+async def test_a_plugin_that_never_sends_a_list_puts_no_name_on_the_node(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, FakePlugin(short_dir, first="nothing").serving() as plugin:
+        await plugin.register()
+        await plugin.streams(1)
+        kubelet.update_node_status()
+        assert numbers(kubelet) == ({}, {})
+
+
+async def test_a_lost_checkpoint_leaves_the_old_numbers_on_the_node(short_dir: Path) -> None:
+    """No kubelet then knows that a plugin had the name, so nobody corrects it until one registers again."""
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("a") + unhealthy("b")) as plugin,
+    ):
+        (short_dir / CHECKPOINT_NAME).unlink()
+        await kubelet.restart()
+        assert numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2})
+        await plugin.die()
+        await plugin.listen()
+        await register(kubelet, plugin)
+        assert numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 1})
+
+
+async def test_assignments_do_not_show_on_the_node(short_dir: Path) -> None:
     """C41."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
-            before = numbers(kubelet)
-            await kubelet.run_pod(pod("u", 2))
-            kubelet.update_node_status()
-            assert numbers(kubelet) == before
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+        before = numbers(kubelet)
+        await kubelet.run_pod(pod("u", 2))
+        kubelet.update_node_status()
+        assert numbers(kubelet) == before
 
 
-def test_the_nodes_status_does_not_mind_that_the_checkpoint_cannot_be_written(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock, folder = Clock(), short_dir / "plugins"
-        async with running(folder, clock=clock) as kubelet, registered(kubelet, healthy("a")):
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            folder.rename(short_dir / "moved")
-            kubelet.update_node_status()
-            assert kubelet.capacity() == {RESOURCE: 0}
-
-    asyncio.run(scenario())
+async def test_the_nodes_status_does_not_mind_that_the_checkpoint_cannot_be_written(short_dir: Path) -> None:
+    clock, folder = Clock(), short_dir / "plugins"
+    async with running(folder, clock=clock) as kubelet, registered(kubelet, healthy("a")):
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        folder.rename(short_dir / "moved")
+        kubelet.update_node_status()
+        assert kubelet.capacity() == {RESOURCE: 0}

@@ -10,10 +10,15 @@ import pytest
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.folder import PluginFolder
 from tests.kubelet.fakes import FakePlugin, healthy, registered, running
-from tests.virtualtime import play
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
 def make_socket(path: Path) -> None:
@@ -52,85 +57,63 @@ def test_a_start_keeps_files_folders_dangling_links_and_the_checkpoint(short_dir
     assert sorted(path.name for path in short_dir.rglob("*")) == before
 
 
-def test_a_kubelet_starts_in_a_folder_full_of_what_others_left(short_dir: Path) -> None:
+async def test_a_kubelet_starts_in_a_folder_full_of_what_others_left(short_dir: Path) -> None:
     """C20: its own stale socket is one of them."""
     for name in ("p.sock", ".hidden.sock", "kubelet.sock"):
         make_socket(short_dir / name)
     (short_dir / "DEPRECATION").touch()
     (short_dir / "sub").mkdir()
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            assert sorted(path.name for path in short_dir.iterdir()) == ["DEPRECATION", "kubelet.sock", "sub"]
-            async with registered(kubelet, healthy("a")):
-                pass
-
-    play(scenario())
+    async with running(short_dir) as kubelet:
+        assert sorted(path.name for path in short_dir.iterdir()) == ["DEPRECATION", "kubelet.sock", "sub"]
+        async with registered(kubelet, healthy("a")):
+            pass
 
 
-def test_a_start_makes_the_folder(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir / "device-plugins") as kubelet:
-            assert kubelet.socket_path.is_socket()
-
-    play(scenario())
+async def test_a_start_makes_the_folder(short_dir: Path) -> None:
+    async with running(short_dir / "device-plugins") as kubelet:
+        assert kubelet.socket_path.is_socket()
 
 
-def test_a_regular_file_in_place_of_the_socket_keeps_the_kubelet_from_starting(short_dir: Path) -> None:
+async def test_a_regular_file_in_place_of_the_socket_keeps_the_kubelet_from_starting(short_dir: Path) -> None:
     (short_dir / "kubelet.sock").write_text("mine")
 
-    async def scenario() -> None:
-        with pytest.raises(KubeletError, match="address already in use"):
-            async with running(short_dir):
-                pass
-
-    play(scenario())
+    with pytest.raises(KubeletError, match="address already in use"):
+        async with running(short_dir):
+            pass
     assert (short_dir / "kubelet.sock").read_text() == "mine"
 
 
-def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir: Path) -> None:
+async def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir: Path) -> None:
     """C21."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            path = kubelet.socket_path
-        assert path.is_socket()
-        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
-            client.connect(str(path))
-
-    play(scenario())
+    async with running(short_dir) as kubelet:
+        path = kubelet.socket_path
+    assert path.is_socket()
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+        client.connect(str(path))
 
 
-def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            await kubelet.restart(orderly=True)
-            assert kubelet.socket_path.is_socket()
-            await kubelet.device_manager.stop(orderly=True)
-            assert not kubelet.socket_path.exists()
-
-    play(scenario())
+async def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet:
+        await kubelet.restart(orderly=True)
+        assert kubelet.socket_path.is_socket()
+        await kubelet.device_manager.stop(orderly=True)
+        assert not kubelet.socket_path.exists()
 
 
-def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            running(short_dir, dial_timeout_seconds=0.5) as kubelet,
-            registered(kubelet, healthy("a")) as plugin,
-        ):
-            await kubelet.restart()
-            await plugin.streams(0)
-            assert not plugin.socket_path.exists()
-            with pytest.raises(RemoteError, match="failed to dial"):
-                await plugin.register()
-
-    play(scenario())
+async def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
+    async with (
+        running(short_dir, dial_timeout_seconds=0.5) as kubelet,
+        registered(kubelet, healthy("a")) as plugin,
+    ):
+        await kubelet.restart()
+        await plugin.streams(0)
+        assert not plugin.socket_path.exists()
+        with pytest.raises(RemoteError, match="failed to dial"):
+            await plugin.register()
 
 
-def test_a_kubelet_can_run_again_on_the_same_folder(short_dir: Path) -> None:
-    async def scenario() -> None:
-        for _ in range(2):
-            async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
-                await plugin.register()
-
-    play(scenario())
+async def test_a_kubelet_can_run_again_on_the_same_folder(short_dir: Path) -> None:
+    for _ in range(2):
+        async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
+            await plugin.register()

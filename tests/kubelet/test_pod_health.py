@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,114 +99,94 @@ def test_a_health_has_changed_if_it_is_another_word_or_was_not_listed(
 # ── on a socket ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_held_device_that_falls_ill_shows_in_the_status_of_its_pod(short_dir: Path) -> None:
+async def test_a_held_device_that_falls_ill_shows_in_the_status_of_its_pod(short_dir: Path) -> None:
     """C98, C40: the pod runs on."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
-            await kubelet.run_pod(pod("u", 2))
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY, "b": HEALTHY}}
-            assert await told(kubelet, plugin, BAD + healthy("b", "c")) == ["u"]
-            assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY, "b": HEALTHY}}
-            status = kubelet.pod("u")
-            assert (status.phase, status.container("c").state) == (PodPhase.RUNNING, ContainerState.RUNNING)
-            assert await told(kubelet, plugin, healthy("a", "b", "c")) == ["u"]
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY, "b": HEALTHY}}
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
+        await kubelet.run_pod(pod("u", 2))
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY, "b": HEALTHY}}
+        assert await told(kubelet, plugin, BAD + healthy("b", "c")) == ["u"]
+        assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY, "b": HEALTHY}}
+        status = kubelet.pod("u")
+        assert (status.phase, status.container("c").state) == (PodPhase.RUNNING, ContainerState.RUNNING)
+        assert await told(kubelet, plugin, healthy("a", "b", "c")) == ["u"]
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY, "b": HEALTHY}}
 
 
-def test_a_held_device_that_vanishes_or_loses_its_plugin_shows_as_healthy(short_dir: Path) -> None:
+async def test_a_held_device_that_vanishes_or_loses_its_plugin_shows_as_healthy(short_dir: Path) -> None:
     """C98, C40."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            assert await told(kubelet, plugin, BAD + healthy("b")) == ["u"]
-            assert await told(kubelet, plugin, healthy("b")) == []
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
-            # It was away for a while, so its pod is told that it is back.
-            assert await told(kubelet, plugin, healthy("a", "b")) == ["u"]
-            with kubelet.changes() as changes:
-                await plugin.die()
-                await happened(changes, ChangeKind.STREAM_ENDED)
-            assert kubelet.allocatable() == {RESOURCE: 0}
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
-            assert kubelet.pod("u").phase is PodPhase.RUNNING
-
-    asyncio.run(scenario())
-
-
-def test_a_device_that_was_ill_when_its_plugin_went_stays_so_until_the_kubelet_ends(short_dir: Path) -> None:
-    """The next kubelet knows who holds it, and nothing of its health."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            await told(kubelet, plugin, BAD)
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY}}
-            await kubelet.restart()
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
-            plugin.devices = BAD
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        assert await told(kubelet, plugin, BAD + healthy("b")) == ["u"]
+        assert await told(kubelet, plugin, healthy("b")) == []
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
+        # It was away for a while, so its pod is told that it is back.
+        assert await told(kubelet, plugin, healthy("a", "b")) == ["u"]
+        with kubelet.changes() as changes:
             await plugin.die()
-            await plugin.listen()
-            await register(kubelet, plugin)
-            assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY}}
-
-    asyncio.run(scenario())
-
-
-def test_nobody_is_told_of_a_list_that_says_nothing_new_or_of_a_loss(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "free")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            assert await told(kubelet, plugin, healthy("a", "free")) == []
-            assert await told(kubelet, plugin, healthy("a") + unhealthy("free")) == []
-            with kubelet.changes() as changes:
-                plugin.end_streams()
-                kinds = []
-                async for change in changes:
-                    kinds.append(change.kind)
-                    if change.kind is ChangeKind.STREAM_ENDED:
-                        break
-            assert ChangeKind.HEALTH not in kinds
-
-    asyncio.run(scenario())
+            await happened(changes, ChangeKind.STREAM_ENDED)
+        assert kubelet.allocatable() == {RESOURCE: 0}
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
+        assert kubelet.pod("u").phase is PodPhase.RUNNING
 
 
-def test_all_pods_of_one_list_are_told_once_each(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy(*"abc")) as plugin:
-            await kubelet.run_pod(pod("u", 2))
-            await kubelet.run_pod(pod("v"))
-            assert await told(kubelet, plugin, unhealthy(*"abc")) == ["u", "v"]
+async def test_a_device_that_was_ill_when_its_plugin_went_stays_so_until_the_kubelet_ends(
+    short_dir: Path,
+) -> None:
+    """The next kubelet knows who holds it, and nothing of its health."""
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        await told(kubelet, plugin, BAD)
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY}}
+        await kubelet.restart()
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
+        plugin.devices = BAD
+        await plugin.die()
+        await plugin.listen()
+        await register(kubelet, plugin)
+        assert shown(kubelet) == {RESOURCE: {"a": UNHEALTHY}}
 
-    asyncio.run(scenario())
+
+async def test_nobody_is_told_of_a_list_that_says_nothing_new_or_of_a_loss(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "free")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        assert await told(kubelet, plugin, healthy("a", "free")) == []
+        assert await told(kubelet, plugin, healthy("a") + unhealthy("free")) == []
+        with kubelet.changes() as changes:
+            plugin.end_streams()
+            kinds = []
+            async for change in changes:
+                kinds.append(change.kind)
+                if change.kind is ChangeKind.STREAM_ENDED:
+                    break
+        assert ChangeKind.HEALTH not in kinds
 
 
-def test_the_holder_is_looked_for_by_the_id_alone(short_dir: Path) -> None:
+async def test_all_pods_of_one_list_are_told_once_each(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy(*"abc")) as plugin:
+        await kubelet.run_pod(pod("u", 2))
+        await kubelet.run_pod(pod("v"))
+        assert await told(kubelet, plugin, unhealthy(*"abc")) == ["u", "v"]
+
+
+async def test_the_holder_is_looked_for_by_the_id_alone(short_dir: Path) -> None:
     """As in 1.36: where two resources have the same ID, the wrong pod may be told. The status is right."""
-
-    async def scenario() -> None:
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("a")),
-            registered(kubelet, healthy("a"), OTHER_RESOURCE, "q") as other,
-        ):
-            await kubelet.run_pod(pod("first"))
-            await kubelet.run_pod(pod("second", 1, OTHER_RESOURCE))
-            assert await told(kubelet, other, unhealthy("a")) == ["first"]
-            assert shown(kubelet, "first") == {RESOURCE: {"a": HEALTHY}}
-            assert shown(kubelet, "second") == {OTHER_RESOURCE: {"a": UNHEALTHY}}
-
-    asyncio.run(scenario())
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("a")),
+        registered(kubelet, healthy("a"), OTHER_RESOURCE, "q") as other,
+    ):
+        await kubelet.run_pod(pod("first"))
+        await kubelet.run_pod(pod("second", 1, OTHER_RESOURCE))
+        assert await told(kubelet, other, unhealthy("a")) == ["first"]
+        assert shown(kubelet, "first") == {RESOURCE: {"a": HEALTHY}}
+        assert shown(kubelet, "second") == {OTHER_RESOURCE: {"a": UNHEALTHY}}
 
 
-def test_only_app_containers_show_their_devices(short_dir: Path) -> None:
+async def test_only_app_containers_show_their_devices(short_dir: Path) -> None:
     """Kubelet.md 8.3: neither init containers nor sidecars, though they hold some too."""
     wanted = {RESOURCE: 1}
     whole = Pod(
@@ -217,30 +196,24 @@ def test_only_app_containers_show_their_devices(short_dir: Path) -> None:
         containers=(Container("c", wanted), Container("none")),
     )
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
-            status = await kubelet.run_pod(whole)
-            assert {one.name: one.allocated_resources for one in status.containers} == {
-                "i": {},
-                "s": {},
-                "c": {RESOURCE: {"b": HEALTHY}},
-                "none": {},
-            }
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+        status = await kubelet.run_pod(whole)
+        assert {one.name: one.allocated_resources for one in status.containers} == {
+            "i": {},
+            "s": {},
+            "c": {RESOURCE: {"b": HEALTHY}},
+            "none": {},
+        }
 
 
-def test_devices_show_before_the_container_starts_and_while_it_cannot(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
-            status = await kubelet.admit(pod("u"))
-            assert status.container("c").allocated_resources == {RESOURCE: {"a": HEALTHY}}
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            await kubelet.start_container("u", "c")
-            assert kubelet.pod("u").container("c").state is ContainerState.WAITING
-            assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}
-
-    asyncio.run(scenario())
+async def test_devices_show_before_the_container_starts_and_while_it_cannot(short_dir: Path) -> None:
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
+        status = await kubelet.admit(pod("u"))
+        assert status.container("c").allocated_resources == {RESOURCE: {"a": HEALTHY}}
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        await kubelet.start_container("u", "c")
+        assert kubelet.pod("u").container("c").state is ContainerState.WAITING
+        assert shown(kubelet) == {RESOURCE: {"a": HEALTHY}}

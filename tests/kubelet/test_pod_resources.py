@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,7 +56,7 @@ async def update(kubelet: Kubelet, plugin: FakePlugin, devices: Devices) -> None
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_entry_has_one_device_and_at_most_one_numa_node(short_dir: Path) -> None:
+async def test_every_entry_has_one_device_and_at_most_one_numa_node(short_dir: Path) -> None:
     """C91."""
     devices = on((0, 1), "both") + on(None, "nowhere") + on((1,), "one")
     entries = (
@@ -67,116 +66,88 @@ def test_every_entry_has_one_device_and_at_most_one_numa_node(short_dir: Path) -
         ContainerDevices(RESOURCE, ("one",), (1,)),
     )
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, devices):
-            assert (await allocatable(kubelet)).devices == entries
-            await kubelet.run_pod(pod("u", 3))
-            assert (await listed(kubelet))[0].containers == (ContainerResources("c", entries),)
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, devices):
+        assert (await allocatable(kubelet)).devices == entries
+        await kubelet.run_pod(pod("u", 3))
+        assert (await listed(kubelet))[0].containers == (ContainerResources("c", entries),)
 
 
-def test_a_device_with_an_empty_topology_is_no_allocatable_one_but_is_listed_once_held(
+async def test_a_device_with_an_empty_topology_is_no_allocatable_one_but_is_listed_once_held(
     short_dir: Path,
 ) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, on((), "a")):
-            assert (await allocatable(kubelet)).devices == ()
-            await kubelet.run_pod(pod("u"))
-            (container,) = (await got(kubelet, "u")).containers
-            assert container.devices == (ContainerDevices(RESOURCE, ("a",)),)
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, on((), "a")):
+        assert (await allocatable(kubelet)).devices == ()
+        await kubelet.run_pod(pod("u"))
+        (container,) = (await got(kubelet, "u")).containers
+        assert container.devices == (ContainerDevices(RESOURCE, ("a",)),)
 
 
-def test_v1alpha1_repeats_a_device_for_each_node_and_names_none(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a")):
-            await kubelet.run_pod(pod("u"))
-            (container,) = (await listed_v1alpha1(kubelet))[0].containers
-            assert container.devices == (ContainerDevices(RESOURCE, ("a",)),) * 2
-            (found,) = pod_devices((pod("u"),), kubelet.device_manager.ledger)
-            assert found.containers == (container,)
-
-    asyncio.run(scenario())
+async def test_v1alpha1_repeats_a_device_for_each_node_and_names_none(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a")):
+        await kubelet.run_pod(pod("u"))
+        (container,) = (await listed_v1alpha1(kubelet))[0].containers
+        assert container.devices == (ContainerDevices(RESOURCE, ("a",)),) * 2
+        (found,) = pod_devices((pod("u"),), kubelet.device_manager.ledger)
+        assert found.containers == (container,)
 
 
-def test_devices_of_several_resources_come_in_the_order_of_their_names(short_dir: Path) -> None:
+async def test_devices_of_several_resources_come_in_the_order_of_their_names(short_dir: Path) -> None:
     both = Pod("u", "u", containers=(Container("c", {OTHER_RESOURCE: 1, RESOURCE: 2}),))
 
-    async def scenario() -> None:
-        async with (
-            monitored(short_dir) as kubelet,
-            registered(kubelet, healthy("z"), OTHER_RESOURCE, "q"),
-            registered(kubelet, healthy("b", "a")),
-        ):
-            await kubelet.run_pod(both)
-            assert held(await listed(kubelet)) == {"u": [("c", ["a", "b", "z"])]}
-            assert ids(await allocatable(kubelet)) == ["a", "b", "z"]
-
-    asyncio.run(scenario())
+    async with (
+        monitored(short_dir) as kubelet,
+        registered(kubelet, healthy("z"), OTHER_RESOURCE, "q"),
+        registered(kubelet, healthy("b", "a")),
+    ):
+        await kubelet.run_pod(both)
+        assert held(await listed(kubelet)) == {"u": [("c", ["a", "b", "z"])]}
+        assert ids(await allocatable(kubelet)) == ["a", "b", "z"]
 
 
-def test_allocatable_devices_are_the_healthy_ones_whoever_holds_them(short_dir: Path) -> None:
+async def test_allocatable_devices_are_the_healthy_ones_whoever_holds_them(short_dir: Path) -> None:
     """C95."""
-
-    async def scenario() -> None:
-        devices = healthy("a", "b") + unhealthy("c")
-        async with monitored(short_dir) as kubelet, registered(kubelet, devices) as plugin:
-            await kubelet.run_pod(pod("u"))
-            assert ids(await allocatable(kubelet)) == ["a", "b"]
-            await update(kubelet, plugin, unhealthy("a", "b") + healthy("c"))
-            assert ids(await allocatable(kubelet)) == ["c"]
-
-    asyncio.run(scenario())
+    devices = healthy("a", "b") + unhealthy("c")
+    async with monitored(short_dir) as kubelet, registered(kubelet, devices) as plugin:
+        await kubelet.run_pod(pod("u"))
+        assert ids(await allocatable(kubelet)) == ["a", "b"]
+        await update(kubelet, plugin, unhealthy("a", "b") + healthy("c"))
+        assert ids(await allocatable(kubelet)) == ["c"]
 
 
-def test_a_lost_plugin_has_no_allocatable_devices(short_dir: Path) -> None:
+async def test_a_lost_plugin_has_no_allocatable_devices(short_dir: Path) -> None:
     """C95."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            with kubelet.changes() as changes:
-                plugin.end_streams()
-                await happened(changes, ChangeKind.DISCONNECTED)
-            assert (await allocatable(kubelet)).devices == ()
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        with kubelet.changes() as changes:
+            plugin.end_streams()
+            await happened(changes, ChangeKind.DISCONNECTED)
+        assert (await allocatable(kubelet)).devices == ()
 
 
-def test_what_a_pod_holds_stays_listed_whatever_becomes_of_the_plugin(short_dir: Path) -> None:
+async def test_what_a_pod_holds_stays_listed_whatever_becomes_of_the_plugin(short_dir: Path) -> None:
     """C97."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a", "b")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            before = await listed(kubelet)
-            assert held(before) == {"u": [("c", ["a", "a"])]}
-            await update(kubelet, plugin, unhealthy("a", "b"))
-            assert await listed(kubelet) == before
-            await update(kubelet, plugin, healthy("z"))
-            assert await listed(kubelet) == before
-            with kubelet.changes() as changes:
-                await plugin.die()
-                await happened(changes, ChangeKind.DISCONNECTED)
-            assert await listed(kubelet) == before
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a", "b")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        before = await listed(kubelet)
+        assert held(before) == {"u": [("c", ["a", "a"])]}
+        await update(kubelet, plugin, unhealthy("a", "b"))
+        assert await listed(kubelet) == before
+        await update(kubelet, plugin, healthy("z"))
+        assert await listed(kubelet) == before
+        with kubelet.changes() as changes:
+            await plugin.die()
+            await happened(changes, ChangeKind.DISCONNECTED)
+        assert await listed(kubelet) == before
 
 
-def test_what_a_pod_holds_stays_listed_after_a_restart_of_the_kubelet(short_dir: Path) -> None:
+async def test_what_a_pod_holds_stays_listed_after_a_restart_of_the_kubelet(short_dir: Path) -> None:
     """C97; the allocatable devices have to wait for the plugin."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a")):
-            await kubelet.run_pod(pod("u"))
-            before = await listed(kubelet)
-            await kubelet.restart()
-            assert await listed(kubelet) == before
-            assert (await got(kubelet, "u"),) == before
-            assert (await allocatable(kubelet)).devices == ()
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, on((0, 1), "a")):
+        await kubelet.run_pod(pod("u"))
+        before = await listed(kubelet)
+        await kubelet.restart()
+        assert await listed(kubelet) == before
+        assert (await got(kubelet, "u"),) == before
+        assert (await allocatable(kubelet)).devices == ()
 
 
 # ── pods and containers ───────────────────────────────────────────────────────────────────────────
@@ -190,30 +161,22 @@ WHOLE = Pod(
 )
 
 
-def test_sidecars_come_first_then_apps_and_regular_init_containers_never(short_dir: Path) -> None:
+async def test_sidecars_come_first_then_apps_and_regular_init_containers_never(short_dir: Path) -> None:
     """C92."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
-            await kubelet.run_pod(WHOLE)
-            (found,) = await listed(kubelet)
-            assert (found.name, found.namespace) == ("whole", "apps")
-            assert held([found]) == {"whole": [("side", ["1"]), ("b", ["2"]), ("a", [])]}
-            assert await got(kubelet, "whole", "apps") == found
-            assert len(kubelet.allocations()) == 4
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
+        await kubelet.run_pod(WHOLE)
+        (found,) = await listed(kubelet)
+        assert (found.name, found.namespace) == ("whole", "apps")
+        assert held([found]) == {"whole": [("side", ["1"]), ("b", ["2"]), ("a", [])]}
+        assert await got(kubelet, "whole", "apps") == found
+        assert len(kubelet.allocations()) == 4
 
 
-def test_v1alpha1_knows_no_sidecars(short_dir: Path) -> None:
+async def test_v1alpha1_knows_no_sidecars(short_dir: Path) -> None:
     """C92."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
-            await kubelet.run_pod(WHOLE)
-            assert held(await listed_v1alpha1(kubelet)) == {"whole": [("b", ["2"]), ("a", [])]}
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
+        await kubelet.run_pod(WHOLE)
+        assert held(await listed_v1alpha1(kubelet)) == {"whole": [("b", ["2"]), ("a", [])]}
 
 
 async def some_ended(kubelet: Kubelet) -> None:
@@ -224,122 +187,95 @@ async def some_ended(kubelet: Kubelet) -> None:
     kubelet.end_pod("failed", PodPhase.FAILED)
 
 
-def test_v1_lists_no_pod_that_has_ended_and_v1alpha1_lists_them_all(short_dir: Path) -> None:
+async def test_v1_lists_no_pod_that_has_ended_and_v1alpha1_lists_them_all(short_dir: Path) -> None:
     """C93; v1alpha1 shows them without the devices that it has just had freed."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
-            await some_ended(kubelet)
-            assert kubelet.pod("refused").phase is PodPhase.FAILED
-            assert held(await listed(kubelet)) == {"on": [("c", ["1"])]}
-            assert held(await listed_v1alpha1(kubelet)) == {
-                "done": [("c", [])],
-                "failed": [("c", [])],
-                "on": [("c", ["1"])],
-                "refused": [("c", [])],
-            }
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
+        await some_ended(kubelet)
+        assert kubelet.pod("refused").phase is PodPhase.FAILED
+        assert held(await listed(kubelet)) == {"on": [("c", ["1"])]}
+        assert held(await listed_v1alpha1(kubelet)) == {
+            "done": [("c", [])],
+            "failed": [("c", [])],
+            "on": [("c", ["1"])],
+            "refused": [("c", [])],
+        }
 
 
-def test_pods_without_devices_and_not_yet_started_ones_are_listed_by_namespace_and_name(
+async def test_pods_without_devices_and_not_yet_started_ones_are_listed_by_namespace_and_name(
     short_dir: Path,
 ) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1")):
-            for uid, name, namespace in (("1", "b", "x"), ("2", "c", "a"), ("3", "a", "x")):
-                await kubelet.admit(Pod(uid, name, namespace, containers=(Container("c"),)))
-            assert await listed(kubelet) == tuple(
-                PodResources(name, namespace, (ContainerResources("c"),))
-                for namespace, name in (("a", "c"), ("x", "a"), ("x", "b"))
-            )
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1")):
+        for uid, name, namespace in (("1", "b", "x"), ("2", "c", "a"), ("3", "a", "x")):
+            await kubelet.admit(Pod(uid, name, namespace, containers=(Container("c"),)))
+        assert await listed(kubelet) == tuple(
+            PodResources(name, namespace, (ContainerResources("c"),))
+            for namespace, name in (("a", "c"), ("x", "a"), ("x", "b"))
+        )
 
 
 @pytest.mark.parametrize("name", ["nobody", "done", "failed", "refused"])
-def test_get_does_not_find_a_pod_that_is_unknown_or_has_ended(short_dir: Path, name: str) -> None:
+async def test_get_does_not_find_a_pod_that_is_unknown_or_has_ended(short_dir: Path, name: str) -> None:
     """C94."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
-            await some_ended(kubelet)
-            with pytest.raises(RemoteError) as caught:
-                await got(kubelet, name)
-            assert (caught.value.status, caught.value.text) == (
-                "Unknown",
-                f"pod {name} in namespace default not found",
-            )
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2", "3")):
+        await some_ended(kubelet)
+        with pytest.raises(RemoteError) as caught:
+            await got(kubelet, name)
+        assert (caught.value.status, caught.value.text) == (
+            "Unknown",
+            f"pod {name} in namespace default not found",
+        )
 
 
-def test_get_looks_for_name_and_namespace_together(short_dir: Path) -> None:
+async def test_get_looks_for_name_and_namespace_together(short_dir: Path) -> None:
     """C94."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet:
-            await kubelet.admit(pod("u"))
-            with pytest.raises(RemoteError, match="pod u in namespace other not found"):
-                await got(kubelet, "u", "other")
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet:
+        await kubelet.admit(pod("u"))
+        with pytest.raises(RemoteError, match="pod u in namespace other not found"):
+            await got(kubelet, "u", "other")
 
 
-def test_get_finds_the_last_of_several_pods_with_one_name(short_dir: Path) -> None:
+async def test_get_finds_the_last_of_several_pods_with_one_name(short_dir: Path) -> None:
     def next_one(uid: str) -> Pod:
         return Pod(uid, "web-0", containers=(Container("c", ONE),))
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
-            await kubelet.run_pod(next_one("first"))
-            kubelet.end_pod("first")
-            await kubelet.run_pod(next_one("second"))
-            (allocation,) = kubelet.allocations()
-            assert allocation.pod_uid == "second"
-            assert ids((await got(kubelet, "web-0")).containers[0]) == list(allocation.device_ids)
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
+        await kubelet.run_pod(next_one("first"))
+        kubelet.end_pod("first")
+        await kubelet.run_pod(next_one("second"))
+        (allocation,) = kubelet.allocations()
+        assert allocation.pod_uid == "second"
+        assert ids((await got(kubelet, "web-0")).containers[0]) == list(allocation.device_ids)
 
 
 @pytest.mark.parametrize("read", [listed, listed_v1alpha1])
-def test_a_list_frees_the_devices_of_ended_pods(
+async def test_a_list_frees_the_devices_of_ended_pods(
     short_dir: Path,
     read: Callable[[Kubelet], Awaitable[object]],
 ) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
-            await kubelet.run_pod(pod("u"))
-            kubelet.end_pod("u")
-            await read(kubelet)
-            assert kubelet.allocations() == ()
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
+        await kubelet.run_pod(pod("u"))
+        kubelet.end_pod("u")
+        await read(kubelet)
+        assert kubelet.allocations() == ()
 
 
-def test_a_list_frees_nothing_until_all_sources_of_pods_are_ready(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1")):
-            await kubelet.run_pod(pod("u"))
-            kubelet.end_pod("u")
-            kubelet.sources_ready = False
-            assert held(await listed_v1alpha1(kubelet)) == {"u": [("c", ["1"])]}
-            assert len(kubelet.allocations()) == 1
-
-    asyncio.run(scenario())
+async def test_a_list_frees_nothing_until_all_sources_of_pods_are_ready(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1")):
+        await kubelet.run_pod(pod("u"))
+        kubelet.end_pod("u")
+        kubelet.sources_ready = False
+        assert held(await listed_v1alpha1(kubelet)) == {"u": [("c", ["1"])]}
+        assert len(kubelet.allocations()) == 1
 
 
-def test_neither_get_nor_the_allocatable_resources_free_anything(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
-            await kubelet.run_pod(pod("u"))
-            await kubelet.run_pod(pod("v"))
-            kubelet.end_pod("u")
-            await got(kubelet, "v")
-            await allocatable(kubelet)
-            assert [allocation.pod_uid for allocation in kubelet.allocations()] == ["u", "v"]
-
-    asyncio.run(scenario())
+async def test_neither_get_nor_the_allocatable_resources_free_anything(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
+        await kubelet.run_pod(pod("u"))
+        await kubelet.run_pod(pod("v"))
+        kubelet.end_pod("u")
+        await got(kubelet, "v")
+        await allocatable(kubelet)
+        assert [allocation.pod_uid for allocation in kubelet.allocations()] == ["u", "v"]
 
 
 # ── CPUs, memory, claims ──────────────────────────────────────────────────────────────────────────
@@ -372,77 +308,59 @@ COMPUTER = Machine(
 )
 
 
-def test_a_container_has_the_cpus_memory_and_claims_of_the_machines_table(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir, machine=COMPUTER, compat=False) as kubelet:
-            await kubelet.admit(WHOLE)
-            side, b, a = (await got(kubelet, "whole", "apps")).containers
-            assert side == ContainerResources("side", cpu_ids=(3,))
-            assert b == ContainerResources(
-                "b",
-                cpu_ids=(4, 6),
-                memory=(ContainerMemory("memory", GIB, (0,)),),
-                dynamic_resources=(CLAIM,),
-            )
-            assert a == ContainerResources("a")
-            ((_, first, _),) = [found.containers for found in await listed(kubelet)]
-            assert first == b
-
-    asyncio.run(scenario())
+async def test_a_container_has_the_cpus_memory_and_claims_of_the_machines_table(short_dir: Path) -> None:
+    async with monitored(short_dir, machine=COMPUTER, compat=False) as kubelet:
+        await kubelet.admit(WHOLE)
+        side, b, a = (await got(kubelet, "whole", "apps")).containers
+        assert side == ContainerResources("side", cpu_ids=(3,))
+        assert b == ContainerResources(
+            "b",
+            cpu_ids=(4, 6),
+            memory=(ContainerMemory("memory", GIB, (0,)),),
+            dynamic_resources=(CLAIM,),
+        )
+        assert a == ContainerResources("a")
+        ((_, first, _),) = [found.containers for found in await listed(kubelet)]
+        assert first == b
 
 
-def test_the_cdi_names_of_one_drivers_devices_pile_up(short_dir: Path) -> None:
+async def test_the_cdi_names_of_one_drivers_devices_pile_up(short_dir: Path) -> None:
     """As in 1.36 (container_manager_linux.go GetDynamicResources)."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir, machine=COMPUTER) as kubelet:
-            await kubelet.admit(WHOLE)
-            (claim,) = (await got(kubelet, "whole", "apps")).containers[1].dynamic_resources
-            assert [
-                (part.device_name, part.share_id, part.cdi_devices) for part in claim.claim_resources
-            ] == [
-                ("gpu-0", None, ("example.com/gpu=0", "example.com/gpu=ctl")),
-                ("nic-0", None, ("example.com/nic=0",)),
-                ("gpu-1", "half", ("example.com/gpu=0", "example.com/gpu=ctl", "example.com/gpu=1")),
-            ]
-
-    asyncio.run(scenario())
+    async with monitored(short_dir, machine=COMPUTER) as kubelet:
+        await kubelet.admit(WHOLE)
+        (claim,) = (await got(kubelet, "whole", "apps")).containers[1].dynamic_resources
+        assert [(part.device_name, part.share_id, part.cdi_devices) for part in claim.claim_resources] == [
+            ("gpu-0", None, ("example.com/gpu=0", "example.com/gpu=ctl")),
+            ("nic-0", None, ("example.com/nic=0",)),
+            ("gpu-1", "half", ("example.com/gpu=0", "example.com/gpu=ctl", "example.com/gpu=1")),
+        ]
 
 
-def test_v1alpha1_tells_of_devices_only(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir, machine=COMPUTER) as kubelet:
-            await kubelet.admit(WHOLE)
-            containers = (ContainerResources("b"), ContainerResources("a"))
-            assert await listed_v1alpha1(kubelet) == (PodResources("whole", "apps", containers),)
-
-    asyncio.run(scenario())
+async def test_v1alpha1_tells_of_devices_only(short_dir: Path) -> None:
+    async with monitored(short_dir, machine=COMPUTER) as kubelet:
+        await kubelet.admit(WHOLE)
+        containers = (ContainerResources("b"), ContainerResources("a"))
+        assert await listed_v1alpha1(kubelet) == (PodResources("whole", "apps", containers),)
 
 
-def test_the_node_offers_the_machines_cpus_and_memory_whoever_has_them(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir, machine=COMPUTER) as kubelet:
-            await kubelet.admit(WHOLE)
-            offered = await allocatable(kubelet)
-            assert (offered.cpu_ids, offered.memory) == ((2, 3, 4, 5, 6, 7), COMPUTER.memory)
-
-    asyncio.run(scenario())
+async def test_the_node_offers_the_machines_cpus_and_memory_whoever_has_them(short_dir: Path) -> None:
+    async with monitored(short_dir, machine=COMPUTER) as kubelet:
+        await kubelet.admit(WHOLE)
+        offered = await allocatable(kubelet)
+        assert (offered.cpu_ids, offered.memory) == ((2, 3, 4, 5, 6, 7), COMPUTER.memory)
 
 
-def test_a_monitor_works_out_the_shared_cpus_from_two_answers(short_dir: Path) -> None:
+async def test_a_monitor_works_out_the_shared_cpus_from_two_answers(short_dir: Path) -> None:
     """Allocatable ones less those that containers have for themselves, of pods that are here."""
 
     def shared(offered: Sequence[int], pods: Sequence[PodResources]) -> set[int]:
         taken = {cpu for found in pods for container in found.containers for cpu in container.cpu_ids}
         return set(offered) - taken
 
-    async def scenario() -> None:
-        async with monitored(short_dir, machine=COMPUTER) as kubelet:
-            offered = (await allocatable(kubelet)).cpu_ids
-            assert shared(offered, await listed(kubelet)) == {2, 3, 4, 5, 6, 7}
-            await kubelet.admit(WHOLE)
-            assert shared(offered, await listed(kubelet)) == {2, 5, 7}
-            kubelet.end_pod("u")
-            assert shared(offered, await listed(kubelet)) == {2, 3, 4, 5, 6, 7}
-
-    asyncio.run(scenario())
+    async with monitored(short_dir, machine=COMPUTER) as kubelet:
+        offered = (await allocatable(kubelet)).cpu_ids
+        assert shared(offered, await listed(kubelet)) == {2, 3, 4, 5, 6, 7}
+        await kubelet.admit(WHOLE)
+        assert shared(offered, await listed(kubelet)) == {2, 5, 7}
+        kubelet.end_pod("u")
+        assert shared(offered, await listed(kubelet)) == {2, 3, 4, 5, 6, 7}

@@ -55,180 +55,144 @@ REFUSED = "ResourceExhausted: rejected by rate limit"
 # ── the socket ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_folder_is_made_for_its_owner_and_group_alone(short_dir: Path) -> None:
-    async def scenario() -> None:
-        before = os.umask(0)
-        try:
-            async with monitored(short_dir):
-                assert socket_below(short_dir).is_socket()
-                assert socket_below(short_dir).parent.stat().st_mode & 0o777 == 0o750
-        finally:
-            os.umask(before)
-
-    asyncio.run(scenario())
+async def test_the_folder_is_made_for_its_owner_and_group_alone(short_dir: Path) -> None:
+    before = os.umask(0)
+    try:
+        async with monitored(short_dir):
+            assert socket_below(short_dir).is_socket()
+            assert socket_below(short_dir).parent.stat().st_mode & 0o777 == 0o750
+    finally:
+        os.umask(before)
 
 
-def test_a_folder_that_is_there_keeps_its_mode(short_dir: Path) -> None:
+async def test_a_folder_that_is_there_keeps_its_mode(short_dir: Path) -> None:
     folder = socket_below(short_dir).parent
     folder.mkdir()
     folder.chmod(0o700)
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet:
-            assert await listed(kubelet) == ()
-            assert folder.stat().st_mode & 0o777 == 0o700
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet:
+        assert await listed(kubelet) == ()
+        assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_watchers_of_the_folder_see_the_socket_moved_in(short_dir: Path) -> None:
+async def test_watchers_of_the_folder_see_the_socket_moved_in(short_dir: Path) -> None:
     folder = socket_below(short_dir).parent
     folder.mkdir()
 
-    async def scenario() -> None:
-        with FolderEvents(folder) as events:
-            async with monitored(short_dir) as kubelet:
-                assert events.of("kubelet.sock") == ["moved in"]
-                await kubelet.restart()
-                assert events.of("kubelet.sock") == ["removed", "moved in"]
-                assert await listed(kubelet) == ()
-        assert [path.name for path in folder.iterdir()] == ["kubelet.sock"]
-
-    asyncio.run(scenario())
+    with FolderEvents(folder) as events:
+        async with monitored(short_dir) as kubelet:
+            assert events.of("kubelet.sock") == ["moved in"]
+            await kubelet.restart()
+            assert events.of("kubelet.sock") == ["removed", "moved in"]
+            assert await listed(kubelet) == ()
+    assert [path.name for path in folder.iterdir()] == ["kubelet.sock"]
 
 
-def test_the_socket_takes_the_place_of_whatever_file_has_its_name(short_dir: Path) -> None:
+async def test_the_socket_takes_the_place_of_whatever_file_has_its_name(short_dir: Path) -> None:
     socket_below(short_dir).parent.mkdir()
     socket_below(short_dir).write_text("mine")
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet:
-            assert await listed(kubelet) == ()
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet:
+        assert await listed(kubelet) == ()
 
 
-def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir):
-            pass
-        path = socket_below(short_dir)
-        assert path.is_socket()
-        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
-            client.connect(str(path))
-
-    asyncio.run(scenario())
+async def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir: Path) -> None:
+    async with monitored(short_dir):
+        pass
+    path = socket_below(short_dir)
+    assert path.is_socket()
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+        client.connect(str(path))
 
 
-def test_an_orderly_end_removes_the_socket(short_dir: Path) -> None:
-    async def scenario() -> None:
-        kubelet = Kubelet(
-            short_dir / "device-plugins",
-            KubeletSettings(pod_resources_socket=socket_below(short_dir)),
-        )
-        async with asyncio.timeout(10), kubelet.running(orderly=True):
-            assert socket_below(short_dir).is_socket()
-        assert list(socket_below(short_dir).parent.iterdir()) == []
-
-    asyncio.run(scenario())
+async def test_an_orderly_end_removes_the_socket(short_dir: Path) -> None:
+    kubelet = Kubelet(
+        short_dir / "device-plugins",
+        KubeletSettings(pod_resources_socket=socket_below(short_dir)),
+    )
+    async with asyncio.timeout(10), kubelet.running(orderly=True):
+        assert socket_below(short_dir).is_socket()
+    assert list(socket_below(short_dir).parent.iterdir()) == []
 
 
-def test_a_kubelet_does_not_start_if_the_folder_cannot_be_made(short_dir: Path) -> None:
+async def test_a_kubelet_does_not_start_if_the_folder_cannot_be_made(short_dir: Path) -> None:
     folder = socket_below(short_dir).parent
     folder.write_text("a file")
 
-    async def scenario() -> None:
-        with pytest.raises(KubeletError, match=f"^cannot make the folder {folder}: File exists$"):
-            async with monitored(short_dir):
-                pass
-        registration = short_dir / "device-plugins" / "kubelet.sock"
-        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
-            client.connect(str(registration))
-
-    asyncio.run(scenario())
+    with pytest.raises(KubeletError, match=f"^cannot make the folder {folder}: File exists$"):
+        async with monitored(short_dir):
+            pass
+    registration = short_dir / "device-plugins" / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+        client.connect(str(registration))
 
 
-def test_a_request_over_four_mebibytes_is_refused(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet, connected(socket_below(short_dir)) as peer:
-            name = "x" * 4 * 1024 * 1024
-            refusal = await outcome(peer, GET, PodName(name, "default"))
-            assert refusal.startswith("ResourceExhausted: ")
-            assert refusal.endswith(f"({len(name) + 14} vs. {len(name)})")
-            assert counted(kubelet.metrics, "v1") == {}
-
-    asyncio.run(scenario())
+async def test_a_request_over_four_mebibytes_is_refused(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, connected(socket_below(short_dir)) as peer:
+        name = "x" * 4 * 1024 * 1024
+        refusal = await outcome(peer, GET, PodName(name, "default"))
+        assert refusal.startswith("ResourceExhausted: ")
+        assert refusal.endswith(f"({len(name) + 14} vs. {len(name)})")
+        assert counted(kubelet.metrics, "v1") == {}
 
 
-def test_an_answer_may_be_larger_than_monitors_take_by_default(short_dir: Path) -> None:
+async def test_an_answer_may_be_larger_than_monitors_take_by_default(short_dir: Path) -> None:
     """The kubelet sends it all; who reads a large node raises the limit of its own end."""
     name = "x" * 4 * 1024 * 1024
 
-    async def scenario() -> None:
-        async with monitored(short_dir) as kubelet:
-            await kubelet.admit(Pod("u", name))
-            async with connected(socket_below(short_dir)) as peer:
-                assert (await outcome(peer)).startswith("ResourceExhausted: ")
-            async with connected(socket_below(short_dir), receive_limit_bytes=2**24) as peer:
-                assert await peer.call(LIST, None) == (PodResources(name, "default"),)
-
-    asyncio.run(scenario())
+    async with monitored(short_dir) as kubelet:
+        await kubelet.admit(Pod("u", name))
+        async with connected(socket_below(short_dir)) as peer:
+            assert (await outcome(peer)).startswith("ResourceExhausted: ")
+        async with connected(socket_below(short_dir), receive_limit_bytes=2**24) as peer:
+            assert await peer.call(LIST, None) == (PodResources(name, "default"),)
 
 
 # ── how many calls ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_burst_of_more_than_ten_calls_is_cut_and_refilled_at_a_hundred_a_second(short_dir: Path) -> None:
+async def test_a_burst_of_more_than_ten_calls_is_cut_and_refilled_at_a_hundred_a_second(
+    short_dir: Path,
+) -> None:
     """C96."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with monitored(short_dir, clock=clock), connected(socket_below(short_dir)) as peer:
-            assert [await outcome(peer) for _ in range(12)] == ["OK"] * 10 + [REFUSED] * 2
-            clock.seconds += 0.009
-            assert await outcome(peer) == REFUSED
-            clock.seconds += 0.001
-            assert [await outcome(peer) for _ in range(2)] == ["OK", REFUSED]
-            clock.seconds += 0.05
-            assert [await outcome(peer) for _ in range(6)] == ["OK"] * 5 + [REFUSED]
-            clock.seconds += 3600
-            assert [await outcome(peer) for _ in range(11)] == ["OK"] * 10 + [REFUSED]
-
-    asyncio.run(scenario())
+    clock = Clock()
+    async with monitored(short_dir, clock=clock), connected(socket_below(short_dir)) as peer:
+        assert [await outcome(peer) for _ in range(12)] == ["OK"] * 10 + [REFUSED] * 2
+        clock.seconds += 0.009
+        assert await outcome(peer) == REFUSED
+        clock.seconds += 0.001
+        assert [await outcome(peer) for _ in range(2)] == ["OK", REFUSED]
+        clock.seconds += 0.05
+        assert [await outcome(peer) for _ in range(6)] == ["OK"] * 5 + [REFUSED]
+        clock.seconds += 3600
+        assert [await outcome(peer) for _ in range(11)] == ["OK"] * 10 + [REFUSED]
 
 
-def test_monitors_calls_and_versions_share_one_limit(short_dir: Path) -> None:
+async def test_monitors_calls_and_versions_share_one_limit(short_dir: Path) -> None:
     """C96."""
-
-    async def scenario() -> None:
-        async with (
-            monitored(short_dir, clock=Clock()) as kubelet,
-            connected(socket_below(short_dir)) as one,
-            connected(socket_below(short_dir)) as other,
-        ):
-            await kubelet.admit(pod("u"))
-            async with asyncio.TaskGroup() as tasks:
-                burst = [
-                    tasks.create_task(outcome(peer, method, request))
-                    for peer in (one, other)
-                    for method, request in CALLS * 2
-                ]
-            assert Counter(call.result() for call in burst) == {"OK": 10, REFUSED: 6}
-            for method, request in CALLS:
-                assert await outcome(one, method, request) == REFUSED
-
-    asyncio.run(scenario())
+    async with (
+        monitored(short_dir, clock=Clock()) as kubelet,
+        connected(socket_below(short_dir)) as one,
+        connected(socket_below(short_dir)) as other,
+    ):
+        await kubelet.admit(pod("u"))
+        async with asyncio.TaskGroup() as tasks:
+            burst = [
+                tasks.create_task(outcome(peer, method, request))
+                for peer in (one, other)
+                for method, request in CALLS * 2
+            ]
+        assert Counter(call.result() for call in burst) == {"OK": 10, REFUSED: 6}
+        for method, request in CALLS:
+            assert await outcome(one, method, request) == REFUSED
 
 
-def test_a_restart_forgets_the_burst_before_it(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir, clock=Clock()) as kubelet:
-            async with connected(socket_below(short_dir)) as peer:
-                assert (await outcome(peer), [await outcome(peer) for _ in range(10)][-1]) == ("OK", REFUSED)
-            await kubelet.restart()
-            assert await listed(kubelet) == ()
-
-    asyncio.run(scenario())
+async def test_a_restart_forgets_the_burst_before_it(short_dir: Path) -> None:
+    async with monitored(short_dir, clock=Clock()) as kubelet:
+        async with connected(socket_below(short_dir)) as peer:
+            assert (await outcome(peer), [await outcome(peer) for _ in range(10)][-1]) == ("OK", REFUSED)
+        await kubelet.restart()
+        assert await listed(kubelet) == ()
 
 
 # ── what is counted ───────────────────────────────────────────────────────────────────────────────
@@ -242,45 +206,37 @@ def counted(metrics: KubeletMetrics, version: str) -> dict[str, float]:
     return {name: count for name, count in counts.items() if count}
 
 
-def test_every_call_is_counted_by_its_version(short_dir: Path) -> None:
+async def test_every_call_is_counted_by_its_version(short_dir: Path) -> None:
     """Also one that fails; v1alpha1 has no counter of lists (server_v1alpha1.go)."""
-
-    async def scenario() -> None:
-        async with monitored(short_dir, clock=Clock()) as kubelet:
-            await kubelet.admit(pod("u"))
-            for read in (listed, listed, allocatable, listed_v1alpha1):
-                await read(kubelet)
-            await got(kubelet, "u")
-            with pytest.raises(RemoteError):
-                await got(kubelet, "v")
-            assert counted(kubelet.metrics, "v1") == {
-                "requests_total": 5,
-                "requests_list": 2,
-                "requests_get": 2,
-                "requests_get_allocatable": 1,
-                "errors_get": 1,
-            }
-            assert counted(kubelet.metrics, "v1alpha1") == {"requests_total": 1}
-
-    asyncio.run(scenario())
+    async with monitored(short_dir, clock=Clock()) as kubelet:
+        await kubelet.admit(pod("u"))
+        for read in (listed, listed, allocatable, listed_v1alpha1):
+            await read(kubelet)
+        await got(kubelet, "u")
+        with pytest.raises(RemoteError):
+            await got(kubelet, "v")
+        assert counted(kubelet.metrics, "v1") == {
+            "requests_total": 5,
+            "requests_list": 2,
+            "requests_get": 2,
+            "requests_get_allocatable": 1,
+            "errors_get": 1,
+        }
+        assert counted(kubelet.metrics, "v1alpha1") == {"requests_total": 1}
 
 
-def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
+async def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
     """C96."""
-
-    async def scenario() -> None:
-        async with (
-            monitored(short_dir, clock=Clock()) as kubelet,
-            connected(socket_below(short_dir)) as peer,
-        ):
-            for _ in range(10):
-                await peer.call(LIST, None)
-            before = kubelet.metrics.exposition()
-            for method, request in CALLS:
-                assert await outcome(peer, method, request) == REFUSED
-            assert kubelet.metrics.exposition() == before
-
-    asyncio.run(scenario())
+    async with (
+        monitored(short_dir, clock=Clock()) as kubelet,
+        connected(socket_below(short_dir)) as peer,
+    ):
+        for _ in range(10):
+            await peer.call(LIST, None)
+        before = kubelet.metrics.exposition()
+        for method, request in CALLS:
+            assert await outcome(peer, method, request) == REFUSED
+        assert kubelet.metrics.exposition() == before
 
 
 # ── what older kubelets lack ──────────────────────────────────────────────────────────────────────
@@ -297,35 +253,29 @@ def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
         ),
     ],
 )
-def test_a_call_that_this_kubelet_does_not_have_is_unimplemented_and_not_limited(
+async def test_a_call_that_this_kubelet_does_not_have_is_unimplemented_and_not_limited(
     short_dir: Path,
     name: Literal["get", "allocatable"],
     call: tuple[Method[Any, Any], Any],
     text: str,
 ) -> None:
-    async def scenario() -> None:
-        async with (
-            monitored(short_dir, clock=Clock(), without=frozenset({name})) as kubelet,
-            connected(socket_below(short_dir)) as peer,
-        ):
-            await kubelet.admit(pod("u"))
-            for _ in range(12):
-                assert await outcome(peer, *call) == f"Unimplemented: {text}"
-            others = [other for other in CALLS if other != call]
-            assert [await outcome(peer, *other) for other in others] == ["OK"] * 3
-
-    asyncio.run(scenario())
+    async with (
+        monitored(short_dir, clock=Clock(), without=frozenset({name})) as kubelet,
+        connected(socket_below(short_dir)) as peer,
+    ):
+        await kubelet.admit(pod("u"))
+        for _ in range(12):
+            assert await outcome(peer, *call) == f"Unimplemented: {text}"
+        others = [other for other in CALLS if other != call]
+        assert [await outcome(peer, *other) for other in others] == ["OK"] * 3
 
 
-def test_a_kubelet_without_the_later_calls_still_lists(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with monitored(short_dir, without=frozenset({"get", "allocatable"})) as kubelet:
-            await kubelet.admit(pod("u"))
-            (found,) = await ask(kubelet, LIST, None)
-            assert isinstance(found, PodResources)
-            assert len(await listed_v1alpha1(kubelet)) == 1
-
-    asyncio.run(scenario())
+async def test_a_kubelet_without_the_later_calls_still_lists(short_dir: Path) -> None:
+    async with monitored(short_dir, without=frozenset({"get", "allocatable"})) as kubelet:
+        await kubelet.admit(pod("u"))
+        (found,) = await ask(kubelet, LIST, None)
+        assert isinstance(found, PodResources)
+        assert len(await listed_v1alpha1(kubelet)) == 1
 
 
 # ── the bucket ────────────────────────────────────────────────────────────────────────────────────

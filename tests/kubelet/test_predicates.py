@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -142,154 +141,120 @@ def test_the_nodes_own_numbers_are_not_changed_by_a_check() -> None:
 # ── on a socket ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pod_that_asks_for_an_expired_resource_is_told_that_there_is_none(short_dir: Path) -> None:
+async def test_a_pod_that_asks_for_an_expired_resource_is_told_that_there_is_none(short_dir: Path) -> None:
     """C77."""
     why = "Node didn't have enough resource: example.com/a, requested: 1, used: 0, capacity: 0"
 
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
-            kubelet.drop_stream(RESOURCE)
-            clock.seconds += 301
-            kubelet.update_node_status()
-            assert await kubelet.admit(pod("u")) == PodStatus(
-                PodPhase.FAILED, "OutOfexample.com/a", f"Pod was rejected: {why}"
-            )
-            assert kubelet.events == [Event("u", "Warning", "OutOfexample.com/a", why)]
-
-    asyncio.run(scenario())
-
-
-def test_a_pod_that_asks_for_a_resource_nobody_ever_had_starts_without(short_dir: Path) -> None:
-    """C78: the same pod as above, on a node that has never seen the name."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("x"), OTHER_RESOURCE) as other:
-            status = await kubelet.run_pod(pod("u", 7))
-            assert (status.phase, status.container("c").options) == (PodPhase.RUNNING, None)
-            assert kubelet.allocations() == ()
-            assert other.called("Allocate") == []
-            # A plugin that comes later changes nothing for the pod that runs.
-            async with registered(kubelet, healthy("a"), name="late"):
-                assert kubelet.pod("u").phase is PodPhase.RUNNING
-
-    asyncio.run(scenario())
-
-
-def test_devices_are_allocated_before_the_check_and_stay_until_others_need_them(short_dir: Path) -> None:
-    """Kubelet.md 4.1: a pod that is refused here has cost its plugin a call."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            kubelet.patch_node(OTHER_RESOURCE, 0)
-            refused = await kubelet.admit(Pod("u", "u", containers=(Container("c", BOTH),)))
-            assert refused.reason == "OutOfvendor.io/b"
-            assert plugin.called("Allocate") == [("a",)]
-            assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
-            assert not (await kubelet.admit(pod("v"))).is_terminal
-            assert [held.pod_uid for held in kubelet.allocations()] == ["v"]
-
-    asyncio.run(scenario())
-
-
-def test_only_pods_that_have_not_ended_take_room(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            kubelet.patch_node(OTHER_RESOURCE, 2)
-            for uid in ("u", "v"):
-                assert not (await kubelet.run_pod(pod(uid, 1, OTHER_RESOURCE))).is_terminal
-            assert (await kubelet.admit(pod("w", 1, OTHER_RESOURCE))).message.endswith("used: 2, capacity: 2")
-            kubelet.end_pod("u")
-            assert not (await kubelet.admit(pod("x", 1, OTHER_RESOURCE))).is_terminal
-
-    asyncio.run(scenario())
-
-
-def test_a_full_node_admits_all_of_its_pods_again(short_dir: Path) -> None:
-    """C73: the node shows 0 then, and each pod holds what it asks for."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")):
-            before = [await kubelet.run_pod(pod(uid, count)) for uid, count in (("u", 1), ("v", 2))]
-            await kubelet.restart()
-            assert kubelet.allocatable() == {RESOURCE: 0}
-            assert [kubelet.pod(uid) for uid in "uv"] == before
-            assert kubelet.events == []
-
-    asyncio.run(scenario())
-
-
-def test_pods_that_do_not_fit_any_more_are_refused_from_the_last_one_on(short_dir: Path) -> None:
-    """They are admitted again in the order in which they came; those before them take what there is."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            kubelet.patch_node(OTHER_RESOURCE, 3)
-            for uid in ("u", "v", "w"):
-                await kubelet.run_pod(pod(uid, 1, OTHER_RESOURCE))
-            kubelet.patch_node(OTHER_RESOURCE, 2)
-            await kubelet.restart()
-            assert [kubelet.pod(uid).reason for uid in "uvw"] == ["", "", "OutOfvendor.io/b"]
-
-    asyncio.run(scenario())
-
-
-def test_a_pod_that_has_got_its_devices_fits_however_few_the_node_still_counts(short_dir: Path) -> None:
-    """Two devices of three have left the list; by the time of the check all three are in use."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            await kubelet.run_pod(pod("u", 2))
-            plugin.send(healthy("c"))
-            await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 1})
-            assert not (await kubelet.admit(pod("v"))).is_terminal
-            assert plugin.called("Allocate") == [("a", "b"), ("c",)]
-
-    asyncio.run(scenario())
-
-
-def test_a_pod_that_dra_serves_costs_its_device_plugin_no_call(short_dir: Path) -> None:
-    """C79: of two containers with the same limit, the one that stands in the pod's claim status."""
-
-    async def scenario() -> None:
-        wanted = {RESOURCE: 1}
-        whole = Pod(
-            "u",
-            "u",
-            containers=(Container("by-dra", wanted), Container("by-plugin", wanted)),
-            dra_limits=frozenset({("by-dra", RESOURCE), ("by-plugin", OTHER_RESOURCE)}),
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")):
+        kubelet.drop_stream(RESOURCE)
+        clock.seconds += 301
+        kubelet.update_node_status()
+        assert await kubelet.admit(pod("u")) == PodStatus(
+            PodPhase.FAILED, "OutOfexample.com/a", f"Pod was rejected: {why}"
         )
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            assert not (await kubelet.admit(whole)).is_terminal
-            assert plugin.called("Allocate") == [("a",)]
-            started = [await kubelet.start_container("u", name) for name in ("by-dra", "by-plugin")]
-            assert [one.options is None for one in started] == [True, False]
-            assert plugin.called("Allocate") == [("a",)]
-            assert [held.container_name for held in kubelet.allocations()] == ["by-plugin"]
-
-    asyncio.run(scenario())
+        assert kubelet.events == [Event("u", "Warning", "OutOfexample.com/a", why)]
 
 
-def test_after_a_restart_the_plugin_comes_back_to_a_node_that_counts_as_before(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart()
-            await plugin.die()
-            await plugin.listen()
-            await register(kubelet, plugin)
-            assert not (await kubelet.admit(pod("v"))).is_terminal
-            assert (await kubelet.admit(pod("w"))).reason == "UnexpectedAdmissionError"
-
-    asyncio.run(scenario())
+async def test_a_pod_that_asks_for_a_resource_nobody_ever_had_starts_without(short_dir: Path) -> None:
+    """C78: the same pod as above, on a node that has never seen the name."""
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("x"), OTHER_RESOURCE) as other:
+        status = await kubelet.run_pod(pod("u", 7))
+        assert (status.phase, status.container("c").options) == (PodPhase.RUNNING, None)
+        assert kubelet.allocations() == ()
+        assert other.called("Allocate") == []
+        # A plugin that comes later changes nothing for the pod that runs.
+        async with registered(kubelet, healthy("a"), name="late"):
+            assert kubelet.pod("u").phase is PodPhase.RUNNING
 
 
-def test_what_dra_serves_is_not_checked(short_dir: Path) -> None:
+async def test_devices_are_allocated_before_the_check_and_stay_until_others_need_them(
+    short_dir: Path,
+) -> None:
+    """Kubelet.md 4.1: a pod that is refused here has cost its plugin a call."""
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        kubelet.patch_node(OTHER_RESOURCE, 0)
+        refused = await kubelet.admit(Pod("u", "u", containers=(Container("c", BOTH),)))
+        assert refused.reason == "OutOfvendor.io/b"
+        assert plugin.called("Allocate") == [("a",)]
+        assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
+        assert not (await kubelet.admit(pod("v"))).is_terminal
+        assert [held.pod_uid for held in kubelet.allocations()] == ["v"]
+
+
+async def test_only_pods_that_have_not_ended_take_room(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet:
+        kubelet.patch_node(OTHER_RESOURCE, 2)
+        for uid in ("u", "v"):
+            assert not (await kubelet.run_pod(pod(uid, 1, OTHER_RESOURCE))).is_terminal
+        assert (await kubelet.admit(pod("w", 1, OTHER_RESOURCE))).message.endswith("used: 2, capacity: 2")
+        kubelet.end_pod("u")
+        assert not (await kubelet.admit(pod("x", 1, OTHER_RESOURCE))).is_terminal
+
+
+async def test_a_full_node_admits_all_of_its_pods_again(short_dir: Path) -> None:
+    """C73: the node shows 0 then, and each pod holds what it asks for."""
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")):
+        before = [await kubelet.run_pod(pod(uid, count)) for uid, count in (("u", 1), ("v", 2))]
+        await kubelet.restart()
+        assert kubelet.allocatable() == {RESOURCE: 0}
+        assert [kubelet.pod(uid) for uid in "uv"] == before
+        assert kubelet.events == []
+
+
+async def test_pods_that_do_not_fit_any_more_are_refused_from_the_last_one_on(short_dir: Path) -> None:
+    """They are admitted again in the order in which they came; those before them take what there is."""
+    async with running(short_dir) as kubelet:
+        kubelet.patch_node(OTHER_RESOURCE, 3)
+        for uid in ("u", "v", "w"):
+            await kubelet.run_pod(pod(uid, 1, OTHER_RESOURCE))
+        kubelet.patch_node(OTHER_RESOURCE, 2)
+        await kubelet.restart()
+        assert [kubelet.pod(uid).reason for uid in "uvw"] == ["", "", "OutOfvendor.io/b"]
+
+
+async def test_a_pod_that_has_got_its_devices_fits_however_few_the_node_still_counts(short_dir: Path) -> None:
+    """Two devices of three have left the list; by the time of the check all three are in use."""
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await kubelet.run_pod(pod("u", 2))
+        plugin.send(healthy("c"))
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 1})
+        assert not (await kubelet.admit(pod("v"))).is_terminal
+        assert plugin.called("Allocate") == [("a", "b"), ("c",)]
+
+
+async def test_a_pod_that_dra_serves_costs_its_device_plugin_no_call(short_dir: Path) -> None:
+    """C79: of two containers with the same limit, the one that stands in the pod's claim status."""
+    wanted = {RESOURCE: 1}
+    whole = Pod(
+        "u",
+        "u",
+        containers=(Container("by-dra", wanted), Container("by-plugin", wanted)),
+        dra_limits=frozenset({("by-dra", RESOURCE), ("by-plugin", OTHER_RESOURCE)}),
+    )
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        assert not (await kubelet.admit(whole)).is_terminal
+        assert plugin.called("Allocate") == [("a",)]
+        started = [await kubelet.start_container("u", name) for name in ("by-dra", "by-plugin")]
+        assert [one.options is None for one in started] == [True, False]
+        assert plugin.called("Allocate") == [("a",)]
+        assert [held.container_name for held in kubelet.allocations()] == ["by-plugin"]
+
+
+async def test_after_a_restart_the_plugin_comes_back_to_a_node_that_counts_as_before(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart()
+        await plugin.die()
+        await plugin.listen()
+        await register(kubelet, plugin)
+        assert not (await kubelet.admit(pod("v"))).is_terminal
+        assert (await kubelet.admit(pod("w"))).reason == "UnexpectedAdmissionError"
+
+
+async def test_what_dra_serves_is_not_checked(short_dir: Path) -> None:
     served = frozenset({("c", RESOURCE)})
     whole = Pod("u", "u", containers=(Container("c", {RESOURCE: 2}),), dra_limits=served)
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            assert not (await kubelet.admit(whole)).is_terminal
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        assert not (await kubelet.admit(whole)).is_terminal

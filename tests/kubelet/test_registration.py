@@ -27,7 +27,7 @@ from tests.kubelet.fakes import (
     registered,
     running,
 )
-from tests.virtualtime import play
+from tests.virtualtime import BACKEND, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Peer
 
     Takeover = Callable[[Kubelet, FakePlugin, FakePlugin], Coroutine[None, None, None]]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
 def refusal(folder: Path, **request: str) -> str:
@@ -61,7 +66,7 @@ def refusal(folder: Path, **request: str) -> str:
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(short_dir: Path) -> None:
+async def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(short_dir: Path) -> None:
     """None is turned away for another one: after a restart every program of the node comes at once."""
     request = RegisterRequest("v2", "x.sock", RESOURCE, PluginOptions())
 
@@ -81,7 +86,7 @@ def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(short_di
             assert kubelet.registrations(RESOURCE) == 100
         return statuses
 
-    assert play(scenario()) == {"Unknown"}
+    assert await scenario() == {"Unknown"}
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "", "v1", "V1BETA1"])
@@ -122,7 +127,7 @@ def test_register_uses_the_whole_rule_of_extended_resource_names(name: str, is_v
     assert (resource_name_fault(name) is None) is is_valid
 
 
-def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:
+async def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:
     """C04, C05, on a socket."""
     valid = ["foo/bar", "example.com/X_1.y", f"{'a' * 244}/x", f"example.com/{'x' * 63}"]
     invalid = [
@@ -130,17 +135,14 @@ def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:
         *(f"{'a' * 245}/x", f"example.com/{'x' * 64}", "", "/", "example.com/", "/gpu", "example.com/-a"),
     ]
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            for name in valid:
-                await register(kubelet, plugin, name)
-            for name in invalid:
-                with pytest.raises(RemoteError) as caught:
-                    await plugin.register(name)
-                assert caught.value.text == f'the ResourceName "{name}" is invalid'
-            assert sorted(kubelet.capacity()) == sorted([RESOURCE, *valid])
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        for name in valid:
+            await register(kubelet, plugin, name)
+        for name in invalid:
+            with pytest.raises(RemoteError) as caught:
+                await plugin.register(name)
+            assert caught.value.text == f'the ResourceName "{name}" is invalid'
+        assert sorted(kubelet.capacity()) == sorted([RESOURCE, *valid])
 
 
 @pytest.mark.parametrize("endpoint", ["nothing.sock", "", "%ff.sock", "%00.sock", "x" * 200, "a#b.sock"])
@@ -151,19 +153,16 @@ def test_register_fails_if_nobody_serves_the_endpoint_in_time(short_dir: Path, e
     )
 
 
-def test_register_gives_a_dead_endpoint_all_of_the_time(short_dir: Path) -> None:
+async def test_register_gives_a_dead_endpoint_all_of_the_time(short_dir: Path) -> None:
     """C06: the time is the setting's, and that is 10 s if nobody sets it."""
     assert KubeletSettings().dial_timeout_seconds == 10
 
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        async with running(short_dir, dial_timeout_seconds=0.3):
-            began = loop.time()
-            with pytest.raises(RemoteError, match="failed to dial device plugin: context deadline exceeded"):
-                await FakePlugin(short_dir).register()
-            assert loop.time() - began > 0.29
-
-    play(scenario())
+    loop = asyncio.get_running_loop()
+    async with running(short_dir, dial_timeout_seconds=0.3):
+        began = loop.time()
+        with pytest.raises(RemoteError, match="failed to dial device plugin: context deadline exceeded"):
+            await FakePlugin(short_dir).register()
+        assert loop.time() - began > 0.29
 
 
 def test_register_refuses_an_endpoint_that_go_cannot_parse(short_dir: Path) -> None:
@@ -180,22 +179,20 @@ def test_register_of_the_kubelets_own_socket_fails_at_the_options(short_dir: Pat
     )
 
 
-def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
+async def test_register_ends_with_the_callers_deadline(short_dir: Path) -> None:
     """C07."""
-
-    async def scenario() -> None:
-        async with running(short_dir, dial_timeout_seconds=60) as kubelet:
-            plugin = FakePlugin(short_dir, devices=healthy("a"))
-            with pytest.raises(RemoteError) as caught:
-                await plugin.register(timeout_seconds=0.1)
-            assert caught.value.status == "DeadlineExceeded"
-            async with plugin.serving():
-                await register(kubelet, plugin)
-
-    play(scenario())
+    async with running(short_dir, dial_timeout_seconds=60) as kubelet:
+        plugin = FakePlugin(short_dir, devices=healthy("a"))
+        with pytest.raises(RemoteError) as caught:
+            await plugin.register(timeout_seconds=0.1)
+        assert caught.value.status == "DeadlineExceeded"
+        async with plugin.serving():
+            await register(kubelet, plugin)
 
 
-def test_a_caller_that_is_gone_at_any_moment_of_a_registration_ends_nothing_else(short_dir: Path) -> None:
+async def test_a_caller_that_is_gone_at_any_moment_of_a_registration_ends_nothing_else(
+    short_dir: Path,
+) -> None:
     """As one that is killed: its call is cancelled, and in the same moment nobody answers at its socket."""
 
     async def scenario() -> None:
@@ -213,139 +210,105 @@ def test_a_caller_that_is_gone_at_any_moment_of_a_registration_ends_nothing_else
         with pytest.raises(RegistrationError, match="failed to dial"):
             await registration.connect(RESOURCE, short_dir / "none.sock")
 
-    play(scenario())
+    await scenario()
 
 
-def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
+async def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
     """C08: the first attempt finds somebody who hangs up, the next ones a socket that nobody serves."""
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        plugin = FakePlugin(short_dir, devices=healthy("a"))
-        async with running(short_dir, dial_timeout_seconds=8), asyncio.TaskGroup() as tasks:
-            with socket.socket(socket.AF_UNIX) as rude:
-                rude.setblocking(False)
-                rude.bind(str(plugin.socket_path))
-                rude.listen()
-                registering = tasks.create_task(plugin.register())
-                connection, _ = await loop.sock_accept(rude)
-                connection.close()
-            assert not registering.done()
-            async with plugin.serving():
-                await registering
-                await plugin.streams(1)
-
-    play(scenario())
+    loop = asyncio.get_running_loop()
+    plugin = FakePlugin(short_dir, devices=healthy("a"))
+    async with running(short_dir, dial_timeout_seconds=8), asyncio.TaskGroup() as tasks:
+        with socket.socket(socket.AF_UNIX) as rude:
+            rude.setblocking(False)
+            rude.bind(str(plugin.socket_path))
+            rude.listen()
+            registering = tasks.create_task(plugin.register())
+            connection, _ = await loop.sock_accept(rude)
+            connection.close()
+        assert not registering.done()
+        async with plugin.serving():
+            await registering
+            await plugin.streams(1)
 
 
-def test_register_fails_and_changes_nothing_if_the_options_do(short_dir: Path) -> None:
+async def test_register_fails_and_changes_nothing_if_the_options_do(short_dir: Path) -> None:
     """C11."""
 
     async def fail() -> None:
         raise KubeletError("boom")
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
-            plugin.on_options = fail
-            with pytest.raises(RemoteError) as caught:
-                await plugin.register()
-            assert caught.value.text == (
-                "failed to get device plugin options: rpc error: code = Unknown desc = boom"
-            )
-            assert plugin.called("ListAndWatch") == []
-            assert kubelet.capacity() == {}
-
-    play(scenario())
+    async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+        plugin.on_options = fail
+        with pytest.raises(RemoteError) as caught:
+            await plugin.register()
+        assert caught.value.text == (
+            "failed to get device plugin options: rpc error: code = Unknown desc = boom"
+        )
+        assert plugin.called("ListAndWatch") == []
+        assert kubelet.capacity() == {}
 
 
-def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
+async def test_refused_registrations_are_counted_too(short_dir: Path) -> None:
     """C15."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            with pytest.raises(RemoteError):
-                await plugin.register(version="v2")
-            with pytest.raises(RemoteError):
-                await plugin.register("gpu")
-            assert [kubelet.registrations(name) for name in (RESOURCE, "gpu", OTHER_RESOURCE)] == [2, 1, 0]
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        with pytest.raises(RemoteError):
+            await plugin.register(version="v2")
+        with pytest.raises(RemoteError):
+            await plugin.register("gpu")
+        assert [kubelet.registrations(name) for name in (RESOURCE, "gpu", OTHER_RESOURCE)] == [2, 1, 0]
 
 
 # ── what a registration does ──────────────────────────────────────────────────────────────────────
 
 
-def test_options_are_asked_once_before_register_returns(short_dir: Path) -> None:
+async def test_options_are_asked_once_before_register_returns(short_dir: Path) -> None:
     """C09."""
-
-    async def scenario() -> None:
-        async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
-            await plugin.register()
-            assert len(plugin.called("GetDevicePluginOptions")) == 1
-
-    play(scenario())
+    async with running(short_dir), FakePlugin(short_dir).serving() as plugin:
+        await plugin.register()
+        assert len(plugin.called("GetDevicePluginOptions")) == 1
 
 
-def test_options_in_the_request_have_no_effect(short_dir: Path) -> None:
+async def test_options_in_the_request_have_no_effect(short_dir: Path) -> None:
     """C10."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
-            plugin.devices = healthy("a")
-            await plugin.register(options=PluginOptions(True, True))
-            await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE))
-            await kubelet.run_pod(pod("u"))
-            assert plugin.called("PreStartContainer") == []
-            assert plugin.called("GetPreferredAllocation") == []
-
-    play(scenario())
+    async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+        plugin.devices = healthy("a")
+        await plugin.register(options=PluginOptions(True, True))
+        await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE))
+        await kubelet.run_pod(pod("u"))
+        assert plugin.called("PreStartContainer") == []
+        assert plugin.called("GetPreferredAllocation") == []
 
 
-def test_register_does_not_wait_for_a_list(short_dir: Path) -> None:
+async def test_register_does_not_wait_for_a_list(short_dir: Path) -> None:
     """C12: the stream is opened without the plugin asking, and nothing waits for it."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir, first="nothing").serving() as plugin:
-            await plugin.register()
-            await plugin.streams(1)
-            assert kubelet.capacity() == {}
-
-    play(scenario())
+    async with running(short_dir) as kubelet, FakePlugin(short_dir, first="nothing").serving() as plugin:
+        await plugin.register()
+        await plugin.streams(1)
+        assert kubelet.capacity() == {}
 
 
 @pytest.mark.parametrize(
     "endpoint", ["sub/x.sock", "/sub/x.sock", "./sub/../sub/x.sock/", "../{}/sub/x.sock"]
 )
-def test_endpoint_is_joined_to_the_plugin_folder(short_dir: Path, endpoint: str) -> None:
+async def test_endpoint_is_joined_to_the_plugin_folder(short_dir: Path, endpoint: str) -> None:
     """C14."""
-
-    async def scenario() -> None:
-        async with running(short_dir), FakePlugin(short_dir, socket_name="sub/x.sock").serving() as plugin:
-            await plugin.register(endpoint=endpoint.format(short_dir.name))
-
-    play(scenario())
+    async with running(short_dir), FakePlugin(short_dir, socket_name="sub/x.sock").serving() as plugin:
+        await plugin.register(endpoint=endpoint.format(short_dir.name))
 
 
-def test_an_endpoint_may_lead_out_of_the_plugin_folder(short_dir: Path) -> None:
+async def test_an_endpoint_may_lead_out_of_the_plugin_folder(short_dir: Path) -> None:
     """C14."""
-
-    async def scenario() -> None:
-        plugin = FakePlugin(short_dir, "outside", healthy("a"))
-        async with running(short_dir / "device-plugins") as kubelet, plugin.serving():
-            await FakePlugin(kubelet.plugin_dir).register(endpoint="../outside.sock")
-            await plugin.streams(1)
-            assert plugin.socket_path.parent == kubelet.plugin_dir.parent
-
-    play(scenario())
+    plugin = FakePlugin(short_dir, "outside", healthy("a"))
+    async with running(short_dir / "device-plugins") as kubelet, plugin.serving():
+        await FakePlugin(kubelet.plugin_dir).register(endpoint="../outside.sock")
+        await plugin.streams(1)
+        assert plugin.socket_path.parent == kubelet.plugin_dir.parent
 
 
-def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            await register(kubelet, plugin, OTHER_RESOURCE)
-            assert kubelet.capacity() == {RESOURCE: 2, OTHER_RESOURCE: 2}
-
-    play(scenario())
+async def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await register(kubelet, plugin, OTHER_RESOURCE)
+        assert kubelet.capacity() == {RESOURCE: 2, OTHER_RESOURCE: 2}
 
 
 # ── two registrations of one resource ─────────────────────────────────────────────────────────────
@@ -410,61 +373,49 @@ def test_the_end_of_the_first_stream_spares_the_second_plugin_where_that_is_mend
 
 
 @pytest.mark.parametrize(("compat", "allocatable"), [(True, 1), (False, 0)])
-def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugin(
+async def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugin(
     short_dir: Path,
     compat: bool,
     allocatable: int,
 ) -> None:
     """As in 1.36: the entry of the resource is gone, so its devices stay healthy for good."""
-
-    async def scenario() -> None:
-        async with (
-            running(short_dir, compat=compat, dial_timeout_seconds=0.5) as kubelet,
-            registered(kubelet, healthy("a")) as plugin,
-        ):
-            with pytest.raises(RemoteError):
-                await plugin.register(endpoint="nothing.sock")
-            with kubelet.changes() as changes:
-                plugin.end_streams()
-                await happened(changes, ChangeKind.STREAM_ENDED)
-            assert kubelet.allocatable() == {RESOURCE: allocatable}
-
-    play(scenario())
+    async with (
+        running(short_dir, compat=compat, dial_timeout_seconds=0.5) as kubelet,
+        registered(kubelet, healthy("a")) as plugin,
+    ):
+        with pytest.raises(RemoteError):
+            await plugin.register(endpoint="nothing.sock")
+        with kubelet.changes() as changes:
+            plugin.end_streams()
+            await happened(changes, ChangeKind.STREAM_ENDED)
+        assert kubelet.allocatable() == {RESOURCE: allocatable}
 
 
 # ── the stream ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:
+async def test_a_stream_that_ended_is_never_opened_again(short_dir: Path) -> None:
     """C19."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            with kubelet.changes() as changes:
-                plugin.end_streams(KubeletError("boom"))
-                await happened(changes, ChangeKind.DISCONNECTED)
-            # The kubelet still answers, and has had every chance to come back.
-            async with registered(kubelet, healthy("b"), OTHER_RESOURCE, "q"):
-                assert len(plugin.called("ListAndWatch")) == 1
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        with kubelet.changes() as changes:
+            plugin.end_streams(KubeletError("boom"))
+            await happened(changes, ChangeKind.DISCONNECTED)
+        # The kubelet still answers, and has had every chance to come back.
+        async with registered(kubelet, healthy("b"), OTHER_RESOURCE, "q"):
+            assert len(plugin.called("ListAndWatch")) == 1
 
 
-def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
+async def test_a_list_over_four_mebibytes_ends_the_stream(short_dir: Path) -> None:
     """C22."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            with kubelet.changes() as changes:
-                plugin.send(healthy(*(f"{number:01000}" for number in range(4500))))
-                await happened(changes, ChangeKind.DISCONNECTED)
-            assert kubelet.capacity() == {RESOURCE: 1}
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        with kubelet.changes() as changes:
+            plugin.send(healthy(*(f"{number:01000}" for number in range(4500))))
+            await happened(changes, ChangeKind.DISCONNECTED)
+        assert kubelet.capacity() == {RESOURCE: 1}
 
 
 @pytest.mark.parametrize(("surplus", "is_taken"), [(0, True), (1, False)])
-def test_the_longest_list_has_four_mebibytes_to_the_byte(
+async def test_the_longest_list_has_four_mebibytes_to_the_byte(
     short_dir: Path, surplus: int, is_taken: bool
 ) -> None:
     """C22."""
@@ -472,47 +423,34 @@ def test_the_longest_list_has_four_mebibytes_to_the_byte(
     devices = healthy("x" * (4_000_000 + 4 * 1024 * 1024 - len(size) + surplus))
     assert len(LIST_AND_WATCH.response.encode(devices)) == 4 * 1024 * 1024 + surplus
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, ()) as plugin:
-            with kubelet.changes() as changes:
-                plugin.send(devices)
-                await happened(changes, ChangeKind.LISTED if is_taken else ChangeKind.DISCONNECTED)
-            assert kubelet.capacity() == {RESOURCE: int(is_taken)}
-
-    play(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, ()) as plugin:
+        with kubelet.changes() as changes:
+            plugin.send(devices)
+            await happened(changes, ChangeKind.LISTED if is_taken else ChangeKind.DISCONNECTED)
+        assert kubelet.capacity() == {RESOURCE: int(is_taken)}
 
 
-def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
+async def test_a_registration_over_four_mebibytes_is_refused(short_dir: Path) -> None:
     """C22."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
-            with pytest.raises(RemoteError) as caught:
-                await plugin.register("x" * (4 * 1024 * 1024))
-            assert caught.value.status == "ResourceExhausted"
-            assert kubelet.metrics.exposition().count("registration_total{") == 0
-
-    play(scenario())
+    async with running(short_dir) as kubelet, FakePlugin(short_dir).serving() as plugin:
+        with pytest.raises(RemoteError) as caught:
+            await plugin.register("x" * (4 * 1024 * 1024))
+        assert caught.value.status == "ResourceExhausted"
+        assert kubelet.metrics.exposition().count("registration_total{") == 0
 
 
-def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+async def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        kubelet.drop_stream(RESOURCE)
+        await plugin.streams(0)
+        assert kubelet.allocatable() == {RESOURCE: 0}
+        async with connected(plugin.socket_path, ready_within_seconds=2):
+            pass
+        await register(kubelet, plugin)
+        assert kubelet.allocatable() == {RESOURCE: 1}
+
+
+async def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet:
+        with pytest.raises(KubeletError, match=f"no plugin serves {RESOURCE}"):
             kubelet.drop_stream(RESOURCE)
-            await plugin.streams(0)
-            assert kubelet.allocatable() == {RESOURCE: 0}
-            async with connected(plugin.socket_path, ready_within_seconds=2):
-                pass
-            await register(kubelet, plugin)
-            assert kubelet.allocatable() == {RESOURCE: 1}
-
-    play(scenario())
-
-
-def test_drop_stream_of_nobody_is_an_error(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet:
-            with pytest.raises(KubeletError, match=f"no plugin serves {RESOURCE}"):
-                kubelet.drop_stream(RESOURCE)
-
-    play(scenario())

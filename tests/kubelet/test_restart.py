@@ -23,176 +23,143 @@ async def back(kubelet: Kubelet, plugin: FakePlugin) -> None:
     await register(kubelet, plugin)
 
 
-def test_a_running_pod_keeps_its_devices_while_the_plugin_is_absent(short_dir: Path) -> None:
+async def test_a_running_pod_keeps_its_devices_while_the_plugin_is_absent(short_dir: Path) -> None:
     """C73."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            before = await kubelet.run_pod(pod("u"))
-            held = kubelet.allocations()
-            await kubelet.restart()
-            assert (kubelet.pod("u"), kubelet.allocations()) == (before, held)
-            await back(kubelet, plugin)
-            assert (kubelet.pod("u"), kubelet.allocations()) == (before, held)
-            assert plugin.called("Allocate") == [("a",)]
-            await kubelet.run_pod(pod("v"))
-            assert plugin.called("Allocate")[1:] == [("b",)]
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        before = await kubelet.run_pod(pod("u"))
+        held = kubelet.allocations()
+        await kubelet.restart()
+        assert (kubelet.pod("u"), kubelet.allocations()) == (before, held)
+        await back(kubelet, plugin)
+        assert (kubelet.pod("u"), kubelet.allocations()) == (before, held)
+        assert plugin.called("Allocate") == [("a",)]
+        await kubelet.run_pod(pod("v"))
+        assert plugin.called("Allocate")[1:] == [("b",)]
 
 
-def test_after_a_restart_a_resource_shows_noughts_until_its_first_list(short_dir: Path) -> None:
+async def test_after_a_restart_a_resource_shows_noughts_until_its_first_list(short_dir: Path) -> None:
     """C43."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            await kubelet.restart()
-            assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
-            await back(kubelet, plugin)
-            assert kubelet.allocatable() == {RESOURCE: 1}
-
-    asyncio.run(scenario())
+    clock = Clock()
+    async with running(short_dir, clock=clock) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        await kubelet.restart()
+        assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 0}, {RESOURCE: 0})
+        await back(kubelet, plugin)
+        assert kubelet.allocatable() == {RESOURCE: 1}
 
 
-def test_after_a_restart_pre_start_waits_for_the_plugins_options(short_dir: Path) -> None:
-    async def scenario() -> None:
-        options = PluginOptions(pre_start_required=True)
-        async with (
-            running(short_dir) as kubelet,
-            registered(kubelet, healthy("a"), options=options) as plugin,
-        ):
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart()
-            assert (await kubelet.start_container("u", "c")).state is ContainerState.RUNNING
-            assert len(plugin.called("PreStartContainer")) == 1
-            await back(kubelet, plugin)
-            await kubelet.start_container("u", "c")
-            assert len(plugin.called("PreStartContainer")) == 2
-
-    asyncio.run(scenario())
+async def test_after_a_restart_pre_start_waits_for_the_plugins_options(short_dir: Path) -> None:
+    options = PluginOptions(pre_start_required=True)
+    async with (
+        running(short_dir) as kubelet,
+        registered(kubelet, healthy("a"), options=options) as plugin,
+    ):
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart()
+        assert (await kubelet.start_container("u", "c")).state is ContainerState.RUNNING
+        assert len(plugin.called("PreStartContainer")) == 1
+        await back(kubelet, plugin)
+        await kubelet.start_container("u", "c")
+        assert len(plugin.called("PreStartContainer")) == 2
 
 
-def test_a_running_pod_with_a_finished_init_container_is_refused(short_dir: Path) -> None:
+async def test_a_running_pod_with_a_finished_init_container_is_refused(short_dir: Path) -> None:
     """Its init container does not run, so it is checked (kubernetes issue 124345)."""
     wanted = {RESOURCE: 1}
     whole = Pod("u", "u", init_containers=(Container("i", wanted),), containers=(Container("c", wanted),))
 
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            assert (await kubelet.run_pod(whole)).phase is PodPhase.RUNNING
-            await kubelet.restart()
-            status = kubelet.pod("u")
-            assert status.phase is PodPhase.FAILED
-            assert "no healthy devices present" in status.message
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        assert (await kubelet.run_pod(whole)).phase is PodPhase.RUNNING
+        await kubelet.restart()
+        status = kubelet.pod("u")
+        assert status.phase is PodPhase.FAILED
+        assert "no healthy devices present" in status.message
 
 
-def test_a_pod_is_refused_after_a_reboot_without_its_plugin(short_dir: Path) -> None:
+async def test_a_pod_is_refused_after_a_reboot_without_its_plugin(short_dir: Path) -> None:
     """C74."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart(reboot=True)
-            status = kubelet.pod("u")
-            assert (status.phase, status.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
-            assert status.message == (
-                "Pod was rejected: Allocate failed due to no healthy devices present; "
-                "cannot allocate unhealthy devices example.com/a, which is unexpected"
-            )
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart(reboot=True)
+        status = kubelet.pod("u")
+        assert (status.phase, status.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
+        assert status.message == (
+            "Pod was rejected: Allocate failed due to no healthy devices present; "
+            "cannot allocate unhealthy devices example.com/a, which is unexpected"
+        )
 
 
-def test_a_pod_is_admitted_with_its_devices_if_the_plugin_comes_first_after_a_reboot(short_dir: Path) -> None:
+async def test_a_pod_is_admitted_with_its_devices_if_the_plugin_comes_first_after_a_reboot(
+    short_dir: Path,
+) -> None:
     """C75."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            before = (await kubelet.run_pod(pod("u"))).container("c")
-            await kubelet.restart(reboot=True, with_pods=False)
-            await back(kubelet, plugin)
-            await kubelet.readmit()
-            assert not kubelet.pod("u").is_terminal
-            started = await kubelet.start_container("u", "c")
-            assert (started.options, plugin.called("Allocate")) == (before.options, [("a",)])
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        before = (await kubelet.run_pod(pod("u"))).container("c")
+        await kubelet.restart(reboot=True, with_pods=False)
+        await back(kubelet, plugin)
+        await kubelet.readmit()
+        assert not kubelet.pod("u").is_terminal
+        started = await kubelet.start_container("u", "c")
+        assert (started.options, plugin.called("Allocate")) == (before.options, [("a",)])
 
 
-def test_a_pod_is_refused_after_a_reboot_that_changed_the_device_ids(short_dir: Path) -> None:
+async def test_a_pod_is_refused_after_a_reboot_that_changed_the_device_ids(short_dir: Path) -> None:
     """C76."""
-
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart(reboot=True, with_pods=False)
-            plugin.devices = healthy("z")
-            await back(kubelet, plugin)
-            await kubelet.readmit()
-            assert "previously allocated devices are no longer healthy; " in kubelet.pod("u").message
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart(reboot=True, with_pods=False)
+        plugin.devices = healthy("z")
+        await back(kubelet, plugin)
+        await kubelet.readmit()
+        assert "previously allocated devices are no longer healthy; " in kubelet.pod("u").message
 
 
-def test_another_kubelet_on_the_same_folder_knows_who_holds_what(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as first, registered(first, healthy("a", "b")) as plugin:
-            await first.run_pod(pod("u"))
-            held = first.allocations()
-        async with asyncio.timeout(5):
-            second = Kubelet(short_dir)
-            async with second.running(running_containers=[("u", "c")], sources_ready=False):
-                assert second.allocations() == held
-                assert not (await second.admit(pod("u"))).is_terminal
-                second.sources_ready = True
-                await plugin.listen()
-                await register(second, plugin)
-                container = await second.start_container("u", "c")
-                assert container.options is not None
-                assert container.options.envs == {"DEVS_P": "a"}
-                await plugin.die()
-
-    asyncio.run(scenario())
+async def test_another_kubelet_on_the_same_folder_knows_who_holds_what(short_dir: Path) -> None:
+    async with running(short_dir) as first, registered(first, healthy("a", "b")) as plugin:
+        await first.run_pod(pod("u"))
+        held = first.allocations()
+    async with asyncio.timeout(5):
+        second = Kubelet(short_dir)
+        async with second.running(running_containers=[("u", "c")], sources_ready=False):
+            assert second.allocations() == held
+            assert not (await second.admit(pod("u"))).is_terminal
+            second.sources_ready = True
+            await plugin.listen()
+            await register(second, plugin)
+            container = await second.start_container("u", "c")
+            assert container.options is not None
+            assert container.options.envs == {"DEVS_P": "a"}
+            await plugin.die()
 
 
-def test_nothing_is_freed_until_all_sources_of_pods_are_ready(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart()
-            kubelet.sources_ready = False
-            await back(kubelet, plugin)
-            kubelet.remove_pod("u")
-            await kubelet.admit(pod("v"))
-            assert [held.pod_uid for held in kubelet.allocations()] == ["u", "v"]
-            kubelet.sources_ready = True
-            await kubelet.admit(pod("w"))
-            assert [held.pod_uid for held in kubelet.allocations()] == ["v", "w"]
-
-    asyncio.run(scenario())
+async def test_nothing_is_freed_until_all_sources_of_pods_are_ready(short_dir: Path) -> None:
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart()
+        kubelet.sources_ready = False
+        await back(kubelet, plugin)
+        kubelet.remove_pod("u")
+        await kubelet.admit(pod("v"))
+        assert [held.pod_uid for held in kubelet.allocations()] == ["u", "v"]
+        kubelet.sources_ready = True
+        await kubelet.admit(pod("w"))
+        assert [held.pod_uid for held in kubelet.allocations()] == ["v", "w"]
 
 
-def test_a_pod_whose_admission_a_restart_cut_short_is_admitted_again(short_dir: Path) -> None:
-    async def scenario() -> None:
-        entered = asyncio.Event()
+async def test_a_pod_whose_admission_a_restart_cut_short_is_admitted_again(short_dir: Path) -> None:
+    entered = asyncio.Event()
 
-        async def never(_: tuple[str, ...]) -> list[object]:
-            entered.set()
-            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+    async def never(_: tuple[str, ...]) -> list[object]:
+        entered.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
-        async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-            plugin.on_allocate = never  # type: ignore[assignment]
-            async with asyncio.TaskGroup() as tasks:
-                admission = tasks.create_task(kubelet.admit(pod("u")))
-                await entered.wait()
-                await kubelet.restart(with_pods=False)
-            assert admission.result().phase is PodPhase.PENDING
-            plugin.on_allocate = None
-            await back(kubelet, plugin)
-            await kubelet.readmit()
-            assert [held.device_ids for held in kubelet.allocations()] == [("a",)]
-
-    asyncio.run(scenario())
+    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        plugin.on_allocate = never  # type: ignore[assignment]
+        async with asyncio.TaskGroup() as tasks:
+            admission = tasks.create_task(kubelet.admit(pod("u")))
+            await entered.wait()
+            await kubelet.restart(with_pods=False)
+        assert admission.result().phase is PodPhase.PENDING
+        plugin.on_allocate = None
+        await back(kubelet, plugin)
+        await kubelet.readmit()
+        assert [held.device_ids for held in kubelet.allocations()] == [("a",)]

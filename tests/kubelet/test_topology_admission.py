@@ -93,23 +93,21 @@ def outcome(
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
-def test_two_devices_on_two_nodes_are_no_place_for_single_numa_node(short_dir: Path, scope: Scope) -> None:
+async def test_two_devices_on_two_nodes_are_no_place_for_single_numa_node(
+    short_dir: Path, scope: Scope
+) -> None:
     """C86."""
-
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=1)) as plugin,
-        ):
-            status = await kubelet.admit(pod("u", 2))
-            assert (status.phase, status.reason) == (PodPhase.FAILED, "TopologyAffinityError")
-            assert status.message == f"Pod was rejected: {UNALIGNED}"
-            assert kubelet.events == [Event("u", "Warning", "TopologyAffinityError", UNALIGNED)]
-            assert plugin.called("Allocate") == []
-            assert kubelet.allocations() == ()
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=1)) as plugin,
+    ):
+        status = await kubelet.admit(pod("u", 2))
+        assert (status.phase, status.reason) == (PodPhase.FAILED, "TopologyAffinityError")
+        assert status.message == f"Pod was rejected: {UNALIGNED}"
+        assert kubelet.events == [Event("u", "Warning", "TopologyAffinityError", UNALIGNED)]
+        assert plugin.called("Allocate") == []
+        assert kubelet.allocations() == ()
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
@@ -133,27 +131,23 @@ def test_all_other_policies_give_both_of_two_devices_on_two_nodes(
         (Policy.SINGLE_NUMA_NODE, "TopologyAffinityError"),
     ],
 )
-def test_what_one_node_could_give_must_come_from_one_if_the_policy_is_strict(
+async def test_what_one_node_could_give_must_come_from_one_if_the_policy_is_strict(
     short_dir: Path,
     policy: Policy,
     scope: Scope,
     reason: str,
 ) -> None:
     """C88: each node has two devices, one of them free."""
-
-    async def scenario() -> None:
-        topology = TopologySettings(policy, scope)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=0, c=1, d=1)) as plugin,
-        ):
-            for uid in ("u", "v", "w"):
-                await kubelet.admit(pod(uid))
-            kubelet.remove_pod("v")
-            assert (await kubelet.admit(pod("x", 2))).reason == reason
-            assert plugin.called("Allocate")[3:] == ([] if reason else [("b", "d")])
-
-    asyncio.run(scenario())
+    topology = TopologySettings(policy, scope)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=0, c=1, d=1)) as plugin,
+    ):
+        for uid in ("u", "v", "w"):
+            await kubelet.admit(pod(uid))
+        kubelet.remove_pod("v")
+        assert (await kubelet.admit(pod("x", 2))).reason == reason
+        assert plugin.called("Allocate")[3:] == ([] if reason else [("b", "d")])
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
@@ -197,87 +191,71 @@ def test_every_other_policy_takes_devices_on_one_node(
 
 
 @pytest.mark.parametrize("policy", PLACING)
-def test_two_resources_of_a_container_are_placed_together(short_dir: Path, policy: Policy) -> None:
+async def test_two_resources_of_a_container_are_placed_together(short_dir: Path, policy: Policy) -> None:
     limits = {RESOURCE: 1, OTHER_RESOURCE: 1}
 
-    async def scenario() -> None:
-        topology = TopologySettings(policy)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=1)) as plugin,
-            registered(kubelet, on(x=1), OTHER_RESOURCE, "q") as other,
-        ):
-            await kubelet.admit(Pod("u", "u", containers=(Container("c", limits),)))
-            assert (plugin.called("Allocate"), other.called("Allocate")) == ([("b",)], [("x",)])
-
-    asyncio.run(scenario())
+    topology = TopologySettings(policy)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=1)) as plugin,
+        registered(kubelet, on(x=1), OTHER_RESOURCE, "q") as other,
+    ):
+        await kubelet.admit(Pod("u", "u", containers=(Container("c", limits),)))
+        assert (plugin.called("Allocate"), other.called("Allocate")) == ([("b",)], [("x",)])
 
 
-def test_the_plugin_is_asked_to_choose_among_devices_on_the_right_node_only(short_dir: Path) -> None:
+async def test_the_plugin_is_asked_to_choose_among_devices_on_the_right_node_only(short_dir: Path) -> None:
     asked: list[PreferenceRequest] = []
 
     async def last(request: PreferenceRequest) -> Sequence[Ids]:
         asked.append(request)
         return [("c", "d")]
 
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
-        options = PluginOptions(preferred_allocation_available=True)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=1, b=0, c=0, d=1), options=options) as plugin,
-        ):
-            plugin.on_prefer = last
-            await kubelet.admit(pod("u"))
-            assert asked == [PreferenceRequest(("b", "c"), (), 1)]
-            assert plugin.called("Allocate") == [("c",)]
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
+    options = PluginOptions(preferred_allocation_available=True)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=1, b=0, c=0, d=1), options=options) as plugin,
+    ):
+        plugin.on_prefer = last
+        await kubelet.admit(pod("u"))
+        assert asked == [PreferenceRequest(("b", "c"), (), 1)]
+        assert plugin.called("Allocate") == [("c",)]
 
 
-def test_the_plugin_is_not_asked_if_a_node_has_just_what_is_needed(short_dir: Path) -> None:
+async def test_the_plugin_is_not_asked_if_a_node_has_just_what_is_needed(short_dir: Path) -> None:
     """C61."""
-
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
-        options = PluginOptions(preferred_allocation_available=True)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=1, b=0, c=0), options=options) as plugin,
-        ):
-            await kubelet.admit(pod("u", 2))
-            assert plugin.called("GetPreferredAllocation") == []
-            assert plugin.called("Allocate") == [("b", "c")]
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
+    options = PluginOptions(preferred_allocation_available=True)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=1, b=0, c=0), options=options) as plugin,
+    ):
+        await kubelet.admit(pod("u", 2))
+        assert plugin.called("GetPreferredAllocation") == []
+        assert plugin.called("Allocate") == [("b", "c")]
 
 
-def test_nearer_nodes_are_taken_where_that_is_asked_for(short_dir: Path) -> None:
+async def test_nearer_nodes_are_taken_where_that_is_asked_for(short_dir: Path) -> None:
     """Four nodes in a ring of pairs: 0 is next to 2."""
     rows = ((10, 32, 12, 32), (32, 10, 32, 12), (12, 32, 10, 32), (32, 12, 32, 10))
     machine = Machine(tuple(NumaNode(node, row) for node, row in enumerate(rows)))
 
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.BEST_EFFORT, options={"prefer-closest-numa-nodes": "true"})
-        async with (
-            running(short_dir, machine=machine, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=1, c=2, d=3)) as plugin,
-        ):
-            await kubelet.admit(pod("u", 2))
-            assert plugin.called("Allocate") == [("a", "c")]
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.BEST_EFFORT, options={"prefer-closest-numa-nodes": "true"})
+    async with (
+        running(short_dir, machine=machine, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=1, c=2, d=3)) as plugin,
+    ):
+        await kubelet.admit(pod("u", 2))
+        assert plugin.called("Allocate") == [("a", "c")]
 
 
-def test_a_machine_with_more_nodes_than_allowed_has_no_kubelet(short_dir: Path) -> None:
+async def test_a_machine_with_more_nodes_than_allowed_has_no_kubelet(short_dir: Path) -> None:
     nine = Machine(tuple(NumaNode(node) for node in range(9)))
 
-    async def scenario() -> None:
-        with pytest.raises(KubeletError, match=r"^unsupported on machines with more than 8 NUMA Nodes$"):
-            async with running(short_dir, machine=nine, topology=TopologySettings("restricted")):
-                pass
-
-    asyncio.run(scenario())
+    with pytest.raises(KubeletError, match=r"^unsupported on machines with more than 8 NUMA Nodes$"):
+        async with running(short_dir, machine=nine, topology=TopologySettings("restricted")):
+            pass
     assert list(short_dir.iterdir()) == []
 
 
@@ -317,22 +295,18 @@ def test_a_pod_that_cannot_be_placed_as_a_whole_costs_no_call(
     assert outcome(short_dir, devices, first, whole, policy=policy, scope=scope) == (["", reason], calls)
 
 
-def test_container_scope_refuses_at_the_container_that_does_not_fit(short_dir: Path) -> None:
+async def test_container_scope_refuses_at_the_container_that_does_not_fit(short_dir: Path) -> None:
     """What the containers before it got stays theirs until the pod is inactive (kubelet.md 6.6)."""
-
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=0, c=1)) as plugin,
-        ):
-            assert (await kubelet.admit(wanting("u", 1, 2))).reason == "TopologyAffinityError"
-            assert plugin.called("Allocate") == [("a",)]
-            assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
-            assert (await kubelet.admit(wanting("v", 2))).reason == ""
-            assert plugin.called("Allocate")[1:] == [("a", "b")]
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=0, c=1)) as plugin,
+    ):
+        assert (await kubelet.admit(wanting("u", 1, 2))).reason == "TopologyAffinityError"
+        assert plugin.called("Allocate") == [("a",)]
+        assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
+        assert (await kubelet.admit(wanting("v", 2))).reason == ""
+        assert plugin.called("Allocate")[1:] == [("a", "b")]
 
 
 def test_pod_scope_reckons_with_what_init_containers_leave(short_dir: Path) -> None:
@@ -377,7 +351,7 @@ class Provider:
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotten(
+async def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotten(
     policy: Policy,
     scope: Scope,
 ) -> None:
@@ -386,7 +360,7 @@ def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotten(
     provider.manager = manager = TopologyManager(rules, KubeletMetrics())
     where = NO_AFFINITY if policy is Policy.NONE else TopologyHint(mask_of([1]), is_preferred=True)
     whole = wanting("u", 1, 1, init=1)
-    assert asyncio.run(manager.admit(whole, provider)) is None
+    assert await manager.admit(whole, provider) is None
     assert provider.seen == [("i", where), ("c0", where), ("c1", where)]
     assert manager.affinity("v", "c0") == NO_AFFINITY
     manager.forget("u", "c0")
@@ -398,21 +372,18 @@ def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotten(
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-def test_an_error_of_allocation_is_no_matter_of_topology(short_dir: Path, policy: Policy) -> None:
+async def test_an_error_of_allocation_is_no_matter_of_topology(short_dir: Path, policy: Policy) -> None:
     async def refuse(_: Ids) -> Sequence[ContainerResponse]:
         raise KubeletError("boom")
 
-    async def scenario() -> None:
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
-            registered(kubelet, on(a=0)) as plugin,
-        ):
-            plugin.on_allocate = refuse
-            status = await kubelet.admit(pod("u"))
-            assert status.reason == "UnexpectedAdmissionError"
-            assert "rpc error: code = Unknown desc = boom" in status.message
-
-    asyncio.run(scenario())
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
+        registered(kubelet, on(a=0)) as plugin,
+    ):
+        plugin.on_allocate = refuse
+        status = await kubelet.admit(pod("u"))
+        assert status.reason == "UnexpectedAdmissionError"
+        assert "rpc error: code = Unknown desc = boom" in status.message
 
 
 @pytest.mark.parametrize(
@@ -443,92 +414,78 @@ async def back(kubelet: Kubelet, plugin: FakePlugin, devices: Devices) -> None:
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", PLACING)
-def test_pods_are_admitted_again_where_they_were(short_dir: Path, policy: Policy, scope: Scope) -> None:
+async def test_pods_are_admitted_again_where_they_were(short_dir: Path, policy: Policy, scope: Scope) -> None:
     """After a reboot with the plugin first: hints come from the devices that each container has."""
-
-    async def scenario() -> None:
-        devices = on(a=0, b=0, c=1)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy, scope)) as kubelet,
-            registered(kubelet, devices) as plugin,
-        ):
-            for uid, count in (("u", 2), ("v", 1)):
-                await kubelet.run_pod(pod(uid, count))
-            held = kubelet.allocations()
-            assert [one.device_ids for one in held] == [("a", "b"), ("c",)]
-            await kubelet.restart(reboot=True, with_pods=False)
-            await back(kubelet, plugin, devices)
-            await kubelet.readmit()
-            assert [kubelet.pod(uid).is_terminal for uid in "uv"] == [False, False]
-            assert (kubelet.allocations(), len(plugin.called("Allocate"))) == (held, 2)
-
-    asyncio.run(scenario())
+    devices = on(a=0, b=0, c=1)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy, scope)) as kubelet,
+        registered(kubelet, devices) as plugin,
+    ):
+        for uid, count in (("u", 2), ("v", 1)):
+            await kubelet.run_pod(pod(uid, count))
+        held = kubelet.allocations()
+        assert [one.device_ids for one in held] == [("a", "b"), ("c",)]
+        await kubelet.restart(reboot=True, with_pods=False)
+        await back(kubelet, plugin, devices)
+        await kubelet.readmit()
+        assert [kubelet.pod(uid).is_terminal for uid in "uv"] == [False, False]
+        assert (kubelet.allocations(), len(plugin.called("Allocate"))) == (held, 2)
 
 
 @pytest.mark.parametrize("policy", PLACING)
-def test_running_pods_outlast_a_restart_without_their_plugin_under_every_policy(
+async def test_running_pods_outlast_a_restart_without_their_plugin_under_every_policy(
     short_dir: Path,
     policy: Policy,
 ) -> None:
     """C73: until the plugin is back no device of the resource has a NUMA node, so nobody cares."""
-
-    async def scenario() -> None:
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
-            registered(kubelet, on(a=0)),
-        ):
-            before = await kubelet.run_pod(pod("u"))
-            await kubelet.restart()
-            assert kubelet.pod("u") == before
-
-    asyncio.run(scenario())
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
+        registered(kubelet, on(a=0)),
+    ):
+        before = await kubelet.run_pod(pod("u"))
+        await kubelet.restart()
+        assert kubelet.pod("u") == before
 
 
 @pytest.mark.parametrize("compat", [True, False])
-def test_a_held_device_that_a_plugin_does_not_list_any_more_crashes_the_kubelet(
+async def test_a_held_device_that_a_plugin_does_not_list_any_more_crashes_the_kubelet(
     short_dir: Path,
     compat: bool,
 ) -> None:
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.BEST_EFFORT)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology, compat=compat) as kubelet,
-            registered(kubelet, on(a=0, b=1)) as plugin,
-        ):
-            await kubelet.run_pod(pod("u"))
-            await kubelet.restart(reboot=True, with_pods=False)
-            await back(kubelet, plugin, on(z=0))
-            if not compat:
-                await kubelet.readmit()
-                assert "previously allocated devices are no longer healthy" in kubelet.pod("u").message
-                return
-            with pytest.raises(KubeletCrashError, match="generateDeviceTopologyHints"):
-                await kubelet.readmit()
-            await plugin.streams(0)
-            assert not kubelet.is_running
-            with pytest.raises(KubeletError, match="not running"):
-                await kubelet.admit(pod("v"))
-            assert not kubelet.pod("u").is_terminal
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.BEST_EFFORT)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology, compat=compat) as kubelet,
+        registered(kubelet, on(a=0, b=1)) as plugin,
+    ):
+        await kubelet.run_pod(pod("u"))
+        await kubelet.restart(reboot=True, with_pods=False)
+        await back(kubelet, plugin, on(z=0))
+        if not compat:
+            await kubelet.readmit()
+            assert "previously allocated devices are no longer healthy" in kubelet.pod("u").message
+            return
+        with pytest.raises(KubeletCrashError, match="generateDeviceTopologyHints"):
+            await kubelet.readmit()
+        await plugin.streams(0)
+        assert not kubelet.is_running
+        with pytest.raises(KubeletError, match="not running"):
+            await kubelet.admit(pod("v"))
+        assert not kubelet.pod("u").is_terminal
 
 
-def test_a_crash_leaves_the_pod_for_the_next_kubelet(short_dir: Path) -> None:
+async def test_a_crash_leaves_the_pod_for_the_next_kubelet(short_dir: Path) -> None:
     """Distances and node numbers with a gap, which 1.36 does not survive."""
     gap = Machine((NumaNode(0, (10, 20)), NumaNode(2, (20, 10))))
 
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.RESTRICTED, options={"prefer-closest-numa-nodes": "true"})
-        async with running(short_dir, machine=gap, topology=topology) as kubelet:
-            async with registered(kubelet, on(a=0, b=2)):
-                with pytest.raises(KubeletCrashError, match="NUMADistances"):
-                    await kubelet.admit(pod("u"))
-            assert (kubelet.pod("u").phase, kubelet.events) == (PodPhase.PENDING, [])
-            # The plugin is not back: the resource is known from the checkpoint, and without devices.
-            await kubelet.restart()
-            assert "no healthy devices present" in kubelet.pod("u").message
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.RESTRICTED, options={"prefer-closest-numa-nodes": "true"})
+    async with running(short_dir, machine=gap, topology=topology) as kubelet:
+        async with registered(kubelet, on(a=0, b=2)):
+            with pytest.raises(KubeletCrashError, match="NUMADistances"):
+                await kubelet.admit(pod("u"))
+        assert (kubelet.pod("u").phase, kubelet.events) == (PodPhase.PENDING, [])
+        # The plugin is not back: the resource is known from the checkpoint, and without devices.
+        await kubelet.restart()
+        assert "no healthy devices present" in kubelet.pod("u").message
 
 
 def test_a_plugins_devices_on_no_node_of_this_machine_do_not_harm_others(short_dir: Path) -> None:
@@ -539,18 +496,14 @@ def test_a_plugins_devices_on_no_node_of_this_machine_do_not_harm_others(short_d
 
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
-def test_hints_count_the_devices_of_ended_pods_as_free(short_dir: Path, scope: Scope) -> None:
+async def test_hints_count_the_devices_of_ended_pods_as_free(short_dir: Path, scope: Scope) -> None:
     """C71: asking for hints frees them, also where the pod is then refused."""
-
-    async def scenario() -> None:
-        topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
-        async with (
-            running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-            registered(kubelet, on(a=0, b=1)),
-        ):
-            await kubelet.run_pod(pod("u"))
-            kubelet.end_pod("u")
-            assert (await kubelet.admit(pod("v", 2))).reason == "TopologyAffinityError"
-            assert kubelet.allocations() == ()
-
-    asyncio.run(scenario())
+    topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
+    async with (
+        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
+        registered(kubelet, on(a=0, b=1)),
+    ):
+        await kubelet.run_pod(pod("u"))
+        kubelet.end_pod("u")
+        assert (await kubelet.admit(pod("v", 2))).reason == "TopologyAffinityError"
+        assert kubelet.allocations() == ()

@@ -156,10 +156,10 @@ def test_a_guest_that_ends_too_early_leaves_the_end_of_its_console(kernel: Kerne
     assert fault.endswith("Kernel panic - not syncing: No working init found.")
 
 
-def test_a_qemu_that_does_not_start_ends_the_run(
+async def test_a_qemu_that_does_not_start_ends_the_run(
     kernel: Kernel, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program(tmp_path, "qemu-system-x86_64", "import sys; sys.exit('no such machine')")
-    report = asyncio.run(run_guest(kernel, tmp_path, lambda _: None))
+    report = await run_guest(kernel, tmp_path, lambda _: None)
     assert len(report.faults) == 1
     assert "no such machine" in capfd.readouterr().err

@@ -16,7 +16,6 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.monitor.collecting import Collector, collected
 from devplug.status.values import Holder
-from tests.daemon.served import play
 from tests.plugin.fakes import Fed, devices
 
 if TYPE_CHECKING:
@@ -71,82 +70,70 @@ def devices_of(status: NodeStatus, name: str) -> dict[str, tuple[Holder, ...]]:
     return {device.id: device.holders for device in found[name].devices} if name in found else {}
 
 
-def test_a_daemon_its_devices_and_their_holders_are_seen_as_they_come_and_go(short_dir: Path) -> None:
+async def test_a_daemon_its_devices_and_their_holders_are_seen_as_they_come_and_go(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def story() -> None:
-        kubelet = Kubelet.under(short_dir)
-        async with kubelet.running(), followed(short_dir) as collector:
-            assert not collector.status().resources
-            async with daemon(short_dir, file):
-                status = await until(collector, lambda one: devices_of(one, "example.com/a"))
-                assert devices_of(status, "example.com/a") == {"a0": (), "a1": ()}
-                assert status.resources[0].is_registered
-                await kubelet.admit(pod("p"))
-                held = Holder("default", "p", "main")
-                await until(collector, lambda one: (held,) in devices_of(one, "example.com/a").values())
-                file.write_text(text(A, B))
-                await until(collector, lambda one: devices_of(one, "example.com/b"))
-                file.write_text("nonsense")
-                status = await until(collector, lambda one: one.processes[0].config.problems)  # type: ignore[union-attr]
-                assert len(status.resources) == 2
-            # The kubelet goes on to say who holds what.
-            await until(collector, lambda one: not one.processes)
+    kubelet = Kubelet.under(short_dir)
+    async with kubelet.running(), followed(short_dir) as collector:
+        assert not collector.status().resources
+        async with daemon(short_dir, file):
+            status = await until(collector, lambda one: devices_of(one, "example.com/a"))
+            assert devices_of(status, "example.com/a") == {"a0": (), "a1": ()}
+            assert status.resources[0].is_registered
+            await kubelet.admit(pod("p"))
+            held = Holder("default", "p", "main")
             await until(collector, lambda one: (held,) in devices_of(one, "example.com/a").values())
+            file.write_text(text(A, B))
+            await until(collector, lambda one: devices_of(one, "example.com/b"))
+            file.write_text("nonsense")
+            status = await until(collector, lambda one: one.processes[0].config.problems)  # type: ignore[union-attr]
+            assert len(status.resources) == 2
+        # The kubelet goes on to say who holds what.
+        await until(collector, lambda one: not one.processes)
+        await until(collector, lambda one: (held,) in devices_of(one, "example.com/a").values())
 
-    play(story())
 
-
-def test_one_look_tells_what_is_there(short_dir: Path) -> None:
+async def test_one_look_tells_what_is_there(short_dir: Path) -> None:
     file = short_dir / "devplug.yaml"
     file.write_text(text(A))
 
-    async def story() -> None:
-        async with Kubelet.under(short_dir).running(), daemon(short_dir, file), followed(short_dir) as seen:
-            await until(seen, lambda one: one.processes)
-            socket = short_dir / "pod-resources" / "kubelet.sock"
-            status = await collected(short_dir / "device-plugins", socket, node_name="here")
-            assert status.name == "here"
-            assert [(one.name, one.capacity, one.is_ready) for one in status.resources] == [
-                ("example.com/a", 2, True)
-            ]
-            assert [one.numa_nodes for one in status.resources[0].devices] == [(), (1,)]
-            assert status.processes[0].config is not None
-            assert status.pod_resources.trouble == ""
-
-    play(story())
+    async with Kubelet.under(short_dir).running(), daemon(short_dir, file), followed(short_dir) as seen:
+        await until(seen, lambda one: one.processes)
+        socket = short_dir / "pod-resources" / "kubelet.sock"
+        status = await collected(short_dir / "device-plugins", socket, node_name="here")
+        assert status.name == "here"
+        assert [(one.name, one.capacity, one.is_ready) for one in status.resources] == [
+            ("example.com/a", 2, True)
+        ]
+        assert [one.numa_nodes for one in status.resources[0].devices] == [(), (1,)]
+        assert status.processes[0].config is not None
+        assert status.pod_resources.trouble == ""
 
 
-def test_where_nobody_is_the_status_says_so(short_dir: Path) -> None:
-    async def story() -> None:
-        status = await collected(short_dir / "device-plugins", short_dir / "none.sock", node_name="here")
-        assert (status.resources, status.processes) == ((), ())
-        assert "none.sock is not there" in status.pod_resources.trouble
-
-    play(story())
+async def test_where_nobody_is_the_status_says_so(short_dir: Path) -> None:
+    status = await collected(short_dir / "device-plugins", short_dir / "none.sock", node_name="here")
+    assert (status.resources, status.processes) == ((), ())
+    assert "none.sock is not there" in status.pod_resources.trouble
 
 
-def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(short_dir: Path) -> None:
-    async def story() -> None:
-        from devplug import serve
+async def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(short_dir: Path) -> None:
+    from devplug import serve
 
-        kubelet = Kubelet.under(short_dir)
-        foreign = Fed("x", "y", resource_name="vendor.io/theirs")
-        async with kubelet.running(), serve(foreign, plugin_dir=short_dir / "device-plugins") as serving:
-            await serving.wait_registered()
-            await kubelet.wait(lambda: kubelet.allocatable().get("vendor.io/theirs") == 2)
-            foreign.feed.replace(devices("x", "y"))
-            async with followed(short_dir) as collector:
-                status = await until(collector, lambda one: one.resources)
-                assert devices_of(status, "vendor.io/theirs") == {"x": (), "y": ()}
-                assert status.processes == ()
-                await kubelet.admit(Pod("u", "p", containers=(Container("c", {"vendor.io/theirs": 1}),)))
-                # The kubelet's checkpoint changes with each Allocate, so nobody waits for the next question.
-                held = (Holder("default", "p", "c"),)
-                await until(collector, lambda one: held in devices_of(one, "vendor.io/theirs").values())
-
-    play(story())
+    kubelet = Kubelet.under(short_dir)
+    foreign = Fed("x", "y", resource_name="vendor.io/theirs")
+    async with kubelet.running(), serve(foreign, plugin_dir=short_dir / "device-plugins") as serving:
+        await serving.wait_registered()
+        await kubelet.wait(lambda: kubelet.allocatable().get("vendor.io/theirs") == 2)
+        foreign.feed.replace(devices("x", "y"))
+        async with followed(short_dir) as collector:
+            status = await until(collector, lambda one: one.resources)
+            assert devices_of(status, "vendor.io/theirs") == {"x": (), "y": ()}
+            assert status.processes == ()
+            await kubelet.admit(Pod("u", "p", containers=(Container("c", {"vendor.io/theirs": 1}),)))
+            # The kubelet's checkpoint changes with each Allocate, so nobody waits for the next question.
+            held = (Holder("default", "p", "c"),)
+            await until(collector, lambda one: held in devices_of(one, "vendor.io/theirs").values())
 
 
 @asynccontextmanager
@@ -178,18 +165,15 @@ def fake_socket(root: Path) -> Path:
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 
 
-def test_who_takes_the_question_and_never_answers_is_named(short_dir: Path) -> None:
-    async def story() -> None:
-        path, silent = fake_socket(short_dir), short_dir / "silent.sock"
-        async with answering(path, b""), answering(silent, b""):
-            status = await collected(short_dir / "device-plugins", silent, node_name="here")
-            assert status.problems == (
-                f"{path} did not answer within 3 s",
-                f"{silent} did not answer within 3 s",
-            )
-            assert (status.processes, status.pod_resources.trouble) == ((), "")
-
-    play(story())
+async def test_who_takes_the_question_and_never_answers_is_named(short_dir: Path) -> None:
+    path, silent = fake_socket(short_dir), short_dir / "silent.sock"
+    async with answering(path, b""), answering(silent, b""):
+        status = await collected(short_dir / "device-plugins", silent, node_name="here")
+        assert status.problems == (
+            f"{path} did not answer within 3 s",
+            f"{silent} did not answer within 3 s",
+        )
+        assert (status.processes, status.pod_resources.trouble) == ((), "")
 
 
 @pytest.mark.parametrize(
@@ -202,51 +186,44 @@ def test_who_takes_the_question_and_never_answers_is_named(short_dir: Path) -> N
         (b"\xff" * 100_000 + b"\n", "malformed"),
     ],
 )
-def test_what_is_no_status_is_a_problem_and_ends_nothing(short_dir: Path, text: bytes, problem: str) -> None:
-    async def story() -> None:
-        path = fake_socket(short_dir)
-        head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 1000000\r\n\r\n")
-        sent = (head if "broke" in problem else HEAD) + text
-        async with answering(path, sent, is_over=True), followed(short_dir) as collector:
-            status = await until(collector, lambda one: one.problems)
-            assert status.problems[0].startswith(path.name)
-            assert re.search(problem, status.problems[0])
-            path.unlink()
-            await until(collector, lambda one: not one.problems)
+async def test_what_is_no_status_is_a_problem_and_ends_nothing(
+    short_dir: Path, text: bytes, problem: str
+) -> None:
+    path = fake_socket(short_dir)
+    head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Length: 1000000\r\n\r\n")
+    sent = (head if "broke" in problem else HEAD) + text
+    async with answering(path, sent, is_over=True), followed(short_dir) as collector:
+        status = await until(collector, lambda one: one.problems)
+        assert status.problems[0].startswith(path.name)
+        assert re.search(problem, status.problems[0])
+        path.unlink()
+        await until(collector, lambda one: not one.problems)
 
-    play(story())
 
-
-def test_a_status_of_a_later_version_is_read_as_far_as_it_is_known(short_dir: Path) -> None:
+async def test_a_status_of_a_later_version_is_read_as_far_as_it_is_known(short_dir: Path) -> None:
     later = (
         b'{"process": 7, "version": "9", "python": "4", "started_at": 1, "tomorrow": {"a": [1]}, '
         b'"resources": [{"name": "example.com/a", "devices": [{"id": "a0", "health": "Weak", "new": 1}]}]}\n'
     )
 
-    async def story() -> None:
-        async with answering(fake_socket(short_dir), HEAD + later), followed(short_dir) as collector:
-            status = await until(collector, lambda one: one.processes)
-            assert (status.processes[0].version, status.resources[0].devices[0].health) == ("9", "Weak")
-
-    play(story())
+    async with answering(fake_socket(short_dir), HEAD + later), followed(short_dir) as collector:
+        status = await until(collector, lambda one: one.processes)
+        assert (status.processes[0].version, status.resources[0].devices[0].health) == ("9", "Weak")
 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
 @pytest.mark.parametrize("closed", [".devplug", "."])
-def test_who_may_not_look_for_plugins_is_told_so(short_dir: Path, closed: str) -> None:
-    async def story() -> None:
-        plugin_dir = short_dir / "device-plugins"
-        (plugin_dir / ".devplug").mkdir(parents=True)
-        short_dir.chmod(0o755)
-        (plugin_dir / closed).chmod(0o700)
-        os.seteuid(65534)
-        try:
-            status = await collected(plugin_dir, short_dir / "none.sock", node_name="here")
-        finally:
-            os.seteuid(0)
-        assert status.problems == (
-            f"cannot look for plugins in {plugin_dir}/.devplug: Permission denied; run as root, as they do",
-        )
-
-    play(story())
+async def test_who_may_not_look_for_plugins_is_told_so(short_dir: Path, closed: str) -> None:
+    plugin_dir = short_dir / "device-plugins"
+    (plugin_dir / ".devplug").mkdir(parents=True)
+    short_dir.chmod(0o755)
+    (plugin_dir / closed).chmod(0o700)
+    os.seteuid(65534)
+    try:
+        status = await collected(plugin_dir, short_dir / "none.sock", node_name="here")
+    finally:
+        os.seteuid(0)
+    assert status.problems == (
+        f"cannot look for plugins in {plugin_dir}/.devplug: Permission denied; run as root, as they do",
+    )

@@ -27,7 +27,6 @@ from tests.plugin.fakes import (
     Steered,
     allocatable,
     devices,
-    play,
     refusal,
     registered,
     served,
@@ -56,116 +55,89 @@ class Plain(Listed):
 # ── answers ──
 
 
-def test_by_default_a_container_gets_the_device_nodes_of_its_devices(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a", "b")) as plugin:
-            assert list(await plugin.allocate(["b", "a"])) == [
-                ContainerResponse(device_nodes=[DeviceNode("/dev/a"), DeviceNode("/dev/b")]),
-            ]
-
-    play(story())
+async def test_by_default_a_container_gets_the_device_nodes_of_its_devices(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a", "b")) as plugin:
+        assert list(await plugin.allocate(["b", "a"])) == [
+            ContainerResponse(device_nodes=[DeviceNode("/dev/a"), DeviceNode("/dev/b")]),
+        ]
 
 
-def test_each_container_gets_its_own_answer_in_the_order_of_the_request(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Plain(), devices("a", "b", "c")) as plugin:
-            answers = await plugin.allocate(["c"], ["a", "b"])
-            assert [answer.envs["IDS"] for answer in answers] == ["c", "a,b"]
-
-    play(story())
+async def test_each_container_gets_its_own_answer_in_the_order_of_the_request(short_dir: Path) -> None:
+    async with served(short_dir, Plain(), devices("a", "b", "c")) as plugin:
+        answers = await plugin.allocate(["c"], ["a", "b"])
+        assert [answer.envs["IDS"] for answer in answers] == ["c", "a,b"]
 
 
-def test_a_def_runs_in_a_thread_that_cannot_hold_the_exit(short_dir: Path) -> None:
-    async def story() -> None:
-        plain = Plain()
-        async with served(short_dir, plain, devices("a")) as plugin:
-            await plugin.allocate(["a"])
-            (thread,) = plain.threads
-            assert thread is not threading.main_thread()
-            assert thread.daemon
-
-    play(story())
+async def test_a_def_runs_in_a_thread_that_cannot_hold_the_exit(short_dir: Path) -> None:
+    plain = Plain()
+    async with served(short_dir, plain, devices("a")) as plugin:
+        await plugin.allocate(["a"])
+        (thread,) = plain.threads
+        assert thread is not threading.main_thread()
+        assert thread.daemon
 
 
-def test_an_async_def_runs_on_the_loop(short_dir: Path) -> None:
-    async def story() -> None:
-        threads = []
+async def test_an_async_def_runs_on_the_loop(short_dir: Path) -> None:
+    threads = []
 
-        async def note(_: Sequence[Device]) -> None:
-            threads.append(threading.current_thread())
+    async def note(_: Sequence[Device]) -> None:
+        threads.append(threading.current_thread())
 
-        steered = Steered()
-        steered.on_call = note
-        async with served(short_dir, steered, devices("a")) as plugin:
-            await plugin.allocate(["a"])
-        assert threads == [threading.current_thread()]
-
-    play(story())
+    steered = Steered()
+    steered.on_call = note
+    async with served(short_dir, steered, devices("a")) as plugin:
+        await plugin.allocate(["a"])
+    assert threads == [threading.current_thread()]
 
 
-def test_a_def_may_return_an_awaitable(short_dir: Path) -> None:
+async def test_a_def_may_return_an_awaitable(short_dir: Path) -> None:
     class Late(Listed):
         def allocate(self, devices: Sequence[Device], /) -> Any:
             return super().allocate(devices)
 
-    async def story() -> None:
-        async with served(short_dir, Late(), devices("a")) as plugin:
-            assert (await plugin.allocate(["a"]))[0].device_nodes == (DeviceNode("/dev/a"),)
-
-    play(story())
+    async with served(short_dir, Late(), devices("a")) as plugin:
+        assert (await plugin.allocate(["a"]))[0].device_nodes == (DeviceNode("/dev/a"),)
 
 
-def test_the_same_request_again_has_the_same_answer(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Plain(), devices("a")) as plugin:
-            assert list(await plugin.allocate(["a"])) == list(await plugin.allocate(["a"]))
-
-    play(story())
+async def test_the_same_request_again_has_the_same_answer(short_dir: Path) -> None:
+    async with served(short_dir, Plain(), devices("a")) as plugin:
+        assert list(await plugin.allocate(["a"])) == list(await plugin.allocate(["a"]))
 
 
-def test_what_the_author_is_given_are_the_devices_as_listed(short_dir: Path) -> None:
-    async def story() -> None:
-        given: list[Device] = []
+async def test_what_the_author_is_given_are_the_devices_as_listed(short_dir: Path) -> None:
+    given: list[Device] = []
 
-        async def note(devices: Sequence[Device]) -> None:
-            given.extend(devices)
+    async def note(devices: Sequence[Device]) -> None:
+        given.extend(devices)
 
-        steered = Steered()
-        steered.on_call = note
-        listed = [Device("a", numa_nodes=[1], attributes={"serial": "7"})]
-        async with served(short_dir, steered, listed) as plugin:
-            await plugin.allocate(["a"])
-        assert given == listed
-
-    play(story())
+    steered = Steered()
+    steered.on_call = note
+    listed = [Device("a", numa_nodes=[1], attributes={"serial": "7"})]
+    async with served(short_dir, steered, listed) as plugin:
+        await plugin.allocate(["a"])
+    assert given == listed
 
 
-def test_prepare_runs_before_allocate_with_the_same_devices(short_dir: Path) -> None:
+async def test_prepare_runs_before_allocate_with_the_same_devices(short_dir: Path) -> None:
     class Prepared(Steered):
         async def prepare(self, devices: Sequence[Device], /) -> None:
             self.calls.append(("prepare", *(device.id for device in devices)))
 
-    async def story() -> None:
-        prepared = Prepared()
-        async with served(short_dir, prepared, devices("a", "b")) as plugin:
-            await plugin.allocate(["a", "b"])
-        assert prepared.calls == [("prepare", "a", "b"), ("a", "b")]
-
-    play(story())
+    prepared = Prepared()
+    async with served(short_dir, prepared, devices("a", "b")) as plugin:
+        await plugin.allocate(["a", "b"])
+    assert prepared.calls == [("prepare", "a", "b"), ("a", "b")]
 
 
-def test_a_prepare_that_refuses_keeps_allocate_from_running(short_dir: Path) -> None:
+async def test_a_prepare_that_refuses_keeps_allocate_from_running(short_dir: Path) -> None:
     class Prepared(Steered):
         def prepare(self, devices: Sequence[Device], /) -> None:
             raise AllocationError("no bitstream")
 
-    async def story() -> None:
-        prepared = Prepared()
-        async with served(short_dir, prepared, devices("a")) as plugin:
-            assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: no bitstream"
-        assert prepared.calls == []
-
-    play(story())
+    prepared = Prepared()
+    async with served(short_dir, prepared, devices("a")) as plugin:
+        assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: no bitstream"
+    assert prepared.calls == []
 
 
 # ── requests that are refused before the author's code runs ──
@@ -204,63 +176,51 @@ def test_a_prepare_that_refuses_keeps_allocate_from_running(short_dir: Path) -> 
         ),
     ],
 )
-def test_a_request_that_cannot_be_met_is_refused_in_these_words_and_changes_nothing(
+async def test_a_request_that_cannot_be_met_is_refused_in_these_words_and_changes_nothing(
     short_dir: Path, containers: list[list[str]], text: str
 ) -> None:
-    async def story() -> None:
-        steered = Steered()
-        listed = [*devices("a", "b"), Device("sick", health=UNPLUGGED)]
-        async with served(short_dir, steered, listed) as plugin, aclosing(plugin.lists()) as lists:
-            await anext(lists)
-            before = plugin.inventory.snapshot, plugin.inventory.version
-            assert await plugin.refusal(*containers) == text
-            assert steered.calls == []
-            assert (plugin.inventory.snapshot, plugin.inventory.version) == before
-            await plugin.inventory.replace(devices("b"))
-            assert [device.id for device in await anext(lists)] == ["b"]  # so nothing is held
-            await plugin.allocate(["b"])
-
-    play(story())
+    steered = Steered()
+    listed = [*devices("a", "b"), Device("sick", health=UNPLUGGED)]
+    async with served(short_dir, steered, listed) as plugin, aclosing(plugin.lists()) as lists:
+        await anext(lists)
+        before = plugin.inventory.snapshot, plugin.inventory.version
+        assert await plugin.refusal(*containers) == text
+        assert steered.calls == []
+        assert (plugin.inventory.snapshot, plugin.inventory.version) == before
+        await plugin.inventory.replace(devices("b"))
+        assert [device.id for device in await anext(lists)] == ["b"]  # so nothing is held
+        await plugin.allocate(["b"])
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"\x0a\x05\x0a\x01", b"\x0a\x03\x0a\x01\xff"])
-def test_bytes_that_are_no_request_are_refused_by_name(short_dir: Path, content: bytes) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as plugin:
-            assert await allocate_raw(plugin.path, content) == "INVALID_ARGUMENT malformed AllocateRequest"
-            await plugin.allocate(["a"])
-
-    play(story())
+async def test_bytes_that_are_no_request_are_refused_by_name(short_dir: Path, content: bytes) -> None:
+    async with served(short_dir, Listed(), devices("a")) as plugin:
+        assert await allocate_raw(plugin.path, content) == "INVALID_ARGUMENT malformed AllocateRequest"
+        await plugin.allocate(["a"])
 
 
-def test_a_call_before_the_first_list_waits_for_it(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed()) as plugin, asyncio.TaskGroup() as group:
-            call = group.create_task(plugin.allocate(["a"]))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert not call.done()
-            await plugin.inventory.replace(devices("a"))
-            assert (await call)[0].device_nodes == (DeviceNode("/dev/a"),)
-
-    play(story())
+async def test_a_call_before_the_first_list_waits_for_it(short_dir: Path) -> None:
+    async with served(short_dir, Listed()) as plugin, asyncio.TaskGroup() as group:
+        call = group.create_task(plugin.allocate(["a"]))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not call.done()
+        await plugin.inventory.replace(devices("a"))
+        assert (await call)[0].device_nodes == (DeviceNode("/dev/a"),)
 
 
-def test_a_call_whose_first_list_never_comes_is_refused_at_its_deadline(short_dir: Path) -> None:
-    async def story() -> None:
-        starting = Listed()
-        starting.allocate_timeout_seconds = 0.05
-        async with served(short_dir, starting) as plugin:
-            assert await plugin.refusal(["a"]) == "Unavailable allocate: the plugin is starting"
-
-    play(story())
+async def test_a_call_whose_first_list_never_comes_is_refused_at_its_deadline(short_dir: Path) -> None:
+    starting = Listed()
+    starting.allocate_timeout_seconds = 0.05
+    async with served(short_dir, starting) as plugin:
+        assert await plugin.refusal(["a"]) == "Unavailable allocate: the plugin is starting"
 
 
 # ── the author's refusals ──
 
 
 @pytest.mark.parametrize("where", ["def", "async def"])
-def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(short_dir: Path, where: str) -> None:
+async def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(short_dir: Path, where: str) -> None:
     class Def(Listed):
         def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             raise AllocationError("licence server is full")
@@ -269,108 +229,90 @@ def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(short_dir: Path,
         async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             raise AllocationError("licence server is full")
 
-    async def story() -> None:
-        refusing = Def() if where == "def" else AsyncDef()
-        async with served(short_dir, refusing, devices("a")) as plugin:
-            before = plugin.inventory.version
-            assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: licence server is full"
-            assert plugin.inventory.version == before
-            assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
-
-    play(story())
+    refusing = Def() if where == "def" else AsyncDef()
+    async with served(short_dir, refusing, devices("a")) as plugin:
+        before = plugin.inventory.version
+        assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: licence server is full"
+        assert plugin.inventory.version == before
+        assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
 
 
-def test_a_refusals_text_is_cut_to_one_line_of_two_hundred_bytes(short_dir: Path) -> None:
-    async def story() -> None:
-        async def refuse(_: Sequence[Device]) -> None:
-            raise AllocationError("no\n" + "ü" * 500)
+async def test_a_refusals_text_is_cut_to_one_line_of_two_hundred_bytes(short_dir: Path) -> None:
+    async def refuse(_: Sequence[Device]) -> None:
+        raise AllocationError("no\n" + "ü" * 500)
 
-        steered = Steered()
-        steered.on_call = refuse
-        async with served(short_dir, steered, devices("a")) as plugin:
-            with pytest.raises(RemoteError) as caught:
-                await plugin.allocate(["a"])
-        assert caught.value.text.startswith("allocate: no ü")
-        assert len(caught.value.text.encode()) <= 200
-
-    play(story())
+    steered = Steered()
+    steered.on_call = refuse
+    async with served(short_dir, steered, devices("a")) as plugin:
+        with pytest.raises(RemoteError) as caught:
+            await plugin.allocate(["a"])
+    assert caught.value.text.startswith("allocate: no ü")
+    assert len(caught.value.text.encode()) <= 200
 
 
-def test_an_error_object_that_is_raised_again_says_the_same_again(short_dir: Path) -> None:
-    async def story() -> None:
-        error = AllocationError("busy")
+async def test_an_error_object_that_is_raised_again_says_the_same_again(short_dir: Path) -> None:
+    error = AllocationError("busy")
 
-        async def refuse(_: Sequence[Device]) -> None:
-            raise error
+    async def refuse(_: Sequence[Device]) -> None:
+        raise error
 
-        steered = Steered()
-        steered.on_call = refuse
-        async with served(short_dir, steered, devices("a")) as plugin:
-            texts = {await plugin.refusal(["a"]) for _ in range(3)}
-        assert texts == {"FailedPrecondition allocate: busy"}
-
-    play(story())
+    steered = Steered()
+    steered.on_call = refuse
+    async with served(short_dir, steered, devices("a")) as plugin:
+        texts = {await plugin.refusal(["a"]) for _ in range(3)}
+    assert texts == {"FailedPrecondition allocate: busy"}
 
 
-def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(short_dir: Path) -> None:
-    async def story() -> None:
-        async def refuse(devices: Sequence[Device]) -> None:
-            raise UnhealthyDeviceError("link down", devices[0])
+async def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(short_dir: Path) -> None:
+    async def refuse(devices: Sequence[Device]) -> None:
+        raise UnhealthyDeviceError("link down", devices[0])
 
-        steered = Steered()
-        steered.on_call = refuse
-        listed = devices("a", "b")
-        async with served(short_dir, steered, listed) as plugin, aclosing(plugin.lists()) as lists:
-            await anext(lists)
-            text = f'FailedPrecondition allocate: device "a" is unhealthy (link down); {ADVICE}'
-            assert await plugin.refusal(["a", "b"]) == text
-            marked = await anext(lists)
-            assert [(device.id, device.health) for device in marked] == [("a", "Unhealthy"), ("b", "Healthy")]
-            assert await plugin.refusal(["a"]) == text
-            assert steered.calls == [("a", "b")]  # the second request did not reach it
-            await plugin.inventory.replace(listed)
-            assert [device.health for device in await anext(lists)] == ["Healthy", "Healthy"]
-
-    play(story())
+    steered = Steered()
+    steered.on_call = refuse
+    listed = devices("a", "b")
+    async with served(short_dir, steered, listed) as plugin, aclosing(plugin.lists()) as lists:
+        await anext(lists)
+        text = f'FailedPrecondition allocate: device "a" is unhealthy (link down); {ADVICE}'
+        assert await plugin.refusal(["a", "b"]) == text
+        marked = await anext(lists)
+        assert [(device.id, device.health) for device in marked] == [("a", "Unhealthy"), ("b", "Healthy")]
+        assert await plugin.refusal(["a"]) == text
+        assert steered.calls == [("a", "b")]  # the second request did not reach it
+        await plugin.inventory.replace(listed)
+        assert [device.health for device in await anext(lists)] == ["Healthy", "Healthy"]
 
 
-def test_an_unhealthy_device_error_without_devices_only_refuses(short_dir: Path) -> None:
-    async def story() -> None:
-        async def refuse(_: Sequence[Device]) -> None:
-            raise UnhealthyDeviceError("no link at all")
+async def test_an_unhealthy_device_error_without_devices_only_refuses(short_dir: Path) -> None:
+    async def refuse(_: Sequence[Device]) -> None:
+        raise UnhealthyDeviceError("no link at all")
 
-        steered = Steered()
-        steered.on_call = refuse
-        async with served(short_dir, steered, devices("a")) as plugin:
-            text = f"FailedPrecondition allocate: no link at all; {ADVICE}"
-            assert await plugin.refusal(["a"]) == text
-            assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
-
-    play(story())
+    steered = Steered()
+    steered.on_call = refuse
+    async with served(short_dir, steered, devices("a")) as plugin:
+        text = f"FailedPrecondition allocate: no link at all; {ADVICE}"
+        assert await plugin.refusal(["a"]) == text
+        assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
 
 
-def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: Path) -> None:
-    async def story() -> None:
-        async def refuse_the_first(given: Sequence[Device]) -> None:
-            if len(steered.calls) == 1:
-                raise UnhealthyDeviceError("link down", *given)
+async def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: Path) -> None:
+    async def refuse_the_first(given: Sequence[Device]) -> None:
+        if len(steered.calls) == 1:
+            raise UnhealthyDeviceError("link down", *given)
 
-        class Two(Steered):
-            async def devices(self) -> list[Device]:
-                return devices("a", "b")
+    class Two(Steered):
+        async def devices(self) -> list[Device]:
+            return devices("a", "b")
 
-        steered = Two()
-        steered.on_call = refuse_the_first
-        async with registered(short_dir, steered) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            first = await kubelet.admit(pod("first"))
-            assert first.phase is PodPhase.FAILED
-            assert "is unhealthy (link down); delete and recreate the pod" in first.message
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            assert (await kubelet.run_pod(pod("second"))).phase is PodPhase.RUNNING
-            assert steered.calls[0] != steered.calls[1]
-
-    play(story())
+    steered = Two()
+    steered.on_call = refuse_the_first
+    async with registered(short_dir, steered) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        first = await kubelet.admit(pod("first"))
+        assert first.phase is PodPhase.FAILED
+        assert "is unhealthy (link down); delete and recreate the pod" in first.message
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        assert (await kubelet.run_pod(pod("second"))).phase is PodPhase.RUNNING
+        assert steered.calls[0] != steered.calls[1]
 
 
 # ── the author's mistakes ──
@@ -392,7 +334,7 @@ def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: Path) -
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("where", ["def", "async def"])
-def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
+async def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
     short_dir: Path, caplog: pytest.LogCaptureFixture, where: str, mistake: BaseException
 ) -> None:
     class Def(Listed):
@@ -403,70 +345,58 @@ def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
         async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
             raise mistake
 
-    async def story() -> None:
-        wrong = Def() if where == "def" else AsyncDef()
-        async with served(short_dir, wrong, devices("a")) as plugin:
-            before = plugin.inventory.version
-            text = await plugin.refusal(["a"])
-            found = re.fullmatch("Internal allocate: internal error, incident ([0-9a-f]{6})", text)
-            assert found, text
-            assert plugin.inventory.version == before
-        (record,) = [r for r in caplog.records if "the plugin's code failed" in r.message]
-        assert vars(record)["incident"] == found.group(1)
-        assert "secret-token" in caplog.text
-
-    play(story())
+    wrong = Def() if where == "def" else AsyncDef()
+    async with served(short_dir, wrong, devices("a")) as plugin:
+        before = plugin.inventory.version
+        text = await plugin.refusal(["a"])
+        found = re.fullmatch("Internal allocate: internal error, incident ([0-9a-f]{6})", text)
+        assert found, text
+        assert plugin.inventory.version == before
+    (record,) = [r for r in caplog.records if "the plugin's code failed" in r.message]
+    assert vars(record)["incident"] == found.group(1)
+    assert "secret-token" in caplog.text
 
 
 @pytest.mark.parametrize("answer", ["text", 7, [ContainerResponse()], {"envs": {}}], ids=repr)
-def test_an_answer_of_another_type_is_an_incident(
+async def test_an_answer_of_another_type_is_an_incident(
     short_dir: Path, caplog: pytest.LogCaptureFixture, answer: object
 ) -> None:
-    async def story() -> None:
-        async def wrong(_: Sequence[Device]) -> object:
-            return answer
+    async def wrong(_: Sequence[Device]) -> object:
+        return answer
 
-        steered = Steered()
-        steered.on_call = wrong
-        async with served(short_dir, steered, devices("a")) as plugin:
-            assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
-        kind = type(answer).__name__
-        assert f"allocate returned {kind}, not a ContainerResponse" in caplog.text
-
-    play(story())
+    steered = Steered()
+    steered.on_call = wrong
+    async with served(short_dir, steered, devices("a")) as plugin:
+        assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
+    kind = type(answer).__name__
+    assert f"allocate returned {kind}, not a ContainerResponse" in caplog.text
 
 
-def test_no_answer_at_all_is_an_incident(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_answer_at_all_is_an_incident(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Forgetful(Listed):
         def allocate(self, devices: Sequence[Device], /) -> Any:
             ContainerResponse.of(devices)
 
-    async def story() -> None:
-        async with served(short_dir, Forgetful(), devices("a")) as plugin:
-            assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
-        assert "allocate returned NoneType, not a ContainerResponse" in caplog.text
-
-    play(story())
+    async with served(short_dir, Forgetful(), devices("a")) as plugin:
+        assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
+    assert "allocate returned NoneType, not a ContainerResponse" in caplog.text
 
 
-def test_an_answer_that_the_kubelet_could_not_take_is_refused_with_its_size(short_dir: Path) -> None:
-    async def story() -> None:
-        async def much(_: Sequence[Device]) -> ContainerResponse:
-            return ContainerResponse(envs={"X": "x" * 5_000_000})
+async def test_an_answer_that_the_kubelet_could_not_take_is_refused_with_its_size(short_dir: Path) -> None:
+    async def much(_: Sequence[Device]) -> ContainerResponse:
+        return ContainerResponse(envs={"X": "x" * 5_000_000})
 
-        steered = Steered()
-        steered.on_call = much
-        async with served(short_dir, steered, devices("a")) as plugin:
-            text = await plugin.refusal(["a"])
-            assert re.fullmatch(
-                r"Internal the plugin's answer has 50000\d\d bytes; the kubelet takes 4194304", text
-            )
-
-    play(story())
+    steered = Steered()
+    steered.on_call = much
+    async with served(short_dir, steered, devices("a")) as plugin:
+        text = await plugin.refusal(["a"])
+        assert re.fullmatch(
+            r"Internal the plugin's answer has 50000\d\d bytes; the kubelet takes 4194304", text
+        )
 
 
 @pytest.mark.parametrize("where", ["def", "async def"])
-def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path, where: str) -> None:
+async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path, where: str) -> None:
     release = threading.Event()
 
     class Def(Listed):
@@ -483,98 +413,82 @@ def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path, 
             await asyncio.Event().wait()
             return ContainerResponse()
 
-    async def story() -> None:
-        slow = Def() if where == "def" else AsyncDef()
-        async with served(short_dir, slow, devices("a")) as plugin:
-            before = plugin.inventory.version
-            assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
-            assert plugin.inventory.version == before
-            release.set()
-
-    play(story())
+    slow = Def() if where == "def" else AsyncDef()
+    async with served(short_dir, slow, devices("a")) as plugin:
+        before = plugin.inventory.version
+        assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
+        assert plugin.inventory.version == before
+        release.set()
 
 
-def test_prepare_and_allocate_share_one_deadline(short_dir: Path) -> None:
+async def test_prepare_and_allocate_share_one_deadline(short_dir: Path) -> None:
     class Slow(Steered):
         allocate_timeout_seconds = 0.1
 
         async def prepare(self, devices: Sequence[Device], /) -> None:
             await asyncio.Event().wait()
 
-    async def story() -> None:
-        async with served(short_dir, Slow(), devices("a")) as plugin:
-            assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
-
-    play(story())
+    async with served(short_dir, Slow(), devices("a")) as plugin:
+        assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
 
 
 # ── what may be held ──
 
 
-def test_a_refused_request_hands_out_nothing(short_dir: Path) -> None:
-    async def story() -> None:
-        async def refuse_the_second(given: Sequence[Device]) -> None:
-            if given[0].id == "b":
-                raise AllocationError("no")
-
-        steered = Steered()
-        steered.on_call = refuse_the_second
-        async with served(short_dir, steered, devices("a", "b")) as plugin:
-            assert "no" in await plugin.refusal(["a"], ["b"])
-            await plugin.inventory.replace([])
-            assert plugin.inventory.snapshot.devices == {}
-
-    play(story())
-
-
-def test_a_device_that_is_dropped_while_its_answer_is_made_stays_listed(short_dir: Path) -> None:
-    """The kubelet looks the device up when the answer comes, and crashes without it (manager.go)."""
-
-    async def story() -> None:
-        go = asyncio.Event()
-
-        async def wait(_: Sequence[Device]) -> None:
-            await go.wait()
-
-        steered = Steered()
-        steered.on_call = wait
-        async with (
-            served(short_dir, steered, devices("a", "b")) as plugin,
-            aclosing(plugin.lists()) as lists,
-            asyncio.TaskGroup() as group,
-        ):
-            await anext(lists)
-            call = group.create_task(plugin.allocate(["a"]))
-            await steered.entered.wait()
-            await plugin.inventory.replace([])
-            assert [(device.id, device.health) for device in await anext(lists)] == [("a", "Unhealthy")]
-            go.set()
-            await call
-            assert list(plugin.inventory.snapshot.devices) == ["a"]
-
-    play(story())
-
-
-def test_a_device_that_is_dropped_while_its_refusal_is_made_leaves_after_it(short_dir: Path) -> None:
-    async def story() -> None:
-        go = asyncio.Event()
-
-        async def wait(_: Sequence[Device]) -> None:
-            await go.wait()
+async def test_a_refused_request_hands_out_nothing(short_dir: Path) -> None:
+    async def refuse_the_second(given: Sequence[Device]) -> None:
+        if given[0].id == "b":
             raise AllocationError("no")
 
-        steered = Steered()
-        steered.on_call = wait
-        async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
-            call = group.create_task(plugin.refusal(["a"]))
-            await steered.entered.wait()
-            await plugin.inventory.replace([])
-            assert list(plugin.inventory.snapshot.devices) == ["a"]
-            go.set()
-            await call
-            assert list(plugin.inventory.snapshot.devices) == []
+    steered = Steered()
+    steered.on_call = refuse_the_second
+    async with served(short_dir, steered, devices("a", "b")) as plugin:
+        assert "no" in await plugin.refusal(["a"], ["b"])
+        await plugin.inventory.replace([])
+        assert plugin.inventory.snapshot.devices == {}
 
-    play(story())
+
+async def test_a_device_that_is_dropped_while_its_answer_is_made_stays_listed(short_dir: Path) -> None:
+    """The kubelet looks the device up when the answer comes, and crashes without it (manager.go)."""
+    go = asyncio.Event()
+
+    async def wait(_: Sequence[Device]) -> None:
+        await go.wait()
+
+    steered = Steered()
+    steered.on_call = wait
+    async with (
+        served(short_dir, steered, devices("a", "b")) as plugin,
+        aclosing(plugin.lists()) as lists,
+        asyncio.TaskGroup() as group,
+    ):
+        await anext(lists)
+        call = group.create_task(plugin.allocate(["a"]))
+        await steered.entered.wait()
+        await plugin.inventory.replace([])
+        assert [(device.id, device.health) for device in await anext(lists)] == [("a", "Unhealthy")]
+        go.set()
+        await call
+        assert list(plugin.inventory.snapshot.devices) == ["a"]
+
+
+async def test_a_device_that_is_dropped_while_its_refusal_is_made_leaves_after_it(short_dir: Path) -> None:
+    go = asyncio.Event()
+
+    async def wait(_: Sequence[Device]) -> None:
+        await go.wait()
+        raise AllocationError("no")
+
+    steered = Steered()
+    steered.on_call = wait
+    async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
+        call = group.create_task(plugin.refusal(["a"]))
+        await steered.entered.wait()
+        await plugin.inventory.replace([])
+        assert list(plugin.inventory.snapshot.devices) == ["a"]
+        go.set()
+        await call
+        assert list(plugin.inventory.snapshot.devices) == []
 
 
 # ── turns ──
@@ -610,27 +524,26 @@ class Turns(Listed):
         return available
 
 
-def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_deadline(short_dir: Path) -> None:
-    async def story() -> None:
-        turns = Turns()
-        async with served(short_dir, turns, devices("a")) as plugin, asyncio.TaskGroup() as group:
-            late = group.create_task(plugin.refusal(["a"]))
-            await until(lambda: turns.begun == 1)
-            assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
-            assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
-            preference = [PreferenceRequest(("a",), (), 1)]
-            prefer = methods.GET_PREFERRED_ALLOCATION
-            assert [*await plugin.peer.call(prefer, preference)] == [()]
-            assert turns.begun == 1
-            turns.go.set()
-            await plugin.allocate(["a"])
-            assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
-            assert turns.most == 1
+async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_deadline(
+    short_dir: Path,
+) -> None:
+    turns = Turns()
+    async with served(short_dir, turns, devices("a")) as plugin, asyncio.TaskGroup() as group:
+        late = group.create_task(plugin.refusal(["a"]))
+        await until(lambda: turns.begun == 1)
+        assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
+        assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
+        preference = [PreferenceRequest(("a",), (), 1)]
+        prefer = methods.GET_PREFERRED_ALLOCATION
+        assert [*await plugin.peer.call(prefer, preference)] == [()]
+        assert turns.begun == 1
+        turns.go.set()
+        await plugin.allocate(["a"])
+        assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
+        assert turns.most == 1
 
-    play(story())
 
-
-def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> None:
+async def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> None:
     async def story() -> None:
         running = most = 0
 
@@ -652,43 +565,37 @@ def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> None:
     async def allocate(plugin: Served) -> None:
         await plugin.allocate(["a"])
 
-    play(story())
+    await story()
 
 
-def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir: Path) -> None:
-    async def story() -> None:
-        go = threading.Event()
+async def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir: Path) -> None:
+    go = threading.Event()
 
-        class Blocked(Fed):
-            def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-                go.wait()
-                return ContainerResponse.of(devices)
+    class Blocked(Fed):
+        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+            go.wait()
+            return ContainerResponse.of(devices)
 
-        blocked, other = Blocked("a"), Fed("x", resource_name=OTHER_RESOURCE)
-        async with registered(short_dir, blocked, other) as (kubelet, _), asyncio.TaskGroup() as group:
-            await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
-            admission = group.create_task(kubelet.admit(pod("p")))
-            blocked.feed.put(*devices("b"))
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            other.feed.put(*devices("y"))
-            await kubelet.wait(lambda: allocatable(kubelet, OTHER_RESOURCE) == 2)
-            go.set()
-            assert (await admission).phase is PodPhase.PENDING
-
-    play(story())
+    blocked, other = Blocked("a"), Fed("x", resource_name=OTHER_RESOURCE)
+    async with registered(short_dir, blocked, other) as (kubelet, _), asyncio.TaskGroup() as group:
+        await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
+        admission = group.create_task(kubelet.admit(pod("p")))
+        blocked.feed.put(*devices("b"))
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        other.feed.put(*devices("y"))
+        await kubelet.wait(lambda: allocatable(kubelet, OTHER_RESOURCE) == 2)
+        go.set()
+        assert (await admission).phase is PodPhase.PENDING
 
 
-def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path) -> None:
-    async def story() -> None:
-        async def hang(_: Sequence[Device]) -> None:
-            if len(steered.calls) == 1:
-                await asyncio.Event().wait()
+async def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path) -> None:
+    async def hang(_: Sequence[Device]) -> None:
+        if len(steered.calls) == 1:
+            await asyncio.Event().wait()
 
-        steered = Steered()
-        steered.on_call = hang
-        async with served(short_dir, steered, devices("a")) as plugin:
-            given_up = plugin.peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
-            assert (await refusal(given_up)).startswith("DeadlineExceeded")
-            await plugin.allocate(["a"])
-
-    play(story())
+    steered = Steered()
+    steered.on_call = hang
+    async with served(short_dir, steered, devices("a")) as plugin:
+        given_up = plugin.peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+        assert (await refusal(given_up)).startswith("DeadlineExceeded")
+        await plugin.allocate(["a"])

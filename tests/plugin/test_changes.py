@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +95,7 @@ def test_lines_are_few_and_there_are_none_without_a_change(before: list[Device],
     assert not changed or lines
 
 
-def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         inventory = Inventory("example.com/a")
         await inventory.replace([Device("a")])
@@ -106,7 +105,7 @@ def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFix
         await inventory.replace([Device("a")])
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        await story()
     assert [(one.levelname, one.message, vars(one)["resource_name"]) for one in caplog.records] == [
         ("WARNING", "a device is unhealthy", "example.com/a"),
         ("INFO", "a device is healthy again", "example.com/a"),
@@ -123,7 +122,7 @@ def test_what_changed_and_changed_back_between_two_lines_is_told_by_its_number()
     ]
 
 
-def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
+async def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -136,13 +135,13 @@ def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
         await inventory.close()
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        await story()
     messages = [record.message for record in caplog.records]
     assert len(messages) <= TOLD_AT_ONCE + 10
     assert messages[-2:] == ["a device is unhealthy", "the list changes too fast to tell each change"]
 
 
-def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         inventory = Inventory("example.com/a")
         for number in range(100):
@@ -150,5 +149,5 @@ def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixt
         await inventory.close()
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        await story()
     assert [record.message for record in caplog.records] == ["a device is unhealthy"]

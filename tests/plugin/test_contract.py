@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from devplug import Device, DevicePlugin, PluginError, serve
 from devplug.exchange import PluginOptions
 from devplug.plugin.contract import offers, options_of, plugin_faults
-from tests.plugin.fakes import Fed, Listed, play
+from tests.plugin.fakes import Fed, Listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,18 +170,15 @@ def test_every_change_of_one_letter_is_found(word: str, data: st.DataObject) -> 
 # ── when it is refused ──
 
 
-def test_serve_names_the_faults_of_all_plugins_before_it_serves_any(short_dir: Path) -> None:
-    async def story() -> None:
-        plugins = [plugin_with(DevicePlugin), Listed(), Listed(), plugin_with(resource_name="x")]
-        with pytest.raises(PluginError) as caught:
-            async with serve(*plugins, plugin_dir=short_dir):
-                raise AssertionError
-        assert len(caught.value.faults) == 4
-        taken = 'resource name "example.com/a" is served already; one plugin per name'
-        assert caught.value.faults[-1] == taken
-        assert list(short_dir.iterdir()) == []
-
-    play(story())
+async def test_serve_names_the_faults_of_all_plugins_before_it_serves_any(short_dir: Path) -> None:
+    plugins = [plugin_with(DevicePlugin), Listed(), Listed(), plugin_with(resource_name="x")]
+    with pytest.raises(PluginError) as caught:
+        async with serve(*plugins, plugin_dir=short_dir):
+            raise AssertionError
+    assert len(caught.value.faults) == 4
+    taken = 'resource name "example.com/a" is served already; one plugin per name'
+    assert caught.value.faults[-1] == taken
+    assert list(short_dir.iterdir()) == []
 
 
 def test_the_base_class_refuses_to_have_devices() -> None:

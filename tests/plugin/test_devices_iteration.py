@@ -12,7 +12,7 @@ import pytest
 from devplug import Device, DeviceFeed, DevicePlugin, PluginError, serve
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
-from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, play, until
+from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -141,25 +141,19 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_devices_may_have_this_shape(shape: type[DevicePlugin]) -> None:
-    async def story() -> None:
-        async with discovered(shape()) as inventory:
-            await until(lambda: listed(inventory) == {"a": ""})
-
-    play(story())
+async def test_devices_may_have_this_shape(shape: type[DevicePlugin]) -> None:
+    async with discovered(shape()) as inventory:
+        await until(lambda: listed(inventory) == {"a": ""})
 
 
 @pytest.mark.parametrize("shape", [ReturnsList, ReturnsLater, ReturnsCoroutine])
-def test_a_returned_list_is_all_there_is(shape: type[DevicePlugin]) -> None:
-    async def story() -> None:
-        inventory = Inventory(RESOURCE)
-        await discover(shape(), inventory)  # which so has an end
-        assert listed(inventory) == {"a": ""}
-
-    play(story())
+async def test_a_returned_list_is_all_there_is(shape: type[DevicePlugin]) -> None:
+    inventory = Inventory(RESOURCE)
+    await discover(shape(), inventory)  # which so has an end
+    assert listed(inventory) == {"a": ""}
 
 
-def test_a_def_runs_in_a_thread_and_all_its_lists_in_the_same_one() -> None:
+async def test_a_def_runs_in_a_thread_and_all_its_lists_in_the_same_one() -> None:
     threads = []
 
     def steps() -> Iterator[list[Device]]:
@@ -167,26 +161,20 @@ def test_a_def_runs_in_a_thread_and_all_its_lists_in_the_same_one() -> None:
             threads.append(threading.current_thread())
             yield [A]
 
-    async def story() -> None:
-        time = Time()
-        async with discovered(Asked(lambda _: steps()), time):
-            await time.asleep(1)
-        assert len(set(threads)) == 1
-        assert threads[0] is not threading.main_thread()
-        assert threads[0].daemon
-
-    play(story())
+    time = Time()
+    async with discovered(Asked(lambda _: steps()), time):
+        await time.asleep(1)
+    assert len(set(threads)) == 1
+    assert threads[0] is not threading.main_thread()
+    assert threads[0].daemon
 
 
-def test_each_list_is_the_whole_truth() -> None:
-    async def story() -> None:
-        feed = DeviceFeed([A, B])
-        async with discovered(Asked(lambda _: feed)) as inventory:
-            await until(lambda: listed(inventory) == {"a": "", "b": ""})
-            feed.replace([B])
-            await until(lambda: listed(inventory) == {"b": ""})
-
-    play(story())
+async def test_each_list_is_the_whole_truth() -> None:
+    feed = DeviceFeed([A, B])
+    async with discovered(Asked(lambda _: feed)) as inventory:
+        await until(lambda: listed(inventory) == {"a": "", "b": ""})
+        feed.replace([B])
+        await until(lambda: listed(inventory) == {"b": ""})
 
 
 # ── before the first list ──
@@ -209,27 +197,21 @@ def explode_in_a_step() -> Iterator[list[Device]]:
     [explode, lambda _: explode_later(), lambda _: explode_in_a_step()],
     ids=["def", "async", "yield"],
 )
-def test_devices_that_fail_before_the_first_list_end_the_program(
+async def test_devices_that_fail_before_the_first_list_end_the_program(
     short_dir: Path, answer: Callable[[int], Any]
 ) -> None:
-    async def story() -> None:
-        with pytest.raises(PluginError) as caught:
-            async with serve(Asked(answer), plugin_dir=short_dir):
-                await asyncio.Event().wait()
-        text = "example.com/a: devices failed: OSError(19, 'no such bus')"
-        assert str(caught.value) == text
-        assert isinstance(caught.value.__cause__, OSError)
-        assert list(short_dir.iterdir()) == []
-
-    play(story())
+    with pytest.raises(PluginError) as caught:
+        async with serve(Asked(answer), plugin_dir=short_dir):
+            await asyncio.Event().wait()
+    text = "example.com/a: devices failed: OSError(19, 'no such bus')"
+    assert str(caught.value) == text
+    assert isinstance(caught.value.__cause__, OSError)
+    assert list(short_dir.iterdir()) == []
 
 
-def test_an_iterator_that_ends_before_the_first_list_is_refused() -> None:
-    async def story() -> None:
-        text = "example.com/a: devices ended without giving a list"
-        assert await refused(Asked(lambda _: iter([]))) == text
-
-    play(story())
+async def test_an_iterator_that_ends_before_the_first_list_is_refused() -> None:
+    text = "example.com/a: devices ended without giving a list"
+    assert await refused(Asked(lambda _: iter([]))) == text
 
 
 @pytest.mark.parametrize(
@@ -244,31 +226,25 @@ def test_an_iterator_that_ends_before_the_first_list_is_refused() -> None:
     ],
     ids=["a device", "yields devices", "nothing", "a mapping", "a double", "ids"],
 )
-def test_a_first_list_that_is_none_is_refused_with_what_to_write(answer: object, text: str) -> None:
-    async def story() -> None:
-        assert await refused(Asked(lambda _: answer)) == text
-
-    play(story())
+async def test_a_first_list_that_is_none_is_refused_with_what_to_write(answer: object, text: str) -> None:
+    assert await refused(Asked(lambda _: answer)) == text
 
 
 # ── after the first list ──
 
 
-def test_an_iterator_that_ends_is_started_again_after_a_second_and_its_last_list_stands() -> None:
-    async def story() -> None:
-        time = Time()
-        plugin = Asked(lambda n: iter([[A], [A, B]] if n == 0 else [[B]]))
-        async with discovered(plugin, time) as inventory:
-            await time.asleep(1)
-            assert 0.8 <= time.slept[0] <= 1.2
-            assert listed(inventory) == {"a": "", "b": ""}
-            time.wake()
-            await time.asleep(2)
-            assert 0.8 <= time.slept[1] <= 1.2
-            assert listed(inventory) == {"b": ""}
-            assert plugin.times == 2
-
-    play(story())
+async def test_an_iterator_that_ends_is_started_again_after_a_second_and_its_last_list_stands() -> None:
+    time = Time()
+    plugin = Asked(lambda n: iter([[A], [A, B]] if n == 0 else [[B]]))
+    async with discovered(plugin, time) as inventory:
+        await time.asleep(1)
+        assert 0.8 <= time.slept[0] <= 1.2
+        assert listed(inventory) == {"a": "", "b": ""}
+        time.wake()
+        await time.asleep(2)
+        assert 0.8 <= time.slept[1] <= 1.2
+        assert listed(inventory) == {"b": ""}
+        assert plugin.times == 2
 
 
 def fails_after(*lists: list[Device]) -> Iterator[list[Device]]:
@@ -276,21 +252,16 @@ def fails_after(*lists: list[Device]) -> Iterator[list[Device]]:
     raise OSError(5, "bus error")
 
 
-def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands(
+async def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        time = Time()
-        async with discovered(
-            Asked(lambda n: fails_after(*([[A]] if n == 0 else [[A, B]]))), time
-        ) as inventory:
-            await time.asleep(1)
-            assert listed(inventory) == {"a": ""}
-            time.wake()
-            await time.asleep(2)
-            assert listed(inventory) == {"a": "", "b": ""}
-
-    play(story())
+    time = Time()
+    async with discovered(Asked(lambda n: fails_after(*([[A]] if n == 0 else [[A, B]]))), time) as inventory:
+        await time.asleep(1)
+        assert listed(inventory) == {"a": ""}
+        time.wake()
+        await time.asleep(2)
+        assert listed(inventory) == {"a": "", "b": ""}
     assert "devices failed, the last list stands" in caplog.text
     assert "bus error" in caplog.text
 
@@ -299,7 +270,7 @@ def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands(
     "end", [asyncio.CancelledError(), SystemExit(1)], ids=lambda error: type(error).__name__
 )
 @pytest.mark.parametrize("where", ["def", "async def"])
-def test_what_is_no_usual_error_does_not_end_the_asking_either(
+async def test_what_is_no_usual_error_does_not_end_the_asking_either(
     caplog: pytest.LogCaptureFixture, where: str, end: BaseException
 ) -> None:
     """As where `devices` awaits a task of its own that was cancelled, or calls what calls `sys.exit`."""
@@ -312,140 +283,115 @@ def test_what_is_no_usual_error_does_not_end_the_asking_either(
         yield [A]
         raise end
 
-    async def story() -> None:
-        time = Time()
-        plugin = Asked(lambda n: [B] if n else in_a_thread() if where == "def" else on_the_loop())
-        async with discovered(plugin, time) as inventory:
-            await time.asleep(1)
-            assert listed(inventory) == {"a": ""}
-            time.wake()
-            await until(lambda: listed(inventory) == {"b": ""})
-
-    play(story())
+    time = Time()
+    plugin = Asked(lambda n: [B] if n else in_a_thread() if where == "def" else on_the_loop())
+    async with discovered(plugin, time) as inventory:
+        await time.asleep(1)
+        assert listed(inventory) == {"a": ""}
+        time.wake()
+        await until(lambda: listed(inventory) == {"b": ""})
     assert "devices failed, the last list stands" in caplog.text
 
 
-def test_a_later_list_that_is_none_is_a_failure_and_the_last_one_stands() -> None:
-    async def story() -> None:
-        time = Time()
-        bad: Any = [A, A]
-        async with discovered(Asked(lambda _: iter([[A], bad])), time) as inventory:
-            await time.asleep(1)
-            assert listed(inventory) == {"a": ""}
-
-    play(story())
+async def test_a_later_list_that_is_none_is_a_failure_and_the_last_one_stands() -> None:
+    time = Time()
+    bad: Any = [A, A]
+    async with discovered(Asked(lambda _: iter([[A], bad])), time) as inventory:
+        await time.asleep(1)
+        assert listed(inventory) == {"a": ""}
 
 
-def test_failures_in_a_row_wait_ever_longer_up_to_half_a_minute() -> None:
-    async def story() -> None:
-        time = Time()
-        async with discovered(Asked(lambda n: fails_after(*([[A]] if n == 0 else []))), time):
-            for n in range(1, 9):
-                await time.asleep(n)
-                time.wake()
-            for wait, nominal in zip(time.slept, [1, 2, 4, 8, 16, 30, 30, 30], strict=False):
-                assert 0.8 * nominal <= wait <= 1.2 * nominal
-
-    play(story())
-
-
-def test_after_thirty_seconds_of_failing_every_device_is_unhealthy_and_says_why() -> None:
-    async def story() -> None:
-        time = Time()
-        async with discovered(Asked(lambda n: fails_after(*([[A, B]] if n == 0 else []))), time) as inventory:
-            await time.asleep(1)
-            failing_since = time.now
-            while time.now - failing_since < 30:
-                assert listed(inventory) == {"a": "", "b": ""}
-                time.wake()
-                await time.asleep(len(time.slept) + 1)
-            reason = "devices fails: OSError(5, 'bus error')"
-            assert listed(inventory) == {"a": reason, "b": reason}
-
-    play(story())
-
-
-def test_a_good_list_after_that_makes_the_devices_healthy_again() -> None:
-    async def story() -> None:
-        time = Time()
-        works = False
-        plugin = Asked(lambda n: fails_after(*([[A]] if n == 0 or works else [])))
-        async with discovered(plugin, time) as inventory:
-            await time.asleep(1)
-            time.now += 100
+async def test_failures_in_a_row_wait_ever_longer_up_to_half_a_minute() -> None:
+    time = Time()
+    async with discovered(Asked(lambda n: fails_after(*([[A]] if n == 0 else []))), time):
+        for n in range(1, 9):
+            await time.asleep(n)
             time.wake()
-            await time.asleep(2)
-            assert listed(inventory)["a"]
-            works = True
+        for wait, nominal in zip(time.slept, [1, 2, 4, 8, 16, 30, 30, 30], strict=False):
+            assert 0.8 * nominal <= wait <= 1.2 * nominal
+
+
+async def test_after_thirty_seconds_of_failing_every_device_is_unhealthy_and_says_why() -> None:
+    time = Time()
+    async with discovered(Asked(lambda n: fails_after(*([[A, B]] if n == 0 else []))), time) as inventory:
+        await time.asleep(1)
+        failing_since = time.now
+        while time.now - failing_since < 30:
+            assert listed(inventory) == {"a": "", "b": ""}
             time.wake()
-            await until(lambda: listed(inventory) == {"a": ""})
+            await time.asleep(len(time.slept) + 1)
+        reason = "devices fails: OSError(5, 'bus error')"
+        assert listed(inventory) == {"a": reason, "b": reason}
 
-    play(story())
+
+async def test_a_good_list_after_that_makes_the_devices_healthy_again() -> None:
+    time = Time()
+    works = False
+    plugin = Asked(lambda n: fails_after(*([[A]] if n == 0 or works else [])))
+    async with discovered(plugin, time) as inventory:
+        await time.asleep(1)
+        time.now += 100
+        time.wake()
+        await time.asleep(2)
+        assert listed(inventory)["a"]
+        works = True
+        time.wake()
+        await until(lambda: listed(inventory) == {"a": ""})
 
 
-def test_a_failure_long_after_the_last_one_is_a_first_failure() -> None:
+async def test_a_failure_long_after_the_last_one_is_a_first_failure() -> None:
     """Also when every list since then was equal, and so changed nothing."""
+    time = Time()
 
-    async def story() -> None:
-        time = Time()
+    def works_for_an_hour() -> Iterator[list[Device]]:
+        yield [A]
+        time.now += 3600
+        raise OSError(5, "bus error")
 
-        def works_for_an_hour() -> Iterator[list[Device]]:
-            yield [A]
-            time.now += 3600
-            raise OSError(5, "bus error")
-
-        async with discovered(Asked(lambda _: works_for_an_hour()), time) as inventory:
-            for n in range(1, 4):
-                await time.asleep(n)
-                assert listed(inventory) == {"a": ""}
-                assert time.slept[-1] <= 1.2
-                time.wake()
-
-    play(story())
+    async with discovered(Asked(lambda _: works_for_an_hour()), time) as inventory:
+        for n in range(1, 4):
+            await time.asleep(n)
+            assert listed(inventory) == {"a": ""}
+            assert time.slept[-1] <= 1.2
+            time.wake()
 
 
 # ── the end ──
 
 
-def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
-    async def story() -> None:
-        ends: list[threading.Thread] = []
+async def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
+    ends: list[threading.Thread] = []
 
-        def steps() -> Iterator[list[Device]]:
-            try:
-                while True:
-                    yield [A]
-                    go.wait()
-            finally:
-                ends.append(threading.current_thread())
-
-        go = threading.Event()
-        async with discovered(Asked(lambda _: steps())) as inventory:
-            await until(lambda: inventory.is_ready)
-            go.set()
-        assert len(ends) == 1
-        assert ends[0] is not threading.main_thread()
-
-    play(story())
-
-
-def test_the_finally_of_an_async_generator_runs_when_the_plugin_is_closed() -> None:
-    async def story() -> None:
-        ends = []
-
-        async def steps() -> AsyncIterator[list[Device]]:
-            try:
+    def steps() -> Iterator[list[Device]]:
+        try:
+            while True:
                 yield [A]
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(0)
-                ends.append(True)
+                go.wait()
+        finally:
+            ends.append(threading.current_thread())
 
-        async with discovered(Asked(lambda _: steps())) as inventory:
-            await until(lambda: inventory.is_ready)
-        assert ends == [True]
+    go = threading.Event()
+    async with discovered(Asked(lambda _: steps())) as inventory:
+        await until(lambda: inventory.is_ready)
+        go.set()
+    assert len(ends) == 1
+    assert ends[0] is not threading.main_thread()
 
-    play(story())
+
+async def test_the_finally_of_an_async_generator_runs_when_the_plugin_is_closed() -> None:
+    ends = []
+
+    async def steps() -> AsyncIterator[list[Device]]:
+        try:
+            yield [A]
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ends.append(True)
+
+    async with discovered(Asked(lambda _: steps())) as inventory:
+        await until(lambda: inventory.is_ready)
+    assert ends == [True]
 
 
 def broken_clean_up() -> Iterator[list[Device]]:
@@ -466,38 +412,34 @@ async def broken_async_clean_up() -> AsyncIterator[list[Device]]:
 
 
 @pytest.mark.parametrize("steps", [broken_clean_up, broken_async_clean_up])
-def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
+async def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
     steps: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        plugin = Asked(lambda _: steps())
-        async with discovered(plugin) as inventory:
-            await until(lambda: inventory.is_ready)
-        assert plugin.times == 1
-
-    play(story())
+    plugin = Asked(lambda _: steps())
+    async with discovered(plugin) as inventory:
+        await until(lambda: inventory.is_ready)
+    assert plugin.times == 1
     (record,) = [one for one in caplog.records if "clean up" in one.getMessage()]
     assert record.exc_info is not None
     assert "no way to clean up" in str(record.exc_info[1])
 
 
-def test_the_finally_runs_too_when_a_list_is_refused() -> None:
-    async def story() -> None:
-        ends = []
+async def test_the_finally_runs_too_when_a_list_is_refused() -> None:
+    ends = []
 
-        def steps() -> Iterator[Any]:
-            try:
-                yield "text"
-            finally:
-                ends.append(True)
+    def steps() -> Iterator[Any]:
+        try:
+            yield "text"
+        finally:
+            ends.append(True)
 
-        await refused(Asked(lambda _: steps()))
-        assert ends == [True]
-
-    play(story())
+    await refused(Asked(lambda _: steps()))
+    assert ends == [True]
 
 
-def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> None:
+async def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> (
+    None
+):
     blocked, go, ended = threading.Event(), threading.Event(), threading.Event()
 
     def steps() -> Iterator[list[Device]]:
@@ -509,39 +451,29 @@ def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_stil
         finally:
             ended.set()
 
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        async with discovered(Asked(lambda _: steps())) as inventory:
-            await until(blocked.is_set)
-            assert inventory.is_ready
-            began = loop.time()
-        assert 0.4 < loop.time() - began < 1
-        assert not ended.is_set()
-        go.set()
-        await until(ended.is_set)
-
-    play(story())
+    loop = asyncio.get_running_loop()
+    async with discovered(Asked(lambda _: steps())) as inventory:
+        await until(blocked.is_set)
+        assert inventory.is_ready
+        began = loop.time()
+    assert 0.4 < loop.time() - began < 1
+    assert not ended.is_set()
+    go.set()
+    await until(ended.is_set)
 
 
-def test_no_thread_is_left_after_the_close() -> None:
-    async def story() -> None:
-        async with discovered(ReturnsList()) as inventory:
-            await until(lambda: inventory.is_ready)
-        await until(lambda: not our_threads())
-
-    play(story())
+async def test_no_thread_is_left_after_the_close() -> None:
+    async with discovered(ReturnsList()) as inventory:
+        await until(lambda: inventory.is_ready)
+    await until(lambda: not our_threads())
 
 
-def test_a_missed_beat_of_the_feed_costs_nothing() -> None:
+async def test_a_missed_beat_of_the_feed_costs_nothing() -> None:
     """The plugin reads the latest state of its feed, not a queue of changes."""
-
-    async def story() -> None:
-        feed = DeviceFeed([A])
-        async with discovered(Asked(lambda _: feed)) as inventory:
-            await until(lambda: inventory.is_ready)
-            for n in range(1000):
-                feed.replace(devices(f"d{n}"))
-            await until(lambda: list(listed(inventory)) == ["d999"])
-            assert inventory.lists_taken < 10
-
-    play(story())
+    feed = DeviceFeed([A])
+    async with discovered(Asked(lambda _: feed)) as inventory:
+        await until(lambda: inventory.is_ready)
+        for n in range(1000):
+            feed.replace(devices(f"d{n}"))
+        await until(lambda: list(listed(inventory)) == ["d999"])
+        assert inventory.lists_taken < 10

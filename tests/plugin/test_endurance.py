@@ -21,7 +21,6 @@ from tests.plugin.fakes import (
     Fed,
     allocatable,
     our_threads,
-    play,
     plugin_sockets,
     registered,
     until,
@@ -61,70 +60,60 @@ async def settled(before: tuple[int, int, int, int]) -> None:
         assert held() <= allowed, f"{asyncio.all_tasks()}"
 
 
-def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
-            before = held()
-            for n in range(220):
-                await kubelet.restart()
-                await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                assert kubelet.registrations(RESOURCE) == 1
-                if n == 20:
-                    before = held()
-            assert len(plugin_sockets(short_dir)) == 1
-            await settled(before)
-
-    play(story(), 120)
+async def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+        before = held()
+        for n in range(220):
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            assert kubelet.registrations(RESOURCE) == 1
+            if n == 20:
+                before = held()
+        assert len(plugin_sockets(short_dir)) == 1
+        await settled(before)
 
 
-def test_kubelets_that_find_a_plugin_a_hundred_times_leave_nothing(short_dir: Path) -> None:
+async def test_kubelets_that_find_a_plugin_a_hundred_times_leave_nothing(short_dir: Path) -> None:
     """By a restart of the kubelet, and by a new socket after a lost one."""
     settings = KubeletSettings(reconcile_period_seconds=0.01)
 
-    async def story() -> None:
-        kubelet = Kubelet.under(short_dir, settings)
-        async with (
-            kubelet.running(),
-            serve(Fed("a", "b"), plugin_dir=kubelet.plugin_dir, registration="watcher") as serving,
-        ):
-            before = held()
-            for n in range(50):
-                await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                await serving.wait_registered()
-                (path,) = plugin_sockets(short_dir / "plugins_registry")
-                if n == 10:
-                    before = held()
-                with kubelet.changes() as changes:
-                    path.unlink()
-                    await happened(changes, ChangeKind.LISTED)
-                await kubelet.restart()
+    kubelet = Kubelet.under(short_dir, settings)
+    async with (
+        kubelet.running(),
+        serve(Fed("a", "b"), plugin_dir=kubelet.plugin_dir, registration="watcher") as serving,
+    ):
+        before = held()
+        for n in range(50):
             await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            await settled(before)
+            await serving.wait_registered()
+            (path,) = plugin_sockets(short_dir / "plugins_registry")
+            if n == 10:
+                before = held()
+            with kubelet.changes() as changes:
+                path.unlink()
+                await happened(changes, ChangeKind.LISTED)
+            await kubelet.restart()
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        await settled(before)
 
-    play(story(), 60)
 
-
-def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_dir: Path) -> None:
+async def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_dir: Path) -> None:
     """Twenty-five plugins lose theirs at the same time, as each one waits for half a second in the end."""
-
-    async def story() -> None:
-        names = [f"example.com/r{n}" for n in range(25)]
-        async with registered(short_dir, *(Fed("a", resource_name=name) for name in names)) as (kubelet, _):
-            before = held()
-            for n in range(9):
-                await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
-                if n == 1:
-                    before = held()
-                for name in names:
-                    kubelet.drop_stream(name)
+    names = [f"example.com/r{n}" for n in range(25)]
+    async with registered(short_dir, *(Fed("a", resource_name=name) for name in names)) as (kubelet, _):
+        before = held()
+        for n in range(9):
             await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
-            assert {kubelet.registrations(name) for name in names} == {10}
-            await settled(before)
+            if n == 1:
+                before = held()
+            for name in names:
+                kubelet.drop_stream(name)
+        await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
+        assert {kubelet.registrations(name) for name in names} == {10}
+        await settled(before)
 
-    play(story(), 60)
 
-
-def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_dir: Path) -> None:
+async def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_dir: Path) -> None:
     async def story() -> None:
         await one_life(short_dir / "warm")
         await until(lambda: not our_threads())
@@ -143,4 +132,4 @@ def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(short_d
         assert plugin_sockets(folder) == []
         shutil.rmtree(folder)
 
-    play(story(), 120)
+    await story()

@@ -27,92 +27,68 @@ def ids(listed: list[Device]) -> list[str]:
     return [device.id for device in listed]
 
 
-def test_a_reader_gets_the_devices_that_the_feed_was_made_with() -> None:
-    async def story() -> None:
-        async with aclosing(reading(DeviceFeed(devices("a", "b")))) as lists:
-            assert ids(await anext(lists)) == ["a", "b"]
-
-    play(story())
+async def test_a_reader_gets_the_devices_that_the_feed_was_made_with() -> None:
+    async with aclosing(reading(DeviceFeed(devices("a", "b")))) as lists:
+        assert ids(await anext(lists)) == ["a", "b"]
 
 
-def test_a_new_feed_says_nothing_until_it_was_given_devices() -> None:
-    async def story() -> None:
-        feed = DeviceFeed()
-        async with aclosing(reading(feed)) as lists, asyncio.TaskGroup() as group:
-            first = group.create_task(anext(lists))
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert not first.done()
-            feed.put(*devices("a"))
-            assert ids(await first) == ["a"]
-
-    play(story())
+async def test_a_new_feed_says_nothing_until_it_was_given_devices() -> None:
+    feed = DeviceFeed()
+    async with aclosing(reading(feed)) as lists, asyncio.TaskGroup() as group:
+        first = group.create_task(anext(lists))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not first.done()
+        feed.put(*devices("a"))
+        assert ids(await first) == ["a"]
 
 
-def test_an_empty_list_can_be_said_with_replace() -> None:
-    async def story() -> None:
-        feed = DeviceFeed()
-        feed.replace([])
-        async with aclosing(reading(feed)) as lists:
-            assert await anext(lists) == []
-
-    play(story())
+async def test_an_empty_list_can_be_said_with_replace() -> None:
+    feed = DeviceFeed()
+    feed.replace([])
+    async with aclosing(reading(feed)) as lists:
+        assert await anext(lists) == []
 
 
-def test_put_adds_devices_and_changes_those_with_the_same_id() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a"))
-        sick = Device("a", health=Health.unhealthy("dust"))
-        feed.put(sick, Device("b"))
-        async with aclosing(reading(feed)) as lists:
-            assert await anext(lists) == [sick, Device("b")]
-
-    play(story())
+async def test_put_adds_devices_and_changes_those_with_the_same_id() -> None:
+    feed = DeviceFeed(devices("a"))
+    sick = Device("a", health=Health.unhealthy("dust"))
+    feed.put(sick, Device("b"))
+    async with aclosing(reading(feed)) as lists:
+        assert await anext(lists) == [sick, Device("b")]
 
 
-def test_remove_drops_devices_and_ignores_unknown_ids() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a", "b", "c"))
-        feed.remove("a", "c", "x")
-        async with aclosing(reading(feed)) as lists:
-            assert ids(await anext(lists)) == ["b"]
-
-    play(story())
+async def test_remove_drops_devices_and_ignores_unknown_ids() -> None:
+    feed = DeviceFeed(devices("a", "b", "c"))
+    feed.remove("a", "c", "x")
+    async with aclosing(reading(feed)) as lists:
+        assert ids(await anext(lists)) == ["b"]
 
 
-def test_replace_is_the_whole_truth() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a", "b"))
-        feed.replace(devices("c"))
-        async with aclosing(reading(feed)) as lists:
-            assert ids(await anext(lists)) == ["c"]
-
-    play(story())
+async def test_replace_is_the_whole_truth() -> None:
+    feed = DeviceFeed(devices("a", "b"))
+    feed.replace(devices("c"))
+    async with aclosing(reading(feed)) as lists:
+        assert ids(await anext(lists)) == ["c"]
 
 
-def test_a_reader_gets_the_latest_list_and_no_backlog() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a"))
-        async with aclosing(reading(feed)) as lists:
-            await anext(lists)
-            for n in range(100):
-                feed.replace(devices(f"d{n}"))
-            assert ids(await anext(lists)) == ["d99"]
-            feed.put(*devices("e"))
-            assert ids(await anext(lists)) == ["d99", "e"]
-
-    play(story())
+async def test_a_reader_gets_the_latest_list_and_no_backlog() -> None:
+    feed = DeviceFeed(devices("a"))
+    async with aclosing(reading(feed)) as lists:
+        await anext(lists)
+        for n in range(100):
+            feed.replace(devices(f"d{n}"))
+        assert ids(await anext(lists)) == ["d99"]
+        feed.put(*devices("e"))
+        assert ids(await anext(lists)) == ["d99", "e"]
 
 
-def test_a_list_that_a_reader_has_got_does_not_change() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a"))
-        async with aclosing(reading(feed)) as lists:
-            first = await anext(lists)
-            feed.put(*devices("b"))
-            assert ids(first) == ["a"]
-
-    play(story())
+async def test_a_list_that_a_reader_has_got_does_not_change() -> None:
+    feed = DeviceFeed(devices("a"))
+    async with aclosing(reading(feed)) as lists:
+        first = await anext(lists)
+        feed.put(*devices("b"))
+        assert ids(first) == ["a"]
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
@@ -141,15 +117,12 @@ def test_many_changes_before_a_reader_has_its_turn_wake_it_once() -> None:
         assert runner.run(story()) == 1
 
 
-def test_two_readers_get_all_of_it() -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a"))
-        async with aclosing(reading(feed)) as one, aclosing(reading(feed)) as other:
-            assert ids(await anext(one)) == ids(await anext(other)) == ["a"]
-            feed.put(*devices("b"))
-            assert ids(await anext(one)) == ids(await anext(other)) == ["a", "b"]
-
-    play(story())
+async def test_two_readers_get_all_of_it() -> None:
+    feed = DeviceFeed(devices("a"))
+    async with aclosing(reading(feed)) as one, aclosing(reading(feed)) as other:
+        assert ids(await anext(one)) == ids(await anext(other)) == ["a"]
+        feed.put(*devices("b"))
+        assert ids(await anext(one)) == ids(await anext(other)) == ["a", "b"]
 
 
 def test_a_reader_that_has_gone_is_forgotten_and_the_feed_works_on() -> None:
@@ -163,58 +136,49 @@ def test_a_reader_that_has_gone_is_forgotten_and_the_feed_works_on() -> None:
     play(story())
 
 
-def test_threads_may_push_at_the_same_time_and_nothing_is_lost() -> None:
-    async def story() -> None:
-        feed = DeviceFeed()
+async def test_threads_may_push_at_the_same_time_and_nothing_is_lost() -> None:
+    feed = DeviceFeed()
 
-        def push(name: str) -> None:
-            for n in range(200):
-                feed.put(Device(f"{name}{n}"))
-                if n % 2:
-                    feed.remove(f"{name}{n}")
+    def push(name: str) -> None:
+        for n in range(200):
+            feed.put(Device(f"{name}{n}"))
+            if n % 2:
+                feed.remove(f"{name}{n}")
 
-        threads = [threading.Thread(target=push, args=(name,)) for name in "abcd"]
-        wanted = {f"{name}{n}" for name in "abcd" for n in range(0, 200, 2)}
-        async with aclosing(reading(feed)) as lists:
-            for thread in threads:
-                thread.start()
-            async for listed in lists:
-                if set(ids(listed)) == wanted:
-                    break
+    threads = [threading.Thread(target=push, args=(name,)) for name in "abcd"]
+    wanted = {f"{name}{n}" for name in "abcd" for n in range(0, 200, 2)}
+    async with aclosing(reading(feed)) as lists:
         for thread in threads:
-            thread.join()
+            thread.start()
+        async for listed in lists:
+            if set(ids(listed)) == wanted:
+                break
+    for thread in threads:
+        thread.join()
 
-    play(story())
 
-
-def test_a_push_of_another_thread_reaches_the_kubelet(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Fed("a")
-        async with registered(short_dir, plugin) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            callback = threading.Thread(target=plugin.feed.put, args=devices("b"))
-            callback.start()
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            callback.join()
-
-    play(story())
+async def test_a_push_of_another_thread_reaches_the_kubelet(short_dir: Path) -> None:
+    plugin = Fed("a")
+    async with registered(short_dir, plugin) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        callback = threading.Thread(target=plugin.feed.put, args=devices("b"))
+        callback.start()
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        callback.join()
 
 
 @pytest.mark.parametrize("change", ["put", "replace", "remove"])
-def test_a_change_wakes_a_reader_that_waits(change: str) -> None:
-    async def story() -> None:
-        feed = DeviceFeed(devices("a"))
-        async with aclosing(reading(feed)) as lists, asyncio.TaskGroup() as group:
-            await anext(lists)
-            waiting = group.create_task(anext(lists))
-            await asyncio.sleep(0)
-            match change:
-                case "put":
-                    feed.put(*devices("b"))
-                case "replace":
-                    feed.replace(devices("b"))
-                case _:
-                    feed.remove("a")
-            await until(waiting.done)
-
-    play(story())
+async def test_a_change_wakes_a_reader_that_waits(change: str) -> None:
+    feed = DeviceFeed(devices("a"))
+    async with aclosing(reading(feed)) as lists, asyncio.TaskGroup() as group:
+        await anext(lists)
+        waiting = group.create_task(anext(lists))
+        await asyncio.sleep(0)
+        match change:
+            case "put":
+                feed.put(*devices("b"))
+            case "replace":
+                feed.replace(devices("b"))
+            case _:
+                feed.remove("a")
+        await until(waiting.done)

@@ -38,7 +38,6 @@ from tests.plugin.fakes import (
     allocatable,
     devices,
     ended,
-    play,
     plugin_sockets,
     registered,
     start,
@@ -62,141 +61,107 @@ def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
 # ── getting registered ──
 
 
-def test_a_plugin_registers_once_with_a_kubelet_that_is_there(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
+async def test_a_plugin_registers_once_with_a_kubelet_that_is_there(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        assert kubelet.registrations(RESOURCE) == 1
 
 
 @pytest.mark.parametrize("missing", ["kubelet/device-plugins", "device-plugins", "."])
-def test_a_plugin_registers_when_the_kubelet_comes_later(short_dir: Path, missing: str) -> None:
-    async def story() -> None:
-        folder = short_dir / missing
-        async with serve(Fed("a"), plugin_dir=folder) as serving:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            async with Kubelet(folder).running() as kubelet:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
-
-
-def test_nothing_is_made_in_the_folder_before_the_first_list(short_dir: Path) -> None:
-    """A kubelet that hears of a resource without its devices refuses the pods that wait for them."""
-
-    async def story() -> None:
-        plugin = Fed()
-        plugin.feed = type(plugin.feed)()
-        async with Kubelet(short_dir).running() as kubelet, serve(plugin, plugin_dir=short_dir) as serving:
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert kubelet.registrations(RESOURCE) == 0
-            assert plugin_sockets(short_dir) == []
-            plugin.feed.put(*devices("a"))
+async def test_a_plugin_registers_when_the_kubelet_comes_later(short_dir: Path, missing: str) -> None:
+    folder = short_dir / missing
+    async with serve(Fed("a"), plugin_dir=folder) as serving:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        async with Kubelet(folder).running() as kubelet:
             await serving.wait_registered()
-            await kubelet.wait(lambda: kubelet.capacity().get(RESOURCE) == 1)
-
-    play(story())
-
-
-def test_an_empty_first_list_is_a_list(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed()) as (kubelet, _):
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
             assert kubelet.registrations(RESOURCE) == 1
 
-    play(story())
+
+async def test_nothing_is_made_in_the_folder_before_the_first_list(short_dir: Path) -> None:
+    """A kubelet that hears of a resource without its devices refuses the pods that wait for them."""
+    plugin = Fed()
+    plugin.feed = type(plugin.feed)()
+    async with Kubelet(short_dir).running() as kubelet, serve(plugin, plugin_dir=short_dir) as serving:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert kubelet.registrations(RESOURCE) == 0
+        assert plugin_sockets(short_dir) == []
+        plugin.feed.put(*devices("a"))
+        await serving.wait_registered()
+        await kubelet.wait(lambda: kubelet.capacity().get(RESOURCE) == 1)
 
 
-def test_all_plugins_of_a_program_register(short_dir: Path) -> None:
-    async def story() -> None:
-        names = [f"example.com/r{n}" for n in range(40)]
-        plugins = [Fed("a", resource_name=name) for name in names]
-        async with registered(short_dir, *plugins) as (kubelet, _):
-            await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
-            assert [kubelet.registrations(name) for name in names] == [1] * 40
-
-    play(story())
+async def test_an_empty_first_list_is_a_list(short_dir: Path) -> None:
+    async with registered(short_dir, Fed()) as (kubelet, _):
+        assert kubelet.registrations(RESOURCE) == 1
 
 
-def test_each_plugin_has_a_socket_of_its_own_with_a_short_name(short_dir: Path) -> None:
-    async def story() -> None:
-        long_name = f"{'d' * 60}.example.com/{'k' * 63}"
-        async with registered(short_dir, Fed("a"), Fed("a", resource_name=long_name)):
-            names = [path.name for path in plugin_sockets(short_dir)]
-            assert len(names) == 2
-            assert all(len(os.fsencode(name)) <= 40 for name in names)
-
-    play(story())
+async def test_all_plugins_of_a_program_register(short_dir: Path) -> None:
+    names = [f"example.com/r{n}" for n in range(40)]
+    plugins = [Fed("a", resource_name=name) for name in names]
+    async with registered(short_dir, *plugins) as (kubelet, _):
+        await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
+        assert [kubelet.registrations(name) for name in names] == [1] * 40
 
 
-def test_a_folder_that_is_too_deep_for_sockets_is_refused_with_the_limit(short_dir: Path) -> None:
-    async def story() -> None:
-        folder = short_dir / ("x" * 70)
-        folder.mkdir()
-        with pytest.raises(PluginError, match="bytes; Unix sockets take 107: use a shorter folder"):
-            async with serve(Fed("a"), plugin_dir=folder):
-                await asyncio.Event().wait()
-        assert list(folder.iterdir()) == []
+async def test_each_plugin_has_a_socket_of_its_own_with_a_short_name(short_dir: Path) -> None:
+    long_name = f"{'d' * 60}.example.com/{'k' * 63}"
+    async with registered(short_dir, Fed("a"), Fed("a", resource_name=long_name)):
+        names = [path.name for path in plugin_sockets(short_dir)]
+        assert len(names) == 2
+        assert all(len(os.fsencode(name)) <= 40 for name in names)
 
-    play(story())
+
+async def test_a_folder_that_is_too_deep_for_sockets_is_refused_with_the_limit(short_dir: Path) -> None:
+    folder = short_dir / ("x" * 70)
+    folder.mkdir()
+    with pytest.raises(PluginError, match="bytes; Unix sockets take 107: use a shorter folder"):
+        async with serve(Fed("a"), plugin_dir=folder):
+            await asyncio.Event().wait()
+    assert list(folder.iterdir()) == []
 
 
 # ── staying registered ──
 
 
-def test_a_plugin_registers_once_with_each_kubelet_that_starts(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
-            for _ in range(5):
-                await kubelet.restart()
-                await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
+async def test_a_plugin_registers_once_with_each_kubelet_that_starts(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
+        for _ in range(5):
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+            assert kubelet.registrations(RESOURCE) == 1
 
 
-def test_a_plugin_is_back_soon_after_a_kubelet_restart(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
+async def test_a_plugin_is_back_soon_after_a_kubelet_restart(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        with kubelet.changes() as changes:
+            await kubelet.restart()
+            at = {}
+            async for change in changes:
+                at[change.kind] = change.at_seconds
+                if change.kind is ChangeKind.LISTED:
+                    break
+        assert at[ChangeKind.LISTED] - at[ChangeKind.STARTED] < 1
+
+
+async def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        await kubelet.restart(orderly=True)
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+
+async def test_two_restarts_in_one_breath_lose_nothing(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        for _ in range(10):
+            await kubelet.restart()
+            await kubelet.restart()
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            with kubelet.changes() as changes:
-                await kubelet.restart()
-                at = {}
-                async for change in changes:
-                    at[change.kind] = change.at_seconds
-                    if change.kind is ChangeKind.LISTED:
-                        break
-            assert at[ChangeKind.LISTED] - at[ChangeKind.STARTED] < 1
-
-    play(story())
 
 
-def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
-            await kubelet.restart(orderly=True)
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
-
-
-def test_two_restarts_in_one_breath_lose_nothing(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
-            for _ in range(10):
-                await kubelet.restart()
-                await kubelet.restart()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
-
-
-def test_a_kubelet_that_stays_away_for_long_and_comes_back_is_registered_with(short_dir: Path) -> None:
+async def test_a_kubelet_that_stays_away_for_long_and_comes_back_is_registered_with(short_dir: Path) -> None:
     async def story() -> None:
         async with serve(Fed("a"), plugin_dir=short_dir) as serving:
             for _ in range(3):
@@ -207,156 +172,132 @@ def test_a_kubelet_that_stays_away_for_long_and_comes_back_is_registered_with(sh
         async with Kubelet(short_dir).running() as kubelet:
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
-    play(story())
+    await story()
 
 
-def test_a_removed_socket_is_made_again_while_the_stream_lives_without_a_registration(
+async def test_a_removed_socket_is_made_again_while_the_stream_lives_without_a_registration(
     short_dir: Path,
 ) -> None:
-    async def story() -> None:
-        plugin = Fed("a")
-        async with registered(short_dir, plugin) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            (path,) = plugin_sockets(short_dir)
-            old = path.stat()
-            path.unlink()
-            await until(lambda: path.exists() and path.stat() != old)
-            plugin.feed.put(*devices("b"))
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            assert (await kubelet.run_pod(pod("p", 2))).phase is PodPhase.RUNNING
-            assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
+    plugin = Fed("a")
+    async with registered(short_dir, plugin) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        (path,) = plugin_sockets(short_dir)
+        old = path.stat()
+        path.unlink()
+        await until(lambda: path.exists() and path.stat() != old)
+        plugin.feed.put(*devices("b"))
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        assert (await kubelet.run_pod(pod("p", 2))).phase is PodPhase.RUNNING
+        assert kubelet.registrations(RESOURCE) == 1
 
 
-def test_a_replaced_socket_is_taken_back(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
-            (path,) = plugin_sockets(short_dir)
-            path.unlink()
-            path.touch()
-            await until(path.is_socket)
-            assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
+async def test_a_replaced_socket_is_taken_back(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        (path,) = plugin_sockets(short_dir)
+        path.unlink()
+        path.touch()
+        await until(path.is_socket)
+        assert kubelet.registrations(RESOURCE) == 1
 
 
-def test_a_socket_that_could_not_be_made_is_made_soon_after_it_can_be(
+async def test_a_socket_that_could_not_be_made_is_made_soon_after_it_can_be(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kubelet that starts sweeps a socket away that is just being made; the next try may not take long."""
-
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
-            (path,) = plugin_sockets(short_dir)
-            path.unlink()
-            path.mkdir()
-            await until(lambda: said(caplog, "cannot make a socket in the plugin folder"))
-            path.rmdir()
-            made_possible = time.monotonic()
-            await until(path.is_socket)
-            assert time.monotonic() - made_possible < 0.5
-            assert kubelet.registrations(RESOURCE) == 1
-
-    play(story())
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        (path,) = plugin_sockets(short_dir)
+        path.unlink()
+        path.mkdir()
+        await until(lambda: said(caplog, "cannot make a socket in the plugin folder"))
+        path.rmdir()
+        made_possible = time.monotonic()
+        await until(path.is_socket)
+        assert time.monotonic() - made_possible < 0.5
+        assert kubelet.registrations(RESOURCE) == 1
 
 
-def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_second(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+async def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_second(
+    short_dir: Path,
+) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        with kubelet.changes() as changes:
+            kubelet.drop_stream(RESOURCE)
+            assert allocatable(kubelet) == 0
+            at = {}
+            async for change in changes:
+                at[change.kind] = change.at_seconds
+                if change.kind is ChangeKind.REGISTERED:
+                    break
+        assert 0.25 <= at[ChangeKind.REGISTERED] - at[ChangeKind.DISCONNECTED] < 1
+        await serving.wait_registered()
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        assert kubelet.registrations(RESOURCE) == 2
+
+
+async def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, _):
+        waits = []
+        for _ in range(3):
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            with kubelet.changes() as changes:
-                kubelet.drop_stream(RESOURCE)
-                assert allocatable(kubelet) == 0
-                at = {}
-                async for change in changes:
-                    at[change.kind] = change.at_seconds
-                    if change.kind is ChangeKind.REGISTERED:
-                        break
-            assert 0.25 <= at[ChangeKind.REGISTERED] - at[ChangeKind.DISCONNECTED] < 1
-            await serving.wait_registered()
+            cut_at = time.monotonic()
+            kubelet.drop_stream(RESOURCE)
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            assert kubelet.registrations(RESOURCE) == 2
-
-    play(story())
-
-
-def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, _):
-            waits = []
-            for _ in range(3):
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                cut_at = time.monotonic()
-                kubelet.drop_stream(RESOURCE)
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                waits.append(time.monotonic() - cut_at)
-            assert waits[0] >= 0.25
-            assert min(waits[1:]) >= 0.5
-
-    play(story())
+            waits.append(time.monotonic() - cut_at)
+        assert waits[0] >= 0.25
+        assert min(waits[1:]) >= 0.5
 
 
 @pytest.mark.parametrize(("compat", "registrations"), [(True, 3), (False, 2)])
-def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_no_more(
+async def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_no_more(
     short_dir: Path, compat: bool, registrations: int
 ) -> None:
     """The kubelet looks its client up by resource name, and cuts the newest (kubernetes#121994)."""
-
-    async def story() -> None:
-        async with AsyncExitStack() as stack:
-            kubelet = await stack.enter_async_context(
-                Kubelet(short_dir, KubeletSettings(compat=compat)).running()
-            )
-            old = await stack.enter_async_context(FakePlugin(short_dir, devices=healthy("x", "y")).serving())
-            await old.register()
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            serving = await stack.enter_async_context(serve(Fed("a"), plugin_dir=short_dir))
-            await serving.wait_registered()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            with kubelet.changes() as changes:
-                await old.die()
-                async for change in changes:
-                    if change.kind is ChangeKind.STREAM_ENDED:
-                        break
-            await kubelet.wait(
-                lambda: kubelet.registrations(RESOURCE) == registrations and allocatable(kubelet) == 1
-            )
-            await serving.wait_registered()
-
-    play(story())
+    async with AsyncExitStack() as stack:
+        kubelet = await stack.enter_async_context(
+            Kubelet(short_dir, KubeletSettings(compat=compat)).running()
+        )
+        old = await stack.enter_async_context(FakePlugin(short_dir, devices=healthy("x", "y")).serving())
+        await old.register()
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        serving = await stack.enter_async_context(serve(Fed("a"), plugin_dir=short_dir))
+        await serving.wait_registered()
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        with kubelet.changes() as changes:
+            await old.die()
+            async for change in changes:
+                if change.kind is ChangeKind.STREAM_ENDED:
+                    break
+        await kubelet.wait(
+            lambda: kubelet.registrations(RESOURCE) == registrations and allocatable(kubelet) == 1
+        )
+        await serving.wait_registered()
 
 
-def test_a_folder_that_was_removed_and_made_again_heals(short_dir: Path) -> None:
-    async def story() -> None:
-        folder = short_dir / "device-plugins"
-        async with registered(folder, Fed("a")) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            shutil.rmtree(folder)
-            await kubelet.restart()
-            await kubelet.wait(lambda: kubelet.devices(RESOURCE))
-            assert len(plugin_sockets(folder)) == 1
-        assert plugin_sockets(folder) == []
-
-    play(story())
+async def test_a_folder_that_was_removed_and_made_again_heals(short_dir: Path) -> None:
+    folder = short_dir / "device-plugins"
+    async with registered(folder, Fed("a")) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        shutil.rmtree(folder)
+        await kubelet.restart()
+        await kubelet.wait(lambda: kubelet.devices(RESOURCE))
+        assert len(plugin_sockets(folder)) == 1
+    assert plugin_sockets(folder) == []
 
 
-def test_a_folder_that_was_renamed_away_and_made_again_heals(short_dir: Path) -> None:
-    async def story() -> None:
-        folder = short_dir / "device-plugins"
-        async with registered(folder, Fed("a")) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            folder.rename(short_dir / "old")
-            await kubelet.restart()
-            await kubelet.wait(lambda: kubelet.devices(RESOURCE))
-
-    play(story())
+async def test_a_folder_that_was_renamed_away_and_made_again_heals(short_dir: Path) -> None:
+    folder = short_dir / "device-plugins"
+    async with registered(folder, Fed("a")) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        folder.rename(short_dir / "old")
+        await kubelet.restart()
+        await kubelet.wait(lambda: kubelet.devices(RESOURCE))
 
 
 # ── kubelets that are not well ──
 
 
-def test_a_refused_registration_is_tried_again_one_at_a_time_until_it_is_accepted(
+async def test_a_refused_registration_is_tried_again_one_at_a_time_until_it_is_accepted(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -371,54 +312,48 @@ def test_a_refused_registration_is_tried_again_one_at_a_time_until_it_is_accepte
             assert registrar.most_at_once == 1
 
     with caplog.at_level(logging.INFO):
-        play(story())
+        await story()
     assert said(caplog, "the kubelet refused the registration") == 1
 
 
-def test_a_registration_says_version_endpoint_and_options(short_dir: Path) -> None:
+async def test_a_registration_says_version_endpoint_and_options(short_dir: Path) -> None:
     class Choosy(Listed):
         def pre_start(self, devices: Sequence[Device], /) -> None:
             """Only its presence matters."""
 
-    async def story() -> None:
-        async def accept(_: RegisterRequest) -> None:
-            """As a kubelet that then says no more."""
+    async def accept(_: RegisterRequest) -> None:
+        """As a kubelet that then says no more."""
 
-        registrar = Registrar(short_dir, accept)
-        async with registrar.running(), serve(Choosy(), plugin_dir=short_dir):
-            await until(lambda: registrar.requests)
-            (request,) = registrar.requests
-            assert request.version == "v1beta1"
-            assert request.endpoint == plugin_sockets(short_dir)[0].name
-            assert request.resource_name == RESOURCE
-            assert request.options.pre_start_required
-            assert not request.options.preferred_allocation_available
-
-    play(story())
+    registrar = Registrar(short_dir, accept)
+    async with registrar.running(), serve(Choosy(), plugin_dir=short_dir):
+        await until(lambda: registrar.requests)
+        (request,) = registrar.requests
+        assert request.version == "v1beta1"
+        assert request.endpoint == plugin_sockets(short_dir)[0].name
+        assert request.resource_name == RESOURCE
+        assert request.options.pre_start_required
+        assert not request.options.preferred_allocation_available
 
 
-def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Path) -> None:
-    async def story() -> None:
-        answer = asyncio.Event()
+async def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Path) -> None:
+    answer = asyncio.Event()
 
-        async def think(_: RegisterRequest) -> None:
-            await answer.wait()
+    async def think(_: RegisterRequest) -> None:
+        await answer.wait()
 
-        plugin = Fed("a")
-        registrar = Registrar(short_dir, think)
-        async with registrar.running(), serve(plugin, plugin_dir=short_dir):
-            await until(lambda: registrar.requests)
-            plugin.feed.put(*devices("b"))
-            (path,) = plugin_sockets(short_dir)
-            path.unlink()
-            await until(path.exists)
-            assert len(registrar.requests) == 1
-            answer.set()
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert len(registrar.requests) == 1
-
-    play(story())
+    plugin = Fed("a")
+    registrar = Registrar(short_dir, think)
+    async with registrar.running(), serve(plugin, plugin_dir=short_dir):
+        await until(lambda: registrar.requests)
+        plugin.feed.put(*devices("b"))
+        (path,) = plugin_sockets(short_dir)
+        path.unlink()
+        await until(path.exists)
+        assert len(registrar.requests) == 1
+        answer.set()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(registrar.requests) == 1
 
 
 def test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers(short_dir: Path) -> None:
@@ -435,105 +370,91 @@ def test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers(short
     play_in_no_time(story())
 
 
-def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path) -> None:
-    async def story() -> None:
-        async def hang(_: RegisterRequest) -> None:
-            await asyncio.Event().wait()
+async def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path) -> None:
+    async def hang(_: RegisterRequest) -> None:
+        await asyncio.Event().wait()
 
-        registrar = Registrar(short_dir, hang)
-        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-            async with registrar.running():
-                await until(lambda: registrar.requests)
-            async with Kubelet(short_dir).running() as kubelet:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        assert registrar.most_at_once == 1
-
-    play(story())
+    registrar = Registrar(short_dir, hang)
+    async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+        async with registrar.running():
+            await until(lambda: registrar.requests)
+        async with Kubelet(short_dir).running() as kubelet:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+    assert registrar.most_at_once == 1
 
 
-def test_a_socket_that_listens_and_accepts_nobody_is_left_when_a_kubelet_takes_its_place(
+async def test_a_socket_that_listens_and_accepts_nobody_is_left_when_a_kubelet_takes_its_place(
     short_dir: Path,
 ) -> None:
     """Its own time would be five seconds: so long it may take to speak HTTP/2."""
-
-    async def story() -> None:
-        path = short_dir / "kubelet.sock"
-        with socket.socket(socket.AF_UNIX) as deaf:
-            deaf.bind(str(path))
-            deaf.listen(8)
-            deaf.setblocking(False)
-            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-                called = await asyncio.get_running_loop().sock_accept(deaf)
-                async with Kubelet(short_dir).running() as kubelet:
-                    began = time.monotonic()
-                    await serving.wait_registered()
-                    assert time.monotonic() - began < 2
-                    await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                    assert kubelet.registrations(RESOURCE) == 1
-                called[0].close()
-
-    play(story())
-
-
-def test_a_kubelet_that_hangs_alive_is_left_when_another_takes_its_place(short_dir: Path) -> None:
-    """Its own time would be sixteen seconds. It may have heard us, so it finds us no more."""
-
-    async def story() -> None:
-        async def hang(_: RegisterRequest) -> None:
-            await asyncio.Event().wait()
-
-        hanging = Registrar(short_dir, hang)
-        async with hanging.running(), serve(Fed("a"), plugin_dir=short_dir) as serving:
-            await until(lambda: hanging.requests)
-            (short_dir / "kubelet.sock").unlink()
+    path = short_dir / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(path))
+        deaf.listen(8)
+        deaf.setblocking(False)
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            called = await asyncio.get_running_loop().sock_accept(deaf)
             async with Kubelet(short_dir).running() as kubelet:
                 began = time.monotonic()
                 await serving.wait_registered()
                 assert time.monotonic() - began < 2
                 await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            assert len(hanging.requests) == 1
-            assert not (short_dir / hanging.requests[0].endpoint).exists()
-
-    play(story())
+                assert kubelet.registrations(RESOURCE) == 1
+            called[0].close()
 
 
-def test_a_refusal_after_a_lost_stream_is_tried_again_soon(short_dir: Path) -> None:
-    """Not when the stream of the registration before would have been given up: after fifteen seconds."""
+async def test_a_kubelet_that_hangs_alive_is_left_when_another_takes_its_place(short_dir: Path) -> None:
+    """Its own time would be sixteen seconds. It may have heard us, so it finds us no more."""
 
-    async def story() -> None:
-        cut, at = asyncio.Event(), []
+    async def hang(_: RegisterRequest) -> None:
+        await asyncio.Event().wait()
 
-        async def listen_once(endpoint: str) -> None:
-            async with (
-                connected(short_dir / endpoint) as peer,
-                aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as lists,
-            ):
-                await anext(lists)
-                await cut.wait()
-
-        async def answer(request: RegisterRequest) -> None:
-            at.append(time.monotonic())
-            if len(at) == 1:
-                group.create_task(listen_once(request.endpoint))
-            if len(at) == 2:
-                raise RegistrationError("not now")
-
-        async with (
-            asyncio.TaskGroup() as group,
-            Registrar(short_dir, answer).running(),
-            serve(Fed("a"), plugin_dir=short_dir) as serving,
-        ):
+    hanging = Registrar(short_dir, hang)
+    async with hanging.running(), serve(Fed("a"), plugin_dir=short_dir) as serving:
+        await until(lambda: hanging.requests)
+        (short_dir / "kubelet.sock").unlink()
+        async with Kubelet(short_dir).running() as kubelet:
+            began = time.monotonic()
             await serving.wait_registered()
-            cut.set()
-            await until(lambda: len(at) == 3)
-        assert at[2] - at[1] < 1
+            assert time.monotonic() - began < 2
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        assert len(hanging.requests) == 1
+        assert not (short_dir / hanging.requests[0].endpoint).exists()
 
-    play(story())
+
+async def test_a_refusal_after_a_lost_stream_is_tried_again_soon(short_dir: Path) -> None:
+    """Not when the stream of the registration before would have been given up: after fifteen seconds."""
+    cut, at = asyncio.Event(), []
+
+    async def listen_once(endpoint: str) -> None:
+        async with (
+            connected(short_dir / endpoint) as peer,
+            aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as lists,
+        ):
+            await anext(lists)
+            await cut.wait()
+
+    async def answer(request: RegisterRequest) -> None:
+        at.append(time.monotonic())
+        if len(at) == 1:
+            group.create_task(listen_once(request.endpoint))
+        if len(at) == 2:
+            raise RegistrationError("not now")
+
+    async with (
+        asyncio.TaskGroup() as group,
+        Registrar(short_dir, answer).running(),
+        serve(Fed("a"), plugin_dir=short_dir) as serving,
+    ):
+        await serving.wait_registered()
+        cut.set()
+        await until(lambda: len(at) == 3)
+    assert at[2] - at[1] < 1
 
 
 @pytest.mark.parametrize("kind", ["a file", "a folder", "a fifo", "a dead socket", "a link to nowhere"])
-def test_a_kubelet_socket_that_is_none_is_waited_out(
+async def test_a_kubelet_socket_that_is_none_is_waited_out(
     short_dir: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     def make(path: Path) -> None:
@@ -550,70 +471,58 @@ def test_a_kubelet_socket_that_is_none_is_waited_out(
                 with socket.socket(socket.AF_UNIX) as dead:
                     dead.bind(str(path))
 
-    async def story() -> None:
-        path = short_dir / "kubelet.sock"
-        make(path)
-        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-            await until(lambda: plugin_sockets(short_dir))
-            if kind != "a link to nowhere":
-                await until(lambda: said(caplog, "kubelet.sock refuses connections"))
-            path.rmdir() if path.is_dir() else path.unlink()
-            async with Kubelet(short_dir).running() as kubelet:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
+    path = short_dir / "kubelet.sock"
+    make(path)
+    async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+        await until(lambda: plugin_sockets(short_dir))
+        if kind != "a link to nowhere":
+            await until(lambda: said(caplog, "kubelet.sock refuses connections"))
+        path.rmdir() if path.is_dir() else path.unlink()
+        async with Kubelet(short_dir).running() as kubelet:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
-def test_a_missing_folder_is_said_once_for_all_plugins(
+async def test_a_missing_folder_is_said_once_for_all_plugins(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        plugins = [Fed("a", resource_name=f"example.com/r{n}") for n in range(3)]
-        async with serve(*plugins, plugin_dir=short_dir / "missing"):
-            await until(lambda: said(caplog, "no kubelet here"))
-            for _ in range(50):
-                await asyncio.sleep(0)
-
-    play(story())
+    plugins = [Fed("a", resource_name=f"example.com/r{n}") for n in range(3)]
+    async with serve(*plugins, plugin_dir=short_dir / "missing"):
+        await until(lambda: said(caplog, "no kubelet here"))
+        for _ in range(50):
+            await asyncio.sleep(0)
     assert said(caplog, "no kubelet here") == 1
 
 
 # ── ending ──
 
 
-def test_closing_removes_the_socket_and_the_lock_and_nothing_of_others(short_dir: Path) -> None:
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            with socket.socket(socket.AF_UNIX) as other:
-                other.bind(str(short_dir / "other.sock"))
-            (short_dir / "notes").touch()
-            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                assert (short_dir / ".devplug").is_dir()
-            names = {path.name for path in short_dir.iterdir()}
-            assert names - {"kubelet_internal_checkpoint"} == {"kubelet.sock", "notes", "other.sock"}
-
-    play(story())
+async def test_closing_removes_the_socket_and_the_lock_and_nothing_of_others(short_dir: Path) -> None:
+    async with Kubelet(short_dir).running() as kubelet:
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(short_dir / "other.sock"))
+        (short_dir / "notes").touch()
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            assert (short_dir / ".devplug").is_dir()
+        names = {path.name for path in short_dir.iterdir()}
+        assert names - {"kubelet_internal_checkpoint"} == {"kubelet.sock", "notes", "other.sock"}
 
 
-def test_an_idle_plugin_closes_within_a_second_and_the_kubelet_learns_it(short_dir: Path) -> None:
-    async def story() -> None:
-        plugins = [Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)]
-        async with Kubelet(short_dir).running() as kubelet:
-            async with serve(*plugins, plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
-                began = time.monotonic()
-            assert time.monotonic() - began < 1
-            await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 0)
-            assert kubelet.capacity()[RESOURCE] == 1
-
-    play(story())
+async def test_an_idle_plugin_closes_within_a_second_and_the_kubelet_learns_it(short_dir: Path) -> None:
+    plugins = [Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)]
+    async with Kubelet(short_dir).running() as kubelet:
+        async with serve(*plugins, plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
+            began = time.monotonic()
+        assert time.monotonic() - began < 1
+        await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 0)
+        assert kubelet.capacity()[RESOURCE] == 1
 
 
-def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Path) -> None:
+async def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Path) -> None:
     """The kubelet closes its connection as soon as the stream ends, so the stream has to end last."""
 
     async def story() -> None:
@@ -639,10 +548,10 @@ def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Pa
             await asyncio.sleep(0)
         answer.set()
 
-    play(story())
+    await story()
 
 
-def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_dir: Path) -> None:
+async def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_dir: Path) -> None:
     async def close_under_a_call() -> None:
         plugin = Steered()
         plugin.allocate_timeout_seconds = 0.3
@@ -661,136 +570,114 @@ def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_di
             assert time.monotonic() - began < 2
             assert "allocate: no answer in 0.3s" in (await admission).message
 
-    async def story() -> None:
-        await close_under_a_call()
-        gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
-
-    play(story())
+    await close_under_a_call()
+    gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
 
 
-def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that_are_offered() -> None:
+async def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that_are_offered() -> None:
     """Pre-start has 20 s, but nobody makes that call of a plugin that does not announce it."""
+    plugin = Fed("a")
+    plugin.allocate_timeout_seconds = 0.3
+    inventory = Inventory(plugin.resource_name)
+    await inventory.replace(devices("a"))
+    service = PluginService(plugin, inventory, Tally(), lambda: None)
 
-    async def story() -> None:
-        plugin = Fed("a")
-        plugin.allocate_timeout_seconds = 0.3
-        inventory = Inventory(plugin.resource_name)
-        await inventory.replace(devices("a"))
-        service = PluginService(plugin, inventory, Tally(), lambda: None)
+    async def call() -> None:
+        while True:
+            await service.allocate([("a",)])
+            # Sooner than the time that an answer is given to arrive.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), 0.03)
 
-        async def call() -> None:
-            while True:
-                await service.allocate([("a",)])
-                # Sooner than the time that an answer is given to arrive.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.Event().wait(), 0.03)
-
-        async with asyncio.TaskGroup() as group:
-            calling = group.create_task(call())
-            await asyncio.sleep(0)
-            began = time.monotonic()
-            await service.drain()
-            calling.cancel()
-        assert time.monotonic() - began < 5
-        service.close()
-
-    play(story())
+    async with asyncio.TaskGroup() as group:
+        calling = group.create_task(call())
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        await service.drain()
+        calling.cancel()
+    assert time.monotonic() - began < 5
+    service.close()
 
 
-def test_closing_before_any_kubelet_came_leaves_nothing(short_dir: Path) -> None:
-    async def story() -> None:
-        async with serve(Fed("a"), plugin_dir=short_dir):
-            await until(lambda: plugin_sockets(short_dir))
-        assert list(short_dir.iterdir()) == []
-
-    play(story())
+async def test_closing_before_any_kubelet_came_leaves_nothing(short_dir: Path) -> None:
+    async with serve(Fed("a"), plugin_dir=short_dir):
+        await until(lambda: plugin_sockets(short_dir))
+    assert list(short_dir.iterdir()) == []
 
 
 # ── two processes, one name ──
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-def test_a_second_process_waits_for_the_first_and_takes_over(
+async def test_a_second_process_waits_for_the_first_and_takes_over(
     short_dir: Path, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            first = start("run(P())", short_dir)
-            try:
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                async with serve(Fed("b", "c"), plugin_dir=short_dir) as serving:
-                    words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
-                    await until(lambda: said(caplog, words))
-                    assert kubelet.registrations(RESOURCE) == 1
-                    first.terminate() if end == "SIGTERM" else first.kill()
-                    await serving.wait_registered()
-                    await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                    assert kubelet.registrations(RESOURCE) == 2
-                    assert len(plugin_sockets(short_dir)) == 1
-            finally:
-                ended(first)
-
-    play(story())
-
-
-def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_free_again(short_dir: Path) -> None:
-    """Of two streams for one name the kubelet believes both."""
-
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+    async with Kubelet(short_dir).running() as kubelet:
+        first = start("run(P())", short_dir)
+        try:
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            other = Claim(short_dir, RESOURCE)
-            other.path.unlink()
-            assert other.take() is None
-            await kubelet.wait(lambda: allocatable(kubelet) == 0)
-            await until(lambda: plugin_sockets(short_dir) == [])
-            other.release()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            await serving.wait_registered()
-
-    play(story())
-
-
-def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short_dir: Path) -> None:
-    async def story() -> None:
-        folder, elsewhere = short_dir / "plugins", short_dir / "elsewhere"
-        folder.mkdir()
-        async with serve(Listed(), plugin_dir=folder) as serving:
-
-            async def faulty(words: str) -> None:
-                while words not in serving.faults().get(RESOURCE, ""):
-                    await serving.pulse.next.wait()
-
-            async with Kubelet(folder).running():
+            async with serve(Fed("b", "c"), plugin_dir=short_dir) as serving:
+                words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+                await until(lambda: said(caplog, words))
+                assert kubelet.registrations(RESOURCE) == 1
+                first.terminate() if end == "SIGTERM" else first.kill()
                 await serving.wait_registered()
-            await faulty("no kubelet listens")
-            folder.rename(elsewhere)
-            await faulty("does not exist")
-            elsewhere.rename(folder)
-            await faulty("no kubelet listens")
-
-    play(story())
+                await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                assert kubelet.registrations(RESOURCE) == 2
+                assert len(plugin_sockets(short_dir)) == 1
+        finally:
+            ended(first)
 
 
-def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_dir: Path) -> None:
+async def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_free_again(
+    short_dir: Path,
+) -> None:
+    """Of two streams for one name the kubelet believes both."""
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        other = Claim(short_dir, RESOURCE)
+        other.path.unlink()
+        assert other.take() is None
+        await kubelet.wait(lambda: allocatable(kubelet) == 0)
+        await until(lambda: plugin_sockets(short_dir) == [])
+        other.release()
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        await serving.wait_registered()
+
+
+async def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short_dir: Path) -> None:
+    folder, elsewhere = short_dir / "plugins", short_dir / "elsewhere"
+    folder.mkdir()
+    async with serve(Listed(), plugin_dir=folder) as serving:
+
+        async def faulty(words: str) -> None:
+            while words not in serving.faults().get(RESOURCE, ""):
+                await serving.pulse.next.wait()
+
+        async with Kubelet(folder).running():
+            await serving.wait_registered()
+        await faulty("no kubelet listens")
+        folder.rename(elsewhere)
+        await faulty("does not exist")
+        elsewhere.rename(folder)
+        await faulty("no kubelet listens")
+
+
+async def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_dir: Path) -> None:
     """A kubelet takes the socket over while the one before still listens, and takes its time to answer."""
+    async with registered(short_dir, Listed()) as (_, serving):
+        asked = asyncio.Event()
 
-    async def story() -> None:
-        async with registered(short_dir, Listed()) as (_, serving):
-            asked = asyncio.Event()
+        async def wait(_: RegisterRequest) -> None:
+            asked.set()
+            await asyncio.Event().wait()
 
-            async def wait(_: RegisterRequest) -> None:
-                asked.set()
-                await asyncio.Event().wait()
-
-            (short_dir / "kubelet.sock").unlink()
-            async with Registrar(short_dir, wait).running():
-                while serving.statuses()[0].is_registered:
-                    await serving.pulse.next.wait()
-                assert serving.statuses()[0].registered_at is None
-                await asked.wait()
-
-    play(story(), seconds=8)
+        (short_dir / "kubelet.sock").unlink()
+        async with Registrar(short_dir, wait).running():
+            while serving.statuses()[0].is_registered:
+                await serving.pulse.next.wait()
+            assert serving.statuses()[0].registered_at is None
+            await asked.wait()
 
 
 # ── rights and mounts ──
@@ -828,7 +715,7 @@ def _may_mount() -> bool:
 
 
 @pytest.mark.root
-def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what_to_do(
+async def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what_to_do(
     short_dir: Path,
 ) -> None:
     """As `rm -rf` on the host under a hostPath mount: nothing can be made in the folder any more."""
@@ -846,7 +733,7 @@ def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what
                 shutil.rmtree(host)
 
     process = start("run(P())", inside, *mount)
-    play(story())
+    await story()
     code, errors = ended(process)
     assert code == 1
     assert f"PluginFolderLostError: {inside} was deleted on the host while it was mounted here" in errors

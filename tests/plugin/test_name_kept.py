@@ -13,7 +13,6 @@ from tests.plugin.fakes import (
     Listed,
     Registrar,
     allocatable,
-    play,
     registered,
     served,
     until,
@@ -32,91 +31,77 @@ def takeover(serving: Serving) -> Takeover | None:
     return serving.guards[RESOURCE].takeover
 
 
-def test_three_streams_that_a_living_kubelet_ends_are_a_sign_and_leave_the_plugin_ready(
+async def test_three_streams_that_a_living_kubelet_ends_are_a_sign_and_leave_the_plugin_ready(
     short_dir: Path,
 ) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a", "b")) as (kubelet, serving):
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            for _ in range(3):
-                assert takeover(serving) is None
-                kubelet.drop_stream(RESOURCE)
-                await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            await until(lambda: takeover(serving))
-            (status,) = serving.statuses()
-            assert status.takeover is not None
-            assert (status.takeover.signs, status.takeover.is_lost) == (("cut",), False)
-            await serving.wait_registered()
-            assert serving.faults() == {}
-
-    play(story())
-
-
-def test_kubelets_that_restart_are_no_sign(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
-            for _ in range(5):
-                await kubelet.restart()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                await serving.wait_registered()
+    async with registered(short_dir, Fed("a", "b")) as (kubelet, serving):
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        for _ in range(3):
             assert takeover(serving) is None
-
-    play(story())
-
-
-def test_calls_for_devices_that_were_never_listed_are_counted_and_others_are_not(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), [*await Listed().devices()]) as stage:
-            await stage.allocate(["a"])
-            assert (await stage.refusal(["a", "a"])).startswith("InvalidArgument")
-            assert not stage.service.strange_calls
-            for _ in range(9):
-                assert (await stage.refusal(["x"])).startswith("NotFound")
-            assert len(stage.service.strange_calls) == 3
-            assert list(stage.service.strange_calls) == sorted(stage.service.strange_calls)
-
-    play(story())
+            kubelet.drop_stream(RESOURCE)
+            await kubelet.wait(lambda: allocatable(kubelet) == 2)
+        await until(lambda: takeover(serving))
+        (status,) = serving.statuses()
+        assert status.takeover is not None
+        assert (status.takeover.signs, status.takeover.is_lost) == (("cut",), False)
+        await serving.wait_registered()
+        assert serving.faults() == {}
 
 
-def test_a_stream_that_is_ended_here_ends_in_order_and_the_next_one_goes_on(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), [*await Listed().devices()]) as stage:
-            first, second = stage.lists(), stage.lists()
-            await anext(first)
-            await anext(second)
-            await stage.service.end_streams()
-            assert [one async for one in first] == []
-            assert [one async for one in second] == []
-            async with aclosing(stage.lists()) as third:
-                assert [device.id for device in await anext(third)] == ["a"]
-                await stage.inventory.replace([])
-                assert not await anext(third)
-
-    play(story())
+async def test_kubelets_that_restart_are_no_sign(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        for _ in range(5):
+            await kubelet.restart()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            await serving.wait_registered()
+        assert takeover(serving) is None
 
 
-def test_a_kubelet_that_has_forgotten_the_name_is_registered_with_again_and_that_is_no_sign(
+async def test_calls_for_devices_that_were_never_listed_are_counted_and_others_are_not(
+    short_dir: Path,
+) -> None:
+    async with served(short_dir, Listed(), [*await Listed().devices()]) as stage:
+        await stage.allocate(["a"])
+        assert (await stage.refusal(["a", "a"])).startswith("InvalidArgument")
+        assert not stage.service.strange_calls
+        for _ in range(9):
+            assert (await stage.refusal(["x"])).startswith("NotFound")
+        assert len(stage.service.strange_calls) == 3
+        assert list(stage.service.strange_calls) == sorted(stage.service.strange_calls)
+
+
+async def test_a_stream_that_is_ended_here_ends_in_order_and_the_next_one_goes_on(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), [*await Listed().devices()]) as stage:
+        first, second = stage.lists(), stage.lists()
+        await anext(first)
+        await anext(second)
+        await stage.service.end_streams()
+        assert [one async for one in first] == []
+        assert [one async for one in second] == []
+        async with aclosing(stage.lists()) as third:
+            assert [device.id for device in await anext(third)] == ["a"]
+            await stage.inventory.replace([])
+            assert not await anext(third)
+
+
+async def test_a_kubelet_that_has_forgotten_the_name_is_registered_with_again_and_that_is_no_sign(
     short_dir: Path,
 ) -> None:
     """In 1.36 it has forgotten both plugins of a name when the last that registered ends."""
-
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        guard = serving.guards[RESOURCE]
+        for _ in range(4):
+            other = FakePlugin(short_dir, "vendor", healthy("x"))
+            async with other.serving():
+                await other.register(RESOURCE)
+                await kubelet.wait(lambda: [one.id for one in kubelet.devices(RESOURCE)] == ["x"])
+            await kubelet.wait(lambda: allocatable(kubelet) == 0)
+            forgotten(guard)
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            guard = serving.guards[RESOURCE]
-            for _ in range(4):
-                other = FakePlugin(short_dir, "vendor", healthy("x"))
-                async with other.serving():
-                    await other.register(RESOURCE)
-                    await kubelet.wait(lambda: [one.id for one in kubelet.devices(RESOURCE)] == ["x"])
-                await kubelet.wait(lambda: allocatable(kubelet) == 0)
-                forgotten(guard)
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                assert [one.id for one in kubelet.devices(RESOURCE)] == ["a"]
-                await serving.wait_registered()
-                assert takeover(serving) is None
-
-    play(story())
+            assert [one.id for one in kubelet.devices(RESOURCE)] == ["a"]
+            await serving.wait_registered()
+            assert takeover(serving) is None
 
 
 def forgotten(guard: NameGuard) -> None:
@@ -128,18 +113,15 @@ def forgotten(guard: NameGuard) -> None:
         guard.compare(now + later, listed, told)
 
 
-def test_a_registration_that_takes_long_is_no_lost_stream(short_dir: Path) -> None:
+async def test_a_registration_that_takes_long_is_no_lost_stream(short_dir: Path) -> None:
     """A kubelet that never opens a stream is registered with again, and has ended none."""
 
-    async def story() -> None:
-        async def accept(_: RegisterRequest) -> None:
-            return
+    async def accept(_: RegisterRequest) -> None:
+        return
 
-        async with Registrar(short_dir, accept).running() as registrar:
-            from devplug import serve
+    async with Registrar(short_dir, accept).running() as registrar:
+        from devplug import serve
 
-            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-                await until(lambda: registrar.requests)
-                assert takeover(serving) is None
-
-    play(story())
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await until(lambda: registrar.requests)
+            assert takeover(serving) is None

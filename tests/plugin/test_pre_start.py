@@ -21,7 +21,6 @@ from tests.plugin.fakes import (
     Served,
     allocatable,
     devices,
-    play,
     refusal,
     registered,
     served,
@@ -49,24 +48,20 @@ def pre_start(plugin: Served, *ids: str) -> Awaitable[None]:
     return plugin.peer.call(methods.PRE_START_CONTAINER, ids)
 
 
-def test_the_author_gets_the_devices_of_the_container_in_the_order_of_their_ids(short_dir: Path) -> None:
-    async def story() -> None:
-        resetting = Resetting()
-        async with served(short_dir, resetting, devices("a", "b")) as plugin:
-            await pre_start(plugin, "b", "a")
-        assert resetting.started == [("a", "b")]
+async def test_the_author_gets_the_devices_of_the_container_in_the_order_of_their_ids(
+    short_dir: Path,
+) -> None:
+    resetting = Resetting()
+    async with served(short_dir, resetting, devices("a", "b")) as plugin:
+        await pre_start(plugin, "b", "a")
+    assert resetting.started == [("a", "b")]
 
-    play(story())
 
-
-def test_an_unhealthy_device_may_be_reset(short_dir: Path) -> None:
-    async def story() -> None:
-        resetting = Resetting()
-        async with served(short_dir, resetting, [Device("a", health=UNPLUGGED)]) as plugin:
-            await pre_start(plugin, "a")
-        assert resetting.started == [("a",)]
-
-    play(story())
+async def test_an_unhealthy_device_may_be_reset(short_dir: Path) -> None:
+    resetting = Resetting()
+    async with served(short_dir, resetting, [Device("a", health=UNPLUGGED)]) as plugin:
+        await pre_start(plugin, "a")
+    assert resetting.started == [("a",)]
 
 
 @pytest.mark.parametrize(
@@ -78,82 +73,64 @@ def test_an_unhealthy_device_may_be_reset(short_dir: Path) -> None:
         (("",), "InvalidArgument pre-start: a device ID is empty"),
     ],
 )
-def test_what_cannot_be_met_is_refused_in_these_words(
+async def test_what_cannot_be_met_is_refused_in_these_words(
     short_dir: Path, ids: tuple[str, ...], text: str
 ) -> None:
-    async def story() -> None:
-        resetting = Resetting()
-        async with served(short_dir, resetting, devices("a")) as plugin:
-            assert await refusal(pre_start(plugin, *ids)) == text
-        assert resetting.started == []
-
-    play(story())
+    resetting = Resetting()
+    async with served(short_dir, resetting, devices("a")) as plugin:
+        assert await refusal(pre_start(plugin, *ids)) == text
+    assert resetting.started == []
 
 
-def test_a_plugin_without_a_pre_start_says_that_it_has_none(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as plugin:
-            text = "Unimplemented pre-start: this plugin does not announce a pre-start call"
-            assert await refusal(pre_start(plugin, "a")) == text
-
-    play(story())
+async def test_a_plugin_without_a_pre_start_says_that_it_has_none(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a")) as plugin:
+        text = "Unimplemented pre-start: this plugin does not announce a pre-start call"
+        assert await refusal(pre_start(plugin, "a")) == text
 
 
-def test_a_refusal_is_the_authors_text(short_dir: Path) -> None:
+async def test_a_refusal_is_the_authors_text(short_dir: Path) -> None:
     def refuse(_: Sequence[Device]) -> None:
         raise AllocationError("still warm")
 
-    async def story() -> None:
-        async with served(short_dir, Resetting(refuse), devices("a")) as plugin:
-            assert await refusal(pre_start(plugin, "a")) == "FailedPrecondition pre-start: still warm"
-
-    play(story())
+    async with served(short_dir, Resetting(refuse), devices("a")) as plugin:
+        assert await refusal(pre_start(plugin, "a")) == "FailedPrecondition pre-start: still warm"
 
 
-def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(short_dir: Path) -> None:
+async def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(short_dir: Path) -> None:
     def refuse(devices: Sequence[Device]) -> None:
         raise UnhealthyDeviceError("reset failed", *devices)
 
-    async def story() -> None:
-        async with (
-            served(short_dir, Resetting(refuse), devices("a")) as plugin,
-            aclosing(plugin.lists()) as lists,
-        ):
-            await anext(lists)
-            text = 'FailedPrecondition pre-start: device "a" is unhealthy (reset failed)'
-            assert await refusal(pre_start(plugin, "a")) == text
-            assert [device.health for device in await anext(lists)] == ["Unhealthy"]
-            await plugin.inventory.replace(devices("a"))
-            assert [device.health for device in await anext(lists)] == ["Healthy"]
-
-    play(story())
+    async with (
+        served(short_dir, Resetting(refuse), devices("a")) as plugin,
+        aclosing(plugin.lists()) as lists,
+    ):
+        await anext(lists)
+        text = 'FailedPrecondition pre-start: device "a" is unhealthy (reset failed)'
+        assert await refusal(pre_start(plugin, "a")) == text
+        assert [device.health for device in await anext(lists)] == ["Unhealthy"]
+        await plugin.inventory.replace(devices("a"))
+        assert [device.health for device in await anext(lists)] == ["Healthy"]
 
 
-def test_any_other_error_is_an_incident(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_other_error_is_an_incident(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: Sequence[Device]) -> None:
         raise ValueError("secret-token")
 
-    async def story() -> None:
-        async with served(short_dir, Resetting(fail), devices("a")) as plugin:
-            text = await refusal(pre_start(plugin, "a"))
-            assert re.fullmatch("Internal pre-start: internal error, incident [0-9a-f]{6}", text)
-        assert "secret-token" in caplog.text
-
-    play(story())
+    async with served(short_dir, Resetting(fail), devices("a")) as plugin:
+        text = await refusal(pre_start(plugin, "a"))
+        assert re.fullmatch("Internal pre-start: internal error, incident [0-9a-f]{6}", text)
+    assert "secret-token" in caplog.text
 
 
-def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path) -> None:
-    async def story() -> None:
-        resetting = Resetting(lambda _: asyncio.Event().wait())
-        resetting.pre_start_timeout_seconds = 0.1
-        async with served(short_dir, resetting, devices("a")) as plugin:
-            text = "DeadlineExceeded pre-start: no answer in 0.1s"
-            assert await refusal(pre_start(plugin, "a")) == text
-
-    play(story())
+async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path) -> None:
+    resetting = Resetting(lambda _: asyncio.Event().wait())
+    resetting.pre_start_timeout_seconds = 0.1
+    async with served(short_dir, resetting, devices("a")) as plugin:
+        text = "DeadlineExceeded pre-start: no answer in 0.1s"
+        assert await refusal(pre_start(plugin, "a")) == text
 
 
-def test_two_starts_may_overlap_and_do_not_hold_up_allocate(short_dir: Path) -> None:
+async def test_two_starts_may_overlap_and_do_not_hold_up_allocate(short_dir: Path) -> None:
     async def story() -> None:
         go = threading.Event()
         resetting = Resetting(lambda _: go.wait() and None)
@@ -167,10 +144,10 @@ def test_two_starts_may_overlap_and_do_not_hold_up_allocate(short_dir: Path) -> 
     async def started(plugin: Served, id_: str) -> None:
         await pre_start(plugin, id_)
 
-    play(story())
+    await story()
 
 
-def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(short_dir: Path) -> None:
+async def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(short_dir: Path) -> None:
     class Both(Resetting):
         pre_start_timeout_seconds = 0.1
 
@@ -190,27 +167,24 @@ def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(short_d
     async def refused(plugin: Served) -> None:
         assert (await refusal(pre_start(plugin, "a"))).startswith("DeadlineExceeded")
 
-    play(story())
+    await story()
 
 
-def test_a_container_waits_with_the_refusal_and_starts_when_there_is_none(short_dir: Path) -> None:
+async def test_a_container_waits_with_the_refusal_and_starts_when_there_is_none(short_dir: Path) -> None:
     """And each of its starts is announced, the first and all that follow."""
 
-    async def story() -> None:
-        def refuse_at_first(_: Sequence[Device]) -> None:
-            if len(resetting.started) == 1:
-                raise AllocationError("reset failed")
+    def refuse_at_first(_: Sequence[Device]) -> None:
+        if len(resetting.started) == 1:
+            raise AllocationError("reset failed")
 
-        resetting = Resetting(refuse_at_first)
-        async with registered(short_dir, resetting) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            status = await kubelet.run_pod(pod("p"))
-            assert status.phase is PodPhase.PENDING
-            assert status.container("c").reason == "CreateContainerConfigError"
-            assert "pre-start: reset failed" in status.container("c").message
-            for starts in (2, 3):
-                container = await kubelet.start_container("p", "c")
-                assert container.state is ContainerState.RUNNING
-                assert resetting.started == [("a",)] * starts
-
-    play(story())
+    resetting = Resetting(refuse_at_first)
+    async with registered(short_dir, resetting) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        status = await kubelet.run_pod(pod("p"))
+        assert status.phase is PodPhase.PENDING
+        assert status.container("c").reason == "CreateContainerConfigError"
+        assert "pre-start: reset failed" in status.container("c").message
+        for starts in (2, 3):
+            container = await kubelet.start_container("p", "c")
+            assert container.state is ContainerState.RUNNING
+            assert resetting.started == [("a",)] * starts

@@ -22,7 +22,6 @@ from tests.plugin.fakes import (
     Served,
     allocatable,
     devices,
-    play,
     refusal,
     registered,
     served,
@@ -109,50 +108,38 @@ async def preferred(plugin: Served, available: str, must_include: str, size: int
         "a view",
     ],
 )
-def test_the_answer_is_what_must_be_and_the_best_of_the_rest(
+async def test_the_answer_is_what_must_be_and_the_best_of_the_rest(
     short_dir: Path, rank: Callable[..., Any], available: str, must_include: str, size: int, answer: str
 ) -> None:
-    async def story() -> None:
-        async with ranked(short_dir, rank) as (plugin, _):
-            assert await preferred(plugin, available, must_include, size) == answer
-
-    play(story())
+    async with ranked(short_dir, rank) as (plugin, _):
+        assert await preferred(plugin, available, must_include, size) == answer
 
 
-def test_the_author_gets_devices_in_the_order_of_their_ids_and_the_size(short_dir: Path) -> None:
-    async def story() -> None:
-        async with ranked(short_dir, backwards) as (plugin, ranking):
-            await preferred(plugin, "dba", "bd", 2)
-            assert ranking.asked == [("abd", "bd", 2)]
-
-    play(story())
+async def test_the_author_gets_devices_in_the_order_of_their_ids_and_the_size(short_dir: Path) -> None:
+    async with ranked(short_dir, backwards) as (plugin, ranking):
+        await preferred(plugin, "dba", "bd", 2)
+        assert ranking.asked == [("abd", "bd", 2)]
 
 
-def test_each_container_of_a_request_has_its_own_answer(short_dir: Path) -> None:
-    async def story() -> None:
-        async with ranked(short_dir, backwards) as (plugin, _):
-            requests = [PreferenceRequest(("a", "b"), (), 1), PreferenceRequest(("c", "d"), (), 2)]
-            answers = await plugin.peer.call(methods.GET_PREFERRED_ALLOCATION, requests)
-            assert list(answers) == [("b",), ("d", "c")]
-
-    play(story())
+async def test_each_container_of_a_request_has_its_own_answer(short_dir: Path) -> None:
+    async with ranked(short_dir, backwards) as (plugin, _):
+        requests = [PreferenceRequest(("a", "b"), (), 1), PreferenceRequest(("c", "d"), (), 2)]
+        answers = await plugin.peer.call(methods.GET_PREFERRED_ALLOCATION, requests)
+        assert list(answers) == [("b",), ("d", "c")]
 
 
-def test_an_async_def_may_rank(short_dir: Path) -> None:
+async def test_an_async_def_may_rank(short_dir: Path) -> None:
     class Async(Listed):
         async def prefer(
             self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
         ) -> Iterable[Device]:
             return reversed(available)
 
-    async def story() -> None:
-        async with served(short_dir, Async(), devices("a", "b")) as plugin:
-            assert await preferred(plugin, "ab", "", 1) == "b"
-
-    play(story())
+    async with served(short_dir, Async(), devices("a", "b")) as plugin:
+        assert await preferred(plugin, "ab", "", 1) == "b"
 
 
-def test_a_def_that_yields_its_rank_runs_in_its_thread_to_the_end(short_dir: Path) -> None:
+async def test_a_def_that_yields_its_rank_runs_in_its_thread_to_the_end(short_dir: Path) -> None:
     threads = []
 
     def one_by_one(available: Sequence[Device], *_: object) -> Iterable[Device]:
@@ -160,23 +147,17 @@ def test_a_def_that_yields_its_rank_runs_in_its_thread_to_the_end(short_dir: Pat
             threads.append(threading.current_thread())
             yield device
 
-    async def story() -> None:
-        async with ranked(short_dir, one_by_one) as (plugin, _):
-            assert await preferred(plugin, "abc", "", 2) == "cb"
-        assert threading.main_thread() not in threads
-
-    play(story())
+    async with ranked(short_dir, one_by_one) as (plugin, _):
+        assert await preferred(plugin, "abc", "", 2) == "cb"
+    assert threading.main_thread() not in threads
 
 
-def test_the_kubelet_follows_the_rank(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Ranking(backwards)) as (kubelet, _):
-            await kubelet.wait(lambda: allocatable(kubelet) == 4)
-            status = await kubelet.run_pod(pod("p", 2))
-            assert status.phase is PodPhase.RUNNING
-            assert kubelet.allocations()[0].device_ids == ("c", "d")
-
-    play(story())
+async def test_the_kubelet_follows_the_rank(short_dir: Path) -> None:
+    async with registered(short_dir, Ranking(backwards)) as (kubelet, _):
+        await kubelet.wait(lambda: allocatable(kubelet) == 4)
+        status = await kubelet.run_pod(pod("p", 2))
+        assert status.phase is PodPhase.RUNNING
+        assert kubelet.allocations()[0].device_ids == ("c", "d")
 
 
 # ── none ──
@@ -187,15 +168,12 @@ def test_the_kubelet_follows_the_rank(short_dir: Path) -> None:
     [("abcd", "", 0), ("abcd", "a", 0), ("ab", "", 3), ("abc", "abc", 2), ("", "", 1), ("xyz", "", 1)],
     ids=["size 0", "size 0 and one must be", "too few", "too many must be", "none available", "strangers"],
 )
-def test_what_cannot_be_met_has_an_empty_answer_and_does_not_reach_the_author(
+async def test_what_cannot_be_met_has_an_empty_answer_and_does_not_reach_the_author(
     short_dir: Path, available: str, must_include: str, size: int
 ) -> None:
-    async def story() -> None:
-        async with ranked(short_dir, backwards) as (plugin, ranking):
-            assert await preferred(plugin, available, must_include, size) == ""
-            assert ranking.asked == []
-
-    play(story())
+    async with ranked(short_dir, backwards) as (plugin, ranking):
+        assert await preferred(plugin, available, must_include, size) == ""
+        assert ranking.asked == []
 
 
 @pytest.mark.parametrize(
@@ -223,34 +201,27 @@ def test_what_cannot_be_met_has_an_empty_answer_and_does_not_reach_the_author(
         "SystemExit",
     ],
 )
-def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
+async def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
     short_dir: Path, caplog: pytest.LogCaptureFixture, rank: Callable[..., Any]
 ) -> None:
     """An error would leak the kubelet's reservations (kubernetes/kubernetes#130145)."""
-
-    async def story() -> None:
-        async with ranked(short_dir, rank) as (plugin, _):
-            before = plugin.inventory.version
-            assert await preferred(plugin, "ab", "", 1) == ""
-            assert plugin.inventory.version == before
-
-    play(story())
+    async with ranked(short_dir, rank) as (plugin, _):
+        before = plugin.inventory.version
+        assert await preferred(plugin, "ab", "", 1) == ""
+        assert plugin.inventory.version == before
     assert "prefer failed, the kubelet chooses" in caplog.text
 
 
-def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> None:
+async def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> None:
     release = threading.Event()
 
-    async def story() -> None:
-        def block(*_: object) -> None:
-            release.wait()
+    def block(*_: object) -> None:
+        release.wait()
 
-        async with ranked(short_dir, block) as (plugin, ranking):
-            ranking.allocate_timeout_seconds = 0.2  # which is not the limit here
-            assert await preferred(plugin, "ab", "", 1) == ""
-            release.set()
-
-    play(story())
+    async with ranked(short_dir, block) as (plugin, ranking):
+        ranking.allocate_timeout_seconds = 0.2  # which is not the limit here
+        assert await preferred(plugin, "ab", "", 1) == ""
+        release.set()
 
 
 # ── refused ──
@@ -263,24 +234,18 @@ def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> 
         ("ab", "c", 1, 'InvalidArgument prefer: container 0 must include "c", which is not available'),
     ],
 )
-def test_only_what_no_kubelet_sends_is_refused(
+async def test_only_what_no_kubelet_sends_is_refused(
     short_dir: Path, available: str, must_include: str, size: int, text: str
 ) -> None:
-    async def story() -> None:
-        async with ranked(short_dir, backwards) as (plugin, ranking):
-            assert await refusal(preferred(plugin, available, must_include, size)) == text
-            assert ranking.asked == []
-
-    play(story())
+    async with ranked(short_dir, backwards) as (plugin, ranking):
+        assert await refusal(preferred(plugin, available, must_include, size)) == text
+        assert ranking.asked == []
 
 
-def test_a_plugin_that_does_not_rank_says_that_it_does_not(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as plugin:
-            text = "Unimplemented prefer: this plugin does not announce preferred allocation"
-            assert await refusal(preferred(plugin, "a", "", 1)) == text
-
-    play(story())
+async def test_a_plugin_that_does_not_rank_says_that_it_does_not(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a")) as plugin:
+        text = "Unimplemented prefer: this plugin does not announce preferred allocation"
+        assert await refusal(preferred(plugin, "a", "", 1)) == text
 
 
 # ── whatever the author says ──
@@ -293,7 +258,7 @@ def test_a_plugin_that_does_not_rank_says_that_it_does_not(short_dir: Path) -> N
     must_include=st.sets(st.sampled_from("abcd")),
     size=st.integers(0, 5),
 )
-def test_no_rank_can_make_an_answer_wrong(
+async def test_no_rank_can_make_an_answer_wrong(
     rank: list[str], available: set[str], must_include: set[str], size: int
 ) -> None:
     from devplug.plugin.inventory import Inventory
@@ -302,17 +267,14 @@ def test_no_rank_can_make_an_answer_wrong(
 
     wanted = must_include & available
 
-    async def story() -> None:
-        ranking = Ranking(lambda *_: devices(*rank))
-        inventory = Inventory(ranking.resource_name)
-        await inventory.replace(devices("a", "b", "c", "d"))
-        service = PluginService(ranking, inventory, Tally(), lambda: None)
-        request = PreferenceRequest(tuple(available), tuple(wanted), size)
-        (answer,) = await service.preferred_allocation([request])
-        service.close()
-        assert len(answer) == len(set(answer)) <= size
-        assert set(answer) <= available
-        if answer:
-            assert wanted <= set(answer)
-
-    play(story())
+    ranking = Ranking(lambda *_: devices(*rank))
+    inventory = Inventory(ranking.resource_name)
+    await inventory.replace(devices("a", "b", "c", "d"))
+    service = PluginService(ranking, inventory, Tally(), lambda: None)
+    request = PreferenceRequest(tuple(available), tuple(wanted), size)
+    (answer,) = await service.preferred_allocation([request])
+    service.close()
+    assert len(answer) == len(set(answer)) <= size
+    assert set(answer) <= available
+    if answer:
+        assert wanted <= set(answer)

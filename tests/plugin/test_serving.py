@@ -65,111 +65,87 @@ def test_plugins_that_come_and_go_do_not_touch_the_others(short_dir: Path) -> No
     play(story())
 
 
-def test_a_removed_name_can_be_added_again(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
-            await serving.remove(RESOURCE)
-            serving.add(Fed("a", "b"))
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-
-    play(story())
+async def test_a_removed_name_can_be_added_again(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        await serving.remove(RESOURCE)
+        serving.add(Fed("a", "b"))
+        await kubelet.wait(lambda: allocatable(kubelet) == 2)
 
 
-def test_serving_may_begin_with_no_plugin_at_all(short_dir: Path) -> None:
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet, serve(plugin_dir=short_dir) as serving:
-            await serving.wait_registered()
-            serving.add(Fed("a"))
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
+async def test_serving_may_begin_with_no_plugin_at_all(short_dir: Path) -> None:
+    async with Kubelet(short_dir).running() as kubelet, serve(plugin_dir=short_dir) as serving:
+        await serving.wait_registered()
+        serving.add(Fed("a"))
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
-def test_a_name_that_is_served_already_is_refused_and_the_first_serves_on(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
-            taken = 'resource name "example.com/a" is served already; one plugin per name'
-            with pytest.raises(PluginError, match=taken):
-                serving.add(Fed("b"))
-            assert len(serving.plugins) == 1
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
+async def test_a_name_that_is_served_already_is_refused_and_the_first_serves_on(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (kubelet, serving):
+        taken = 'resource name "example.com/a" is served already; one plugin per name'
+        with pytest.raises(PluginError, match=taken):
+            serving.add(Fed("b"))
+        assert len(serving.plugins) == 1
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
-def test_a_plugin_with_faults_is_not_added(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (_, serving):
-            with pytest.raises(PluginError, match="has no resource_name"):
-                serving.add(DevicePlugin())
-            assert len(serving.plugins) == 1
-
-    play(story())
+async def test_a_plugin_with_faults_is_not_added(short_dir: Path) -> None:
+    async with registered(short_dir, Fed("a")) as (_, serving):
+        with pytest.raises(PluginError, match="has no resource_name"):
+            serving.add(DevicePlugin())
+        assert len(serving.plugins) == 1
 
 
-def test_an_unknown_name_is_removed_without_a_word(short_dir: Path) -> None:
-    async def story() -> None:
-        async with serve(plugin_dir=short_dir) as serving:
-            await serving.remove("example.com/none")
-
-    play(story())
+async def test_an_unknown_name_is_removed_without_a_word(short_dir: Path) -> None:
+    async with serve(plugin_dir=short_dir) as serving:
+        await serving.remove("example.com/none")
 
 
-def test_removing_the_one_that_could_not_register_ends_the_wait_for_all(short_dir: Path) -> None:
-    async def story() -> None:
-        silent = Fed(resource_name=OTHER_RESOURCE)
-        silent.feed = type(silent.feed)()
-        async with registered(short_dir, Fed("a")) as (_, serving), asyncio.TaskGroup() as group:
-            serving.add(silent)
-            waiting = group.create_task(serving.wait_registered())
-            for _ in range(20):
-                await asyncio.sleep(0)
-            assert not waiting.done()
-            await serving.remove(OTHER_RESOURCE)
-            await waiting
-
-    play(story())
+async def test_removing_the_one_that_could_not_register_ends_the_wait_for_all(short_dir: Path) -> None:
+    silent = Fed(resource_name=OTHER_RESOURCE)
+    silent.feed = type(silent.feed)()
+    async with registered(short_dir, Fed("a")) as (_, serving), asyncio.TaskGroup() as group:
+        serving.add(silent)
+        waiting = group.create_task(serving.wait_registered())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await serving.remove(OTHER_RESOURCE)
+        await waiting
 
 
-def test_removing_a_plugin_waits_for_its_call_in_flight(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin, go = Steered(), asyncio.Event()
+async def test_removing_a_plugin_waits_for_its_call_in_flight(short_dir: Path) -> None:
+    plugin, go = Steered(), asyncio.Event()
 
-        async def wait(_: Sequence[Device]) -> None:
-            await go.wait()
+    async def wait(_: Sequence[Device]) -> None:
+        await go.wait()
 
-        plugin.on_call = wait
-        async with registered(short_dir, plugin) as (kubelet, serving), asyncio.TaskGroup() as group:
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            admission = group.create_task(kubelet.admit(pod("p")))
-            await plugin.entered.wait()
-            removal = group.create_task(serving.remove(RESOURCE))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert not removal.done()
-            go.set()
-            await removal
-            assert (await admission).phase is PodPhase.PENDING
-
-    play(story())
+    plugin.on_call = wait
+    async with registered(short_dir, plugin) as (kubelet, serving), asyncio.TaskGroup() as group:
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
+        admission = group.create_task(kubelet.admit(pod("p")))
+        await plugin.entered.wait()
+        removal = group.create_task(serving.remove(RESOURCE))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not removal.done()
+        go.set()
+        await removal
+        assert (await admission).phase is PodPhase.PENDING
 
 
-def test_leaving_the_block_leaves_no_task_and_no_thread(short_dir: Path) -> None:
+async def test_leaving_the_block_leaves_no_task_and_no_thread(short_dir: Path) -> None:
     class Threaded(Fed):
         def allocate(self, devices: Sequence[Device], /) -> Any:
             return super().allocate(devices)
 
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            before = asyncio.all_tasks()
-            async with serve(Threaded("a"), plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                await kubelet.admit(pod("p"))
-            assert {task for task in asyncio.all_tasks() - before if "devplug" in repr(task)} == set()
-            await until(lambda: not our_threads())
-
-    play(story())
+    async with Kubelet(short_dir).running() as kubelet:
+        before = asyncio.all_tasks()
+        async with serve(Threaded("a"), plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            await kubelet.admit(pod("p"))
+        assert {task for task in asyncio.all_tasks() - before if "devplug" in repr(task)} == set()
+        await until(lambda: not our_threads())
 
 
 # ── errors ──
@@ -185,7 +161,7 @@ def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
     assert plugin_sockets(short_dir) == []
 
 
-def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: Path) -> None:
+async def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: Path) -> None:
     class Broken(Listed):
         resource_name = OTHER_RESOURCE
 
@@ -198,17 +174,14 @@ def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short_dir: 
             serving.add(plugin)
             await asyncio.Event().wait()
 
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            with pytest.raises(PluginError, match=f"{OTHER_RESOURCE}: devices failed"):
-                await serve_and_add(Broken())
-            assert plugin_sockets(short_dir) == []
-            assert not (short_dir / ".devplug").exists()
-            async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
+    async with Kubelet(short_dir).running() as kubelet:
+        with pytest.raises(PluginError, match=f"{OTHER_RESOURCE}: devices failed"):
+            await serve_and_add(Broken())
+        assert plugin_sockets(short_dir) == []
+        assert not (short_dir / ".devplug").exists()
+        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
 @pytest.mark.parametrize(
@@ -236,54 +209,46 @@ def test_what_is_unknown_is_refused_by_name(
 
 
 @pytest.mark.parametrize("registration", ["socket", "auto"])
-def test_a_plugin_calls_the_kubelet_unless_it_is_told_to_be_found(short_dir: Path, registration: Any) -> None:
-    async def story() -> None:
-        async with (
-            Kubelet(short_dir).running() as kubelet,
-            serve(Fed("a"), plugin_dir=short_dir, registration=registration) as serving,
-        ):
-            await serving.wait_registered()
-            assert kubelet.registrations(RESOURCE) == 1
+async def test_a_plugin_calls_the_kubelet_unless_it_is_told_to_be_found(
+    short_dir: Path, registration: Any
+) -> None:
+    async with (
+        Kubelet(short_dir).running() as kubelet,
+        serve(Fed("a"), plugin_dir=short_dir, registration=registration) as serving,
+    ):
+        await serving.wait_registered()
+        assert kubelet.registrations(RESOURCE) == 1
 
-    play(story())
 
-
-def test_a_folder_without_right_that_once_worked_is_waited_for(short_dir: Path) -> None:
+async def test_a_folder_without_right_that_once_worked_is_waited_for(short_dir: Path) -> None:
     """`KubeletError` is for the start only: later it may pass, so that no program ends because of a node."""
-
-    async def story() -> None:
-        folder = short_dir / "device-plugins"
-        async with registered(folder, Fed("a")) as (kubelet, _):
-            aside = short_dir / "aside"
-            folder.rename(aside)
-            folder.touch()  # nothing can be made in it now
-            for _ in range(50):
-                await asyncio.sleep(0)
-            folder.unlink()
-            await kubelet.restart()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    play(story())
+    folder = short_dir / "device-plugins"
+    async with registered(folder, Fed("a")) as (kubelet, _):
+        aside = short_dir / "aside"
+        folder.rename(aside)
+        folder.touch()  # nothing can be made in it now
+        for _ in range(50):
+            await asyncio.sleep(0)
+        folder.unlink()
+        await kubelet.restart()
+        await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
 # ── which folder ──
 
 
 @pytest.mark.parametrize("how", ["argument", "variable"])
-def test_a_script_finds_its_folder(short_dir: Path, how: str) -> None:
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            if how == "argument":
-                script = start(f"run(P(), plugin_dir={str(short_dir)!r})", short_dir / "not-this-one")
-            else:
-                script = start("run(P())", short_dir)
-            try:
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                script.terminate()
-            finally:
-                assert ended(script)[0] == 0
-
-    play(story())
+async def test_a_script_finds_its_folder(short_dir: Path, how: str) -> None:
+    async with Kubelet(short_dir).running() as kubelet:
+        if how == "argument":
+            script = start(f"run(P(), plugin_dir={str(short_dir)!r})", short_dir / "not-this-one")
+        else:
+            script = start("run(P())", short_dir)
+        try:
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            script.terminate()
+        finally:
+            assert ended(script)[0] == 0
 
 
 def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
@@ -426,7 +391,7 @@ run(Q())
     assert answers[0].envs == {"X": "1"}
 
 
-def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
+async def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
     program = f"""
 class Q(P):
     allocate_timeout_seconds = 15
@@ -436,21 +401,18 @@ class Q(P):
 run(Q())
 """
 
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
-            script = start(program, short_dir)
-            try:
-                await kubelet.wait(lambda: allocatable(kubelet))
-                group.create_task(kubelet.admit(pod("p")))
-                await until((short_dir / "begun").exists)
+    async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+        script = start(program, short_dir)
+        try:
+            await kubelet.wait(lambda: allocatable(kubelet))
+            group.create_task(kubelet.admit(pod("p")))
+            await until((short_dir / "begun").exists)
+            script.terminate()
+            while script.poll() is None:
                 script.terminate()
-                while script.poll() is None:
-                    script.terminate()
-                    await asyncio.sleep(0)
-            finally:
-                assert ended(script)[0] == -signal.SIGTERM
-
-    play(story())
+                await asyncio.sleep(0)
+        finally:
+            assert ended(script)[0] == -signal.SIGTERM
 
 
 def test_the_first_example_of_the_guide_runs_as_a_script(short_dir: Path) -> None:

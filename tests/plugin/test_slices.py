@@ -79,27 +79,24 @@ def test_a_list_has_the_same_bytes_in_pieces() -> None:
     assert list(DEVICE_LIST.decode(b"".join(pieces))) == advertised
 
 
-def test_others_have_a_turn_between_two_slices() -> None:
-    async def story() -> None:
-        turns = 0
+async def test_others_have_a_turn_between_two_slices() -> None:
+    turns = 0
 
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        async with asyncio.TaskGroup() as group:
-            beside = group.create_task(other())
-            inventory = Inventory("example.com/a")
-            await in_turns(checked_list(MANY))
-            checked = turns
-            await inventory.replace(MANY)
-            beside.cancel()
-        assert checked >= SLICES - 1
-        assert turns - checked >= 4 * (SLICES - 1)
-
-    asyncio.run(story())
+    async with asyncio.TaskGroup() as group:
+        beside = group.create_task(other())
+        inventory = Inventory("example.com/a")
+        await in_turns(checked_list(MANY))
+        checked = turns
+        await inventory.replace(MANY)
+        beside.cancel()
+    assert checked >= SLICES - 1
+    assert turns - checked >= 4 * (SLICES - 1)
 
 
 # ── what happens between two slices ──
@@ -111,59 +108,50 @@ async def _after_turns(count: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(1, 40, 3))
-def test_what_is_asked_for_while_the_list_loses_it_stays_listed(turns: int) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace(MANY)
-        async with asyncio.TaskGroup() as group:
-            replacing = group.create_task(inventory.replace(MANY[1:]))
-            await _after_turns(turns)
-            if MANY[0].id not in inventory.snapshot.devices:
-                await replacing
-                return  # it left before it was asked for
-            async with inventory.handing_out(inventory.find([MANY[0].id])):
-                await replacing
-                assert inventory.snapshot.devices[MANY[0].id].health == Health.unhealthy("gone")
-        assert len(inventory.snapshot.devices) == len(MANY)
-
-    asyncio.run(story())
+async def test_what_is_asked_for_while_the_list_loses_it_stays_listed(turns: int) -> None:
+    inventory = Inventory("example.com/a")
+    await inventory.replace(MANY)
+    async with asyncio.TaskGroup() as group:
+        replacing = group.create_task(inventory.replace(MANY[1:]))
+        await _after_turns(turns)
+        if MANY[0].id not in inventory.snapshot.devices:
+            await replacing
+            return  # it left before it was asked for
+        async with inventory.handing_out(inventory.find([MANY[0].id])):
+            await replacing
+            assert inventory.snapshot.devices[MANY[0].id].health == Health.unhealthy("gone")
+    assert len(inventory.snapshot.devices) == len(MANY)
 
 
-def test_who_asks_for_another_device_each_time_does_not_keep_a_list_from_coming() -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace(MANY)
+async def test_who_asks_for_another_device_each_time_does_not_keep_a_list_from_coming() -> None:
+    inventory = Inventory("example.com/a")
+    await inventory.replace(MANY)
 
-        async def ask() -> None:
-            for device in MANY:
-                async with inventory.handing_out([device]):
-                    await _after_turns(2)
+    async def ask() -> None:
+        for device in MANY:
+            async with inventory.handing_out([device]):
+                await _after_turns(2)
 
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(ask())
-            await inventory.replace([Device(f"e{number}") for number in range(len(MANY))])
-            assert inventory.version == 2
-            assert not asking.done()
-            asking.cancel()
-
-    asyncio.run(story())
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(ask())
+        await inventory.replace([Device(f"e{number}") for number in range(len(MANY))])
+        assert inventory.version == 2
+        assert not asking.done()
+        asking.cancel()
 
 
-def test_a_device_that_is_refused_while_a_list_is_taken_is_unhealthy_when_the_refusal_is_told() -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace(MANY)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(inventory.replace([*MANY, Device("new")]))
-            await _after_turns(3 * SLICES)
-            await inventory.mark_unhealthy([MANY[0].id], "dust")
-            assert inventory.snapshot.devices[MANY[0].id].health == ILL
-            assert "new" in inventory.snapshot.devices
-
-    asyncio.run(story())
+async def test_a_device_that_is_refused_while_a_list_is_taken_is_unhealthy_when_the_refusal_is_told() -> None:
+    inventory = Inventory("example.com/a")
+    await inventory.replace(MANY)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(inventory.replace([*MANY, Device("new")]))
+        await _after_turns(3 * SLICES)
+        await inventory.mark_unhealthy([MANY[0].id], "dust")
+        assert inventory.snapshot.devices[MANY[0].id].health == ILL
+        assert "new" in inventory.snapshot.devices
 
 
-def test_changes_are_logged_in_their_order_where_looking_for_them_takes_long(
+async def test_changes_are_logged_in_their_order_where_looking_for_them_takes_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:
@@ -174,12 +162,12 @@ def test_changes_are_logged_in_their_order_where_looking_for_them_takes_long(
         await inventory.close()
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        await story()
     assert [record.message for record in caplog.records] == ["many devices changed at once"] * 2
     assert [vars(record).get("left", 0) for record in caplog.records] == [0, len(MANY)]
 
 
-def test_what_is_still_to_be_logged_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_still_to_be_logged_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         inventory = Inventory("example.com/a")
         await inventory.replace(FEW[:1])
@@ -187,5 +175,5 @@ def test_what_is_still_to_be_logged_is_logged_at_the_end(caplog: pytest.LogCaptu
         await inventory.close()
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(story())
+        await story()
     assert [record.message for record in caplog.records] == ["many devices changed at once"]

@@ -13,7 +13,7 @@ import pytest
 
 from devplug.plugin.hooks import THREADS_BESIDE, Hooks
 from devplug.plugin.threads import DaemonThreads
-from tests.plugin.fakes import play, until
+from tests.plugin.fakes import until
 from tests.wire.fakes import eventually
 
 if TYPE_CHECKING:
@@ -93,19 +93,16 @@ def test_a_job_that_is_cancelled_while_it_waits_never_runs() -> None:
     assert ran == []
 
 
-def test_a_stop_iteration_reaches_whoever_waits_on_a_loop() -> None:
+async def test_a_stop_iteration_reaches_whoever_waits_on_a_loop() -> None:
     """Asyncio's futures take none: whoever waited for one would wait for ever."""
 
-    async def story() -> None:
-        def stop() -> None:
-            raise StopIteration("seven")
+    def stop() -> None:
+        raise StopIteration("seven")
 
-        with DaemonThreads(1, "t-stop") as threads, pytest.raises(RuntimeError) as caught:
-            await asyncio.get_running_loop().run_in_executor(threads, stop)
-        assert str(caught.value) == "the code raised StopIteration('seven')"
-        assert isinstance(caught.value.__cause__, StopIteration)
-
-    play(story())
+    with DaemonThreads(1, "t-stop") as threads, pytest.raises(RuntimeError) as caught:
+        await asyncio.get_running_loop().run_in_executor(threads, stop)
+    assert str(caught.value) == "the code raised StopIteration('seven')"
+    assert isinstance(caught.value.__cause__, StopIteration)
 
 
 def test_a_shut_pool_ends_its_threads_and_takes_no_more_jobs() -> None:
@@ -135,18 +132,15 @@ def test_a_loop_takes_the_pool_as_its_default_and_lets_go_of_it() -> None:
         asyncio.get_running_loop().set_default_executor(DaemonThreads(2, "t-default"))
         assert (await asyncio.to_thread(threading.current_thread)).name == "t-default-1"
 
-    play(story())
+    asyncio.run(story())
     assert eventually(lambda: named("t-default") == 0)
 
 
-def test_many_pools_in_a_row_leave_no_thread() -> None:
-    async def story() -> None:
-        for _ in range(50):
-            with DaemonThreads(2, "t-many") as threads:
-                await asyncio.get_running_loop().run_in_executor(threads, int)
-        await until(lambda: named("t-many") == 0)
-
-    play(story())
+async def test_many_pools_in_a_row_leave_no_thread() -> None:
+    for _ in range(50):
+        with DaemonThreads(2, "t-many") as threads:
+            await asyncio.get_running_loop().run_in_executor(threads, int)
+    await until(lambda: named("t-many") == 0)
 
 
 def test_a_blocked_thread_does_not_hold_the_exit() -> None:
@@ -167,7 +161,7 @@ begun.wait()
 # ── hooks that hang in them ──
 
 
-def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_one_comes_back() -> None:
+async def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_one_comes_back() -> None:
     go = threading.Event()
 
     async def given_up(call: Awaitable[object]) -> None:
@@ -175,16 +169,13 @@ def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_one_come
             async with asyncio.timeout(0.01):
                 await call
 
-    async def story() -> None:
-        hooks = Hooks("example.com/a")
-        for _ in range(THREADS_BESIDE):
-            assert hooks.fault == ""
-            await given_up(hooks.call_beside(go.wait, 15))
-        assert hooks.fault == f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
-        await given_up(hooks.call(go.wait, 15))
-        assert hooks.fault == "its code hangs in a call, and no other Allocate gets its turn"
-        go.set()
-        await until(lambda: not hooks.fault)
-        hooks.close()
-
-    play(story())
+    hooks = Hooks("example.com/a")
+    for _ in range(THREADS_BESIDE):
+        assert hooks.fault == ""
+        await given_up(hooks.call_beside(go.wait, 15))
+    assert hooks.fault == f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
+    await given_up(hooks.call(go.wait, 15))
+    assert hooks.fault == "its code hangs in a call, and no other Allocate gets its turn"
+    go.set()
+    await until(lambda: not hooks.fault)
+    hooks.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -162,14 +161,14 @@ async def collected(made: Registry, until: str, work: list[str]) -> list[WatchEv
     raise AssertionError
 
 
-def test_a_follower_sees_what_is_there_and_then_every_change() -> None:
+async def test_a_follower_sees_what_is_there_and_then_every_change() -> None:
     made = registry()
     made.create(PODS, "default", pod("first"))
-    seen = asyncio.run(collected(made, "last", ["second", "second", "last"]))
+    seen = await collected(made, "last", ["second", "second", "last"])
     assert told(seen) == [("ADDED", "first"), ("ADDED", "second"), ("DELETED", "second"), ("ADDED", "last")]
 
 
-def test_a_watcher_that_is_too_far_behind_is_told_so() -> None:
+async def test_a_watcher_that_is_too_far_behind_is_told_so() -> None:
     made = registry(log_length=2)
 
     async def watch() -> None:
@@ -178,15 +177,17 @@ def test_a_watcher_that_is_too_far_behind_is_told_so() -> None:
                 made.create(PODS, "default", pod(name))
 
     with pytest.raises(StatusError) as caught:
-        asyncio.run(watch())
+        await watch()
     assert caught.value.code == 410
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=30), st.integers(1, 5))
-def test_a_follower_knows_how_it_ended_however_far_behind_it_was(work: list[str], log_length: int) -> None:
+async def test_a_follower_knows_how_it_ended_however_far_behind_it_was(
+    work: list[str], log_length: int
+) -> None:
     made = registry(log_length)
     made.create(PODS, "default", pod("first"))
-    seen = asyncio.run(collected(made, "last", [*work, "last"]))
+    seen = await collected(made, "last", [*work, "last"])
     known: dict[str, str] = {}
     for event in seen:
         name, uid = text(event.object, "metadata", "name"), text(event.object, "metadata", "uid")

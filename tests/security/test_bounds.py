@@ -27,7 +27,7 @@ from devplug.wire.http2.patience import STRIKES_LIMIT
 from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
 from devplug.wire.ownanswers import SPEAK_SECONDS
 from devplug.wire.sockets import connected
-from tests.plugin.fakes import Listed, Steered, devices, play, served, until
+from tests.plugin.fakes import Listed, Steered, devices, served, until
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -39,83 +39,71 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 
 
-def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin, go_on = Steered(), asyncio.Event()
-        plugin.allocate_timeout_seconds = 60
+async def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(short_dir: Path) -> None:
+    plugin, go_on = Steered(), asyncio.Event()
+    plugin.allocate_timeout_seconds = 60
 
-        async def wait(_: Sequence[Device]) -> None:
-            await go_on.wait()
+    async def wait(_: Sequence[Device]) -> None:
+        await go_on.wait()
 
-        plugin.on_call = wait
-        async with served(short_dir, plugin, devices("a")) as stage, asyncio.TaskGroup() as group:
-            calls: list[asyncio.Task[Sequence[ContainerResponse]]] = []
+    plugin.on_call = wait
+    async with served(short_dir, plugin, devices("a")) as stage, asyncio.TaskGroup() as group:
+        calls: list[asyncio.Task[Sequence[ContainerResponse]]] = []
 
-            def are_taken() -> bool:
-                return stage.service.calls_in_flight == len(calls)
+        def are_taken() -> bool:
+            return stage.service.calls_in_flight == len(calls)
 
-            while len(calls) < CALLS_AT_ONCE_LIMIT:
-                calls += [group.create_task(stage.allocate(["a"])) for _ in range(128)]
-                await until(are_taken)
-            # On the same connection it would wait for its turn, as HTTP/2 has it.
-            async with connected(stage.path) as other:
-                told = await replace(stage, peer=other).refusal(["a"])
-            assert told == "ResourceExhausted too many calls at once"
-            go_on.set()
-            assert [len(await call) for call in calls] == [1] * CALLS_AT_ONCE_LIMIT
-            assert len(await stage.allocate(["a"])) == 1
-
-    play(story(), 40)
+        while len(calls) < CALLS_AT_ONCE_LIMIT:
+            calls += [group.create_task(stage.allocate(["a"])) for _ in range(128)]
+            await until(are_taken)
+        # On the same connection it would wait for its turn, as HTTP/2 has it.
+        async with connected(stage.path) as other:
+            told = await replace(stage, peer=other).refusal(["a"])
+        assert told == "ResourceExhausted too many calls at once"
+        go_on.set()
+        assert [len(await call) for call in calls] == [1] * CALLS_AT_ONCE_LIMIT
+        assert len(await stage.allocate(["a"])) == 1
 
 
-def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as stage:
-            async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
-                ask = channel.unary_unary(methods.GET_OPTIONS.path, None, None)
-                with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=5)
-                assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-                # More than four times as much is no call any more, and the connection ends.
-                with pytest.raises(grpc.aio.AioRpcError) as ended:
-                    await ask(b"", metadata=(("x", "a" * 80 * 1024),), timeout=5)
-                assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert len(await stage.allocate(["a"])) == 1
-
-    play(story())
+async def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a")) as stage:
+        async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
+            ask = channel.unary_unary(methods.GET_OPTIONS.path, None, None)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=5)
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            # More than four times as much is no call any more, and the connection ends.
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                await ask(b"", metadata=(("x", "a" * 80 * 1024),), timeout=5)
+            assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert len(await stage.allocate(["a"])) == 1
 
 
-def test_connections_that_say_nothing_keep_nobody_from_being_answered_and_leave_nothing(
+async def test_connections_that_say_nothing_keep_nobody_from_being_answered_and_leave_nothing(
     short_dir: Path,
 ) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as stage:
-            await stage.allocate(["a"])
-            before = open_descriptors()
-            with ExitStack() as stack:
-                for _ in range(200):
-                    silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-                    silent.setblocking(False)
-                    silent.connect(str(stage.path))
-                    await asyncio.sleep(0)
-                for _ in range(20):
-                    assert len(await stage.allocate(["a"])) == 1
-            await until(lambda: open_descriptors() <= before)
-
-    play(story())
+    async with served(short_dir, Listed(), devices("a")) as stage:
+        await stage.allocate(["a"])
+        before = open_descriptors()
+        with ExitStack() as stack:
+            for _ in range(200):
+                silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+                silent.setblocking(False)
+                silent.connect(str(stage.path))
+                await asyncio.sleep(0)
+            for _ in range(20):
+                assert len(await stage.allocate(["a"])) == 1
+        await until(lambda: open_descriptors() <= before)
 
 
-def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as stage:
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
-            reader, writer = await asyncio.open_unix_connection(stage.path)
-            await reader.read()  # its own settings, and then the end
-            assert SPEAK_SECONDS <= loop.time() - begun < 2 * SPEAK_SECONDS
-            writer.close()
-
-    play(story())
+async def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a")) as stage:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        reader, writer = await asyncio.open_unix_connection(stage.path)
+        await reader.read()  # its own settings, and then the end
+        assert SPEAK_SECONDS <= loop.time() - begun < 2 * SPEAK_SECONDS
+        writer.close()
 
 
 # ── the page ──
@@ -163,4 +151,7 @@ def test_each_bound_of_the_page_has_its_test() -> None:
         assert names, what
         for name in names:
             tree = ast.parse((ROOT / name).read_text())
-            assert any(isinstance(one, ast.FunctionDef) and one.name.startswith("test_") for one in tree.body)
+            assert any(
+                isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name.startswith("test_")
+                for one in tree.body
+            )

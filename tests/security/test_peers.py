@@ -17,7 +17,6 @@ from devplug.trust import Peer, may_call, peer_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from devplug.web.server import serving
-from tests.plugin.fakes import play
 from tests.web.raw import hello
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ async def asked_as(user: int, path: Path) -> str:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
-def test_another_user_gets_no_answer_though_the_file_lets_everybody_in(
+async def test_another_user_gets_no_answer_though_the_file_lets_everybody_in(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = short_dir / "s.sock"
@@ -84,7 +83,7 @@ def test_another_user_gets_no_answer_though_the_file_lets_everybody_in(
             assert (await get(UnixAddress(str(path)), "/x")).body == b"hello /x"
 
     caplog.set_level(logging.WARNING)
-    play(story())
+    await story()
     (record,) = caplog.records
     assert record.message == "another user may not ask here, though the socket's file lets it in"
     assert vars(record)["user"] == 65534

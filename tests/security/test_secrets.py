@@ -31,7 +31,7 @@ from devplug.web.client import get
 from devplug.wire.methods import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.cli.programs import said_until, started
-from tests.plugin.fakes import play, until
+from tests.plugin.fakes import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +141,7 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
 
 @given(st.lists(odd, min_size=len(PLACES), max_size=len(PLACES)))
 @settings(max_examples=6, phases=[Phase.generate])
-def test_what_containers_and_commands_are_given_is_told_to_nobody_else(texts: list[str]) -> None:
+async def test_what_containers_and_commands_are_given_is_told_to_nobody_else(texts: list[str]) -> None:
     """Whatever it is made of: at every level, in both forms, on every page, in refusals and Events."""
     secrets = {place: f"{MARK}-{place}-{text}" for place, text in zip(PLACES, texts, strict=True)}
     told: list[str] = []
@@ -154,7 +154,7 @@ def test_what_containers_and_commands_are_given_is_told_to_nobody_else(texts: li
         (folder / "nodes").mkdir()
         for node in ("a", "b"):
             (folder / "nodes" / node).symlink_to("/dev/null")
-        play(story(), 30)
+        await story()
     *others, container = told
     assert f"{MARK}-env" in container
     assert f"{MARK}-templated" in container

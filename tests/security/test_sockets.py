@@ -82,7 +82,7 @@ def mode(path: Path) -> str:
 
 @needs_root
 @pytest.mark.root
-def test_nobody_else_reaches_a_plugins_socket_while_it_is_made_and_made_again(short_dir: Path) -> None:
+async def test_nobody_else_reaches_a_plugins_socket_while_it_is_made_and_made_again(short_dir: Path) -> None:
     async def story() -> None:
         for number in range(40):
             listener = Listener(short_dir / f"p{number % 3}.sock", (), by_rename=bool(number % 2))
@@ -92,11 +92,11 @@ def test_nobody_else_reaches_a_plugins_socket_while_it_is_made_and_made_again(sh
             await listener.close()
 
     with umask(0), intruded(short_dir):
-        play(story())
+        await story()
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077], ids=["000", "022", "077"])
-def test_the_sockets_of_plugin_kubelet_and_monitors_have_no_rights_for_others(
+async def test_the_sockets_of_plugin_kubelet_and_monitors_have_no_rights_for_others(
     short_dir: Path, mask: int
 ) -> None:
     """The emulated kubelet's too: it may run for a user whose folders are open to others."""
@@ -113,22 +113,21 @@ def test_the_sockets_of_plugin_kubelet_and_monitors_have_no_rights_for_others(
             assert [path for path in lock_folder.iterdir() if path.is_socket()] == []
 
     with umask(mask):
-        play(story())
+        await story()
 
 
 @pytest.mark.parametrize("by_rename", [False, True])
-def test_nothing_but_the_socket_is_left_whatever_becomes_of_it(short_dir: Path, *, by_rename: bool) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", (), by_rename=by_rename)
+async def test_nothing_but_the_socket_is_left_whatever_becomes_of_it(
+    short_dir: Path, *, by_rename: bool
+) -> None:
+    listener = Listener(short_dir / "p.sock", (), by_rename=by_rename)
+    await listener.bind()
+    assert list(short_dir.iterdir()) == [listener.path]
+    await listener.close()
+    (short_dir / "p.sock").mkdir()
+    with pytest.raises(KubeletError):
         await listener.bind()
-        assert list(short_dir.iterdir()) == [listener.path]
-        await listener.close()
-        (short_dir / "p.sock").mkdir()
-        with pytest.raises(KubeletError):
-            await listener.bind()
-        assert list(short_dir.iterdir()) == [short_dir / "p.sock"]
-
-    play(story())
+    assert list(short_dir.iterdir()) == [short_dir / "p.sock"]
 
 
 # ── sockets that we make ourselves ──
@@ -136,7 +135,7 @@ def test_nothing_but_the_socket_is_left_whatever_becomes_of_it(short_dir: Path, 
 
 @needs_root
 @pytest.mark.root
-def test_nobody_else_reaches_a_status_socket_while_it_is_made(short_dir: Path) -> None:
+async def test_nobody_else_reaches_a_status_socket_while_it_is_made(short_dir: Path) -> None:
     async def story() -> None:
         for number in range(60):
             address = UnixAddress(str(short_dir / f"s{number % 3}.sock"))
@@ -144,7 +143,7 @@ def test_nobody_else_reaches_a_status_socket_while_it_is_made(short_dir: Path) -
                 assert mode(Path(address.path)) == "srw-------"
 
     with umask(0), intruded(short_dir):
-        play(story())
+        await story()
 
 
 @asynccontextmanager

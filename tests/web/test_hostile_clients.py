@@ -77,14 +77,11 @@ mutated = st.builds(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), mutated, st.lists(mutated, max_size=3).map(b"".join)))
-def test_garbage_never_harms_the_server(caplog: pytest.LogCaptureFixture, content: bytes) -> None:
-    async def ask() -> None:
-        async with serving(HERE, hello, name="test", limits=PATIENT) as address:
-            answer = await answer_to(address, content, half_closed=True)
-            assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200", b"HTTP/1.1 501"))
-            assert (await get(address, "/")).status == 200
-
-    asyncio.run(ask())
+async def test_garbage_never_harms_the_server(caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    async with serving(HERE, hello, name="test", limits=PATIENT) as address:
+        answer = await answer_to(address, content, half_closed=True)
+        assert answer == b"" or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200", b"HTTP/1.1 501"))
+        assert (await get(address, "/")).status == 200
     assert caplog.records == []
 
 
@@ -92,34 +89,28 @@ def test_headers_that_trickle_are_cut_off_with_a_word() -> None:
     assert status_of(GET[:-2], QUICK) == b"408"
 
 
-def test_headers_that_trickle_without_end_are_cut_off_in_time() -> None:
-    async def ask() -> None:
-        async with (
-            serving(HERE, hello, name="test", limits=QUICK) as address,
-            connection(address) as (reader, writer),
-            asyncio.timeout(10),
-            asyncio.TaskGroup() as group,
-        ):
-            answer = group.create_task(reader.read(12))
-            while not answer.done():  # a byte at each turn of the loop
-                writer.write(b"G")
-                await asyncio.sleep(0)
-            assert answer.result() in {b"HTTP/1.1 408", b"HTTP/1.1 431"}
-
-    asyncio.run(ask())
+async def test_headers_that_trickle_without_end_are_cut_off_in_time() -> None:
+    async with (
+        serving(HERE, hello, name="test", limits=QUICK) as address,
+        connection(address) as (reader, writer),
+        asyncio.timeout(10),
+        asyncio.TaskGroup() as group,
+    ):
+        answer = group.create_task(reader.read(12))
+        while not answer.done():  # a byte at each turn of the loop
+            writer.write(b"G")
+            await asyncio.sleep(0)
+        assert answer.result() in {b"HTTP/1.1 408", b"HTTP/1.1 431"}
 
 
 def test_a_connection_without_a_request_is_closed_without_a_word() -> None:
     assert status_of(b"", QUICK) == b""
 
 
-def test_an_idle_connection_is_closed() -> None:
-    async def ask() -> None:
-        async with serving(HERE, hello, name="test", limits=QUICK) as address:
-            answer = await answer_to(address, GET)
-            assert answer.endswith(b"hello /")
-
-    asyncio.run(ask())
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(HERE, hello, name="test", limits=QUICK) as address:
+        answer = await answer_to(address, GET)
+        assert answer.endswith(b"hello /")
 
 
 def test_a_later_request_must_not_trickle_either() -> None:
@@ -140,159 +131,138 @@ def test_a_later_request_must_not_trickle_either() -> None:
     assert asyncio.run(ask(GET, GET[:9])).startswith(b"HTTP/1.1 408")
 
 
-def test_one_connection_too_many_is_told_so() -> None:
-    async def ask() -> None:
-        go_on = asyncio.Event()
-        busy = 0
+async def test_one_connection_too_many_is_told_so() -> None:
+    go_on = asyncio.Event()
+    busy = 0
 
-        async def slow(_: Request) -> Page:
-            nonlocal busy
-            busy += 1
-            await go_on.wait()
-            return Page("done")
+    async def slow(_: Request) -> Page:
+        nonlocal busy
+        busy += 1
+        await go_on.wait()
+        return Page("done")
 
-        limits = Limits(connections=3, linger_seconds=0.1)
-        async with serving(HERE, slow, name="test", limits=limits) as address, AsyncExitStack() as stack:
-            opened = [await stack.enter_async_context(connection(address)) for _ in range(3)]
-            for _, writer in opened:
-                writer.write(LAST_GET)
-            await until(lambda: busy == 3)
-            answer = await answer_to(address, GET)
-            assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-            assert answer.endswith(b"too many connections; try again later\n")
-            go_on.set()
-            assert [(await reader.read())[-4:] for reader, _ in opened] == [b"done"] * 3
-
-    asyncio.run(ask())
+    limits = Limits(connections=3, linger_seconds=0.1)
+    async with serving(HERE, slow, name="test", limits=limits) as address, AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connection(address)) for _ in range(3)]
+        for _, writer in opened:
+            writer.write(LAST_GET)
+        await until(lambda: busy == 3)
+        answer = await answer_to(address, GET)
+        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert answer.endswith(b"too many connections; try again later\n")
+        go_on.set()
+        assert [(await reader.read())[-4:] for reader, _ in opened] == [b"done"] * 3
 
 
-def test_a_hundred_too_many_cost_no_more_than_sixteen() -> None:
-    async def ask() -> None:
-        limits = Limits(connections=1, header_seconds=50, linger_seconds=50)
-        async with serving(HERE, hello, name="test", limits=limits) as address, AsyncExitStack() as stack:
-            before = len(asyncio.all_tasks())
-            readers = [(await stack.enter_async_context(connection(address)))[0] for _ in range(100)]
-            async with asyncio.timeout(10):
-                ends = [await reader.read() for reader in readers[17:]]
-            assert set(ends) == {b""}
-            assert len(asyncio.all_tasks()) - before == 17
-
-    asyncio.run(ask())
+async def test_a_hundred_too_many_cost_no_more_than_sixteen() -> None:
+    limits = Limits(connections=1, header_seconds=50, linger_seconds=50)
+    async with serving(HERE, hello, name="test", limits=limits) as address, AsyncExitStack() as stack:
+        before = len(asyncio.all_tasks())
+        readers = [(await stack.enter_async_context(connection(address)))[0] for _ in range(100)]
+        async with asyncio.timeout(10):
+            ends = [await reader.read() for reader in readers[17:]]
+        assert set(ends) == {b""}
+        assert len(asyncio.all_tasks()) - before == 17
 
 
-def test_idle_connections_make_room_for_a_new_one() -> None:
-    async def ask() -> None:
-        limits = Limits(connections=2, idle_seconds=50)
-        async with (
-            serving(HERE, hello, name="test", limits=limits) as address,
-            connection(address) as (oldest, one),
-            connection(address) as (newest, other),
-        ):
-            for reader, writer in ((newest, other), (oldest, one), (newest, other)):
-                writer.write(GET)
-                await one_answer(reader)
-            assert (await get(address, "/")).status == 200
-            assert await oldest.read() == b""
-            other.write(GET)
-            assert (await one_answer(newest))[1] == b"hello /"
-
-    asyncio.run(ask())
-
-
-def test_a_reader_that_does_not_read_is_dropped() -> None:
-    async def ask() -> None:
-        closed = asyncio.Event()
-
-        async def endless(_: Request) -> Answer:
-            async def chunks() -> AsyncIterator[bytes]:
-                try:
-                    while True:
-                        yield b"x" * 100_000
-                finally:
-                    closed.set()
-
-            return Stream(chunks())
-
-        async with (
-            serving(HERE, endless, name="test", limits=QUICK) as address,
-            connection(address) as (_, writer),
-            asyncio.timeout(10),
-        ):
-            transport = writer.transport
-            assert isinstance(transport, asyncio.ReadTransport)
-            transport.pause_reading()
-            writer.write(GET)
-            await closed.wait()
-
-    asyncio.run(ask())
-
-
-def test_a_client_that_resets_leaves_nothing() -> None:
-    async def ask() -> None:
-        async with serving(HERE, hello, name="test") as address:
-            before = open_files(), len(asyncio.all_tasks())
-            for content in (b"", GET[:10], GET, GET * 50):
-                async with connection(address) as (_, writer):
-                    opened = writer.get_extra_info("socket")
-                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                    writer.write(content)
-            await until(lambda: (open_files(), len(asyncio.all_tasks())) == before)
-
-    asyncio.run(ask())
-
-
-def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def ask() -> None:
-        async with serving(HERE, hello, name="test") as address, connection(address) as (reader, writer):
+async def test_idle_connections_make_room_for_a_new_one() -> None:
+    limits = Limits(connections=2, idle_seconds=50)
+    async with (
+        serving(HERE, hello, name="test", limits=limits) as address,
+        connection(address) as (oldest, one),
+        connection(address) as (newest, other),
+    ):
+        for reader, writer in ((newest, other), (oldest, one), (newest, other)):
             writer.write(GET)
             await one_answer(reader)
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            loop = asyncio.get_running_loop()
-            with socket.socket() as late, ExitStack() as stack:
-                late.settimeout(0)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (late.fileno() + 1, hard))
-                stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-                with suppress(OSError):
-                    while True:
-                        stack.callback(os.close, os.dup(late.fileno()))
-                assert isinstance(address, TcpAddress)
-                await loop.sock_connect(late, (address.host, address.port))
-                await until(lambda: bool(caplog.records))
-                writer.write(GET)  # who is connected is served meanwhile
-                assert (await one_answer(reader))[1] == b"hello /"
-                stack.close()
-                await loop.sock_sendall(late, LAST_GET)
-                async with asyncio.timeout(10):
-                    assert await loop.sock_recv(late, 12) == b"HTTP/1.1 200"
-        assert [record.message for record in caplog.records] == ["cannot take connections"]
-
-    asyncio.run(ask())
+        assert (await get(address, "/")).status == 200
+        assert await oldest.read() == b""
+        other.write(GET)
+        assert (await one_answer(newest))[1] == b"hello /"
 
 
-def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_one(
+async def test_a_reader_that_does_not_read_is_dropped() -> None:
+    closed = asyncio.Event()
+
+    async def endless(_: Request) -> Answer:
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 100_000
+            finally:
+                closed.set()
+
+        return Stream(chunks())
+
+    async with (
+        serving(HERE, endless, name="test", limits=QUICK) as address,
+        connection(address) as (_, writer),
+        asyncio.timeout(10),
+    ):
+        transport = writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        writer.write(GET)
+        await closed.wait()
+
+
+async def test_a_client_that_resets_leaves_nothing() -> None:
+    async with serving(HERE, hello, name="test") as address:
+        before = open_files(), len(asyncio.all_tasks())
+        for content in (b"", GET[:10], GET, GET * 50):
+            async with connection(address) as (_, writer):
+                opened = writer.get_extra_info("socket")
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                writer.write(content)
+        await until(lambda: (open_files(), len(asyncio.all_tasks())) == before)
+
+
+async def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(HERE, hello, name="test") as address, connection(address) as (reader, writer):
+        writer.write(GET)
+        await one_answer(reader)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        loop = asyncio.get_running_loop()
+        with socket.socket() as late, ExitStack() as stack:
+            late.settimeout(0)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (late.fileno() + 1, hard))
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            with suppress(OSError):
+                while True:
+                    stack.callback(os.close, os.dup(late.fileno()))
+            assert isinstance(address, TcpAddress)
+            await loop.sock_connect(late, (address.host, address.port))
+            await until(lambda: bool(caplog.records))
+            writer.write(GET)  # who is connected is served meanwhile
+            assert (await one_answer(reader))[1] == b"hello /"
+            stack.close()
+            await loop.sock_sendall(late, LAST_GET)
+            async with asyncio.timeout(10):
+                assert await loop.sock_recv(late, 12) == b"HTTP/1.1 200"
+    assert [record.message for record in caplog.records] == ["cannot take connections"]
+
+
+async def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Not a few of them a second: a scrape behind a hundred who have gone would never come to its turn."""
     waiting = 30
 
-    async def ask() -> None:
-        async with serving(HERE, hello, name="test") as address:
-            assert isinstance(address, TcpAddress)
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            with ExitStack() as stack:
-                for _ in range(waiting):
-                    with socket.create_connection((address.host, address.port)) as gone:
-                        gone.sendall(LAST_GET)
-                last = stack.enter_context(socket.create_connection((address.host, address.port)))
-                last.settimeout(0)
-                last.send(LAST_GET)
-                stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-                with socket.socket() as free:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, (free.fileno() + 1, hard))
-                async with asyncio.timeout(5):
-                    assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
-        assert [record.message for record in caplog.records] == ["cannot take connections"]
-
-    asyncio.run(ask())
+    async with serving(HERE, hello, name="test") as address:
+        assert isinstance(address, TcpAddress)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with ExitStack() as stack:
+            for _ in range(waiting):
+                with socket.create_connection((address.host, address.port)) as gone:
+                    gone.sendall(LAST_GET)
+            last = stack.enter_context(socket.create_connection((address.host, address.port)))
+            last.settimeout(0)
+            last.send(LAST_GET)
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            with socket.socket() as free:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free.fileno() + 1, hard))
+            async with asyncio.timeout(5):
+                assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
+    assert [record.message for record in caplog.records] == ["cannot take connections"]

@@ -39,94 +39,81 @@ class Ticker:
             self.closed += 1
 
 
-def test_each_piece_arrives_at_once() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
-        async with serving(HERE, ticker, name="test") as address, lines(address, "/") as found:
-            for number in range(5):
-                ticker.ticks.put_nowait(b"%d\n" % number)
-                assert await anext(found) == b"%d" % number
-            ticker.ticks.put_nowait(b"")
-            assert [line async for line in found] == []
-
-    asyncio.run(follow())
+async def test_each_piece_arrives_at_once() -> None:
+    ticker = Ticker()
+    async with serving(HERE, ticker, name="test") as address, lines(address, "/") as found:
+        for number in range(5):
+            ticker.ticks.put_nowait(b"%d\n" % number)
+            assert await anext(found) == b"%d" % number
+        ticker.ticks.put_nowait(b"")
+        assert [line async for line in found] == []
 
 
-def test_a_stream_ends_when_its_reader_goes_while_it_waits() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
-        async with serving(HERE, ticker, name="test") as address:
-            before = open_files(), len(asyncio.all_tasks())
-            for _ in range(5):
-                async with connection(address) as (reader, writer):
-                    writer.write(GET)
-                    await reader.readuntil(b"\r\n\r\n")
-                    await until(lambda: ticker.listening == 1)
-                await until(lambda: ticker.listening == 0)
-            assert ticker.closed == 5
-            await until(lambda: (open_files(), len(asyncio.all_tasks())) == before)
-
-    asyncio.run(follow())
-
-
-def test_a_stream_ends_when_its_reader_goes_while_it_is_written() -> None:
-    async def follow() -> None:
-        closed = asyncio.Event()
-
-        async def endless(_: Request) -> Stream:
-            async def chunks() -> AsyncIterator[bytes]:
-                try:
-                    while True:
-                        yield b"x" * 1_000_000
-                finally:
-                    closed.set()
-
-            return Stream(chunks())
-
-        async with serving(HERE, endless, name="test") as address, asyncio.timeout(10):
+async def test_a_stream_ends_when_its_reader_goes_while_it_waits() -> None:
+    ticker = Ticker()
+    async with serving(HERE, ticker, name="test") as address:
+        before = open_files(), len(asyncio.all_tasks())
+        for _ in range(5):
             async with connection(address) as (reader, writer):
                 writer.write(GET)
-                await reader.readexactly(3_000_000)
-            await closed.wait()
-
-    asyncio.run(follow())
-
-
-def test_what_a_reader_sends_meanwhile_is_ignored() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
-        async with serving(HERE, ticker, name="test") as address, connection(address) as (reader, writer):
-            writer.write(GET + GET)
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"x" * 100_000)
-            await writer.drain()
-            ticker.ticks.put_nowait(b"still here\n")
-            assert b"still here" in await reader.readuntil(b"here\n")
-            ticker.ticks.put_nowait(b"")
-            assert await reader.read() == b"\r\n0\r\n\r\n"
-
-    asyncio.run(follow())
+                await reader.readuntil(b"\r\n\r\n")
+                await until(lambda: ticker.listening == 1)
+            await until(lambda: ticker.listening == 0)
+        assert ticker.closed == 5
+        await until(lambda: (open_files(), len(asyncio.all_tasks())) == before)
 
 
-def test_streams_end_in_order_when_the_server_does() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
-        async with asyncio.TaskGroup() as group:
+async def test_a_stream_ends_when_its_reader_goes_while_it_is_written() -> None:
+    closed = asyncio.Event()
 
-            async def all_lines() -> list[bytes]:
-                async with lines(address, "/") as found:
-                    return [line async for line in found]
+    async def endless(_: Request) -> Stream:
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 1_000_000
+            finally:
+                closed.set()
 
-            async with serving(HERE, ticker, name="test") as address:
-                following = [group.create_task(all_lines()) for _ in range(3)]
-                await until(lambda: ticker.listening == 3)
-            assert ticker.closed == 3
-        assert [task.result() for task in following] == [[], [], []]
+        return Stream(chunks())
 
-    asyncio.run(follow())
+    async with serving(HERE, endless, name="test") as address, asyncio.timeout(10):
+        async with connection(address) as (reader, writer):
+            writer.write(GET)
+            await reader.readexactly(3_000_000)
+        await closed.wait()
 
 
-def test_a_stream_that_fails_breaks_off_and_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_reader_sends_meanwhile_is_ignored() -> None:
+    ticker = Ticker()
+    async with serving(HERE, ticker, name="test") as address, connection(address) as (reader, writer):
+        writer.write(GET + GET)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"x" * 100_000)
+        await writer.drain()
+        ticker.ticks.put_nowait(b"still here\n")
+        assert b"still here" in await reader.readuntil(b"here\n")
+        ticker.ticks.put_nowait(b"")
+        assert await reader.read() == b"\r\n0\r\n\r\n"
+
+
+async def test_streams_end_in_order_when_the_server_does() -> None:
+    ticker = Ticker()
+    async with asyncio.TaskGroup() as group:
+
+        async def all_lines() -> list[bytes]:
+            async with lines(address, "/") as found:
+                return [line async for line in found]
+
+        async with serving(HERE, ticker, name="test") as address:
+            following = [group.create_task(all_lines()) for _ in range(3)]
+            await until(lambda: ticker.listening == 3)
+        assert ticker.closed == 3
+    assert [task.result() for task in following] == [[], [], []]
+
+
+async def test_a_stream_that_fails_breaks_off_and_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def failing(_: Request) -> Stream:
         async def chunks() -> AsyncIterator[bytes]:
             yield b"one\n"
@@ -134,20 +121,17 @@ def test_a_stream_that_fails_breaks_off_and_is_told_in_the_log(caplog: pytest.Lo
 
         return Stream(chunks())
 
-    async def follow() -> None:
-        async with serving(HERE, failing, name="test") as address:
-            answer = await answer_to(address, GET)
-            assert answer.endswith(b"one\n\r\n")
-            assert b"secret" not in answer
-            with pytest.raises(WebClientError, match="broke off its answer"):
-                async with lines(address, "/") as found:
-                    assert [line async for line in found] == [b"one"]
-
-    asyncio.run(follow())
+    async with serving(HERE, failing, name="test") as address:
+        answer = await answer_to(address, GET)
+        assert answer.endswith(b"one\n\r\n")
+        assert b"secret" not in answer
+        with pytest.raises(WebClientError, match="broke off its answer"):
+            async with lines(address, "/") as found:
+                assert [line async for line in found] == [b"one"]
     assert [record.message for record in caplog.records] == ["a request failed"] * 2
 
 
-def test_an_iterator_that_cannot_be_closed_is_fine() -> None:
+async def test_an_iterator_that_cannot_be_closed_is_fine() -> None:
     class Countdown:
         def __init__(self) -> None:
             self.left = 3
@@ -164,14 +148,11 @@ def test_an_iterator_that_cannot_be_closed_is_fine() -> None:
     async def count(_: Request) -> Stream:
         return Stream(Countdown())
 
-    async def follow() -> None:
-        async with serving(HERE, count, name="test") as address, lines(address, "/") as found:
-            assert [line async for line in found] == [b"2", b"1", b"0"]
-
-    asyncio.run(follow())
+    async with serving(HERE, count, name="test") as address, lines(address, "/") as found:
+        assert [line async for line in found] == [b"2", b"1", b"0"]
 
 
-def test_an_iterator_that_fails_when_it_is_closed_is_told_in_the_log(
+async def test_an_iterator_that_fails_when_it_is_closed_is_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def stubborn(_: Request) -> Stream:
@@ -184,36 +165,27 @@ def test_an_iterator_that_fails_when_it_is_closed_is_told_in_the_log(
 
         return Stream(chunks())
 
-    async def follow() -> None:
-        async with serving(HERE, stubborn, name="test") as address:
-            async with lines(address, "/") as found:
-                assert await anext(found) == b"x"
-            await until(lambda: bool(caplog.records))
-
-    asyncio.run(follow())
+    async with serving(HERE, stubborn, name="test") as address:
+        async with lines(address, "/") as found:
+            assert await anext(found) == b"x"
+        await until(lambda: bool(caplog.records))
 
 
-def test_a_head_of_a_stream_does_not_begin_it() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
-        async with serving(HERE, ticker, name="test") as address:
-            answer = await answer_to(address, GET.replace(b"GET", b"HEAD"))
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert (ticker.listening, ticker.closed) == (0, 0)
-
-    asyncio.run(follow())
+async def test_a_head_of_a_stream_does_not_begin_it() -> None:
+    ticker = Ticker()
+    async with serving(HERE, ticker, name="test") as address:
+        answer = await answer_to(address, GET.replace(b"GET", b"HEAD"))
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert (ticker.listening, ticker.closed) == (0, 0)
 
 
-def test_pages_are_served_beside_streams() -> None:
-    async def follow() -> None:
-        ticker = Ticker()
+async def test_pages_are_served_beside_streams() -> None:
+    ticker = Ticker()
 
-        async def both(request: Request) -> Stream | Page:
-            return await ticker(request) if request.path == "/" else Page("page")
+    async def both(request: Request) -> Stream | Page:
+        return await ticker(request) if request.path == "/" else Page("page")
 
-        async with serving(HERE, both, name="test") as address, lines(address, "/") as found:
-            assert b"page" in await answer_to(address, GET.replace(b"/ ", b"/p "), half_closed=True)
-            ticker.ticks.put_nowait(b"tick\n")
-            assert await anext(found) == b"tick"
-
-    asyncio.run(follow())
+    async with serving(HERE, both, name="test") as address, lines(address, "/") as found:
+        assert b"page" in await answer_to(address, GET.replace(b"/ ", b"/p "), half_closed=True)
+        ticker.ticks.put_nowait(b"tick\n")
+        assert await anext(found) == b"tick"

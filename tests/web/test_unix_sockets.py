@@ -31,7 +31,9 @@ def refusal(path: Path) -> str:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_only_its_user_may_open_the_socket_and_it_is_gone_afterwards(short_dir: Path, umask: int) -> None:
+async def test_only_its_user_may_open_the_socket_and_it_is_gone_afterwards(
+    short_dir: Path, umask: int
+) -> None:
     path = short_dir / "a.sock"
 
     async def serve() -> None:
@@ -44,34 +46,28 @@ def test_only_its_user_may_open_the_socket_and_it_is_gone_afterwards(short_dir: 
 
     former = os.umask(umask)
     try:
-        asyncio.run(serve())
+        await serve()
     finally:
         os.umask(former)
 
 
-def test_a_request_over_it_is_local_and_any_host_will_do(short_dir: Path) -> None:
+async def test_a_request_over_it_is_local_and_any_host_will_do(short_dir: Path) -> None:
     async def tell(request: Request) -> Page:
         return Page(str(request.is_local))
 
-    async def serve() -> None:
-        async with serving(UnixAddress(str(short_dir / "a")), tell, name="test") as address:
-            assert (await get(address, "/")).body == b"True"
-
-    asyncio.run(serve())
+    async with serving(UnixAddress(str(short_dir / "a")), tell, name="test") as address:
+        assert (await get(address, "/")).body == b"True"
 
 
-def test_the_socket_of_a_dead_process_is_replaced(short_dir: Path) -> None:
+async def test_the_socket_of_a_dead_process_is_replaced(short_dir: Path) -> None:
     path = short_dir / "a.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
         dead.listen()
 
-    async def serve() -> None:
-        async with serving(UnixAddress(str(path)), hello, name="test") as address:
-            assert (await get(address, "/")).status == 200
-        assert not path.exists()
-
-    asyncio.run(serve())
+    async with serving(UnixAddress(str(path)), hello, name="test") as address:
+        assert (await get(address, "/")).status == 200
+    assert not path.exists()
 
 
 def test_a_socket_that_somebody_serves_is_left_alone(short_dir: Path) -> None:
@@ -109,39 +105,33 @@ def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     assert "what should be its folder is a file" in refusal(path)
 
 
-def test_a_path_longer_than_the_kernel_takes_is_served(short_dir: Path) -> None:
+async def test_a_path_longer_than_the_kernel_takes_is_served(short_dir: Path) -> None:
     folder = short_dir / ("d" * 100) / ("e" * 100)
     folder.mkdir(parents=True)
     path = folder / "status.sock"
 
-    async def serve() -> None:
-        before = open_files()
-        for _ in range(2):
-            async with serving(UnixAddress(str(path)), hello, name="test") as address:
-                assert (await get(address, "/")).body == b"hello /"
-                async with lines(address, "/long") as found:
-                    assert [line async for line in found] == [b"hello /long"]
-                assert "another program listens there" in await asyncio.to_thread(refusal, path)
-            assert names(folder) == []
-        assert open_files() == before
-
-    asyncio.run(serve())
+    before = open_files()
+    for _ in range(2):
+        async with serving(UnixAddress(str(path)), hello, name="test") as address:
+            assert (await get(address, "/")).body == b"hello /"
+            async with lines(address, "/long") as found:
+                assert [line async for line in found] == [b"hello /long"]
+            assert "another program listens there" in await asyncio.to_thread(refusal, path)
+        assert names(folder) == []
+    assert open_files() == before
 
 
 def test_a_name_longer_than_any_detour_is_refused(short_dir: Path) -> None:
     assert "its name is too long; name a shorter path" in refusal(short_dir / ("a" * 300))
 
 
-def test_a_socket_that_another_has_put_in_its_place_stays(short_dir: Path) -> None:
+async def test_a_socket_that_another_has_put_in_its_place_stays(short_dir: Path) -> None:
     path = short_dir / "a.sock"
 
-    async def serve() -> None:
-        async with serving(UnixAddress(str(path)), hello, name="one"):
-            path.unlink()
-            async with serving(UnixAddress(str(path)), hello, name="other") as address:
-                pass
-            path.write_text("somebody else's")
-        assert path.read_text() == "somebody else's"
-        assert isinstance(address, UnixAddress)
-
-    asyncio.run(serve())
+    async with serving(UnixAddress(str(path)), hello, name="one"):
+        path.unlink()
+        async with serving(UnixAddress(str(path)), hello, name="other") as address:
+            pass
+        path.write_text("somebody else's")
+    assert path.read_text() == "somebody else's"
+    assert isinstance(address, UnixAddress)

@@ -34,70 +34,55 @@ pytestmark = pytest.mark.usefixtures("pairing")
 # ── calls and streams ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_call_is_answered(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p.sock", Plugin()) as peer:
-            (response,) = await peer.call(methods.ALLOCATE, [("a", "b")])
-            assert response.envs == {"IDS": "a,b"}
-
-    asyncio.run(story())
+async def test_a_call_is_answered(short_dir: Path) -> None:
+    async with served(short_dir / "p.sock", Plugin()) as peer:
+        (response,) = await peer.call(methods.ALLOCATE, [("a", "b")])
+        assert response.envs == {"IDS": "a,b"}
 
 
-def test_a_stream_gives_each_answer_and_ends(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        for answer in (LIST, (), None):
-            plugin.answers.put_nowait(answer)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            assert [answer async for answer in peer.stream(methods.LIST_AND_WATCH, None)] == [LIST, ()]
-
-    asyncio.run(story())
+async def test_a_stream_gives_each_answer_and_ends(short_dir: Path) -> None:
+    plugin = Plugin()
+    for answer in (LIST, (), None):
+        plugin.answers.put_nowait(answer)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        assert [answer async for answer in peer.stream(methods.LIST_AND_WATCH, None)] == [LIST, ()]
 
 
-def test_a_stream_that_the_client_leaves_ends_its_handler(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.answers.put_nowait(LIST)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
-                assert await anext(answers) == LIST
-                assert not plugin.left.is_set()
-            await asyncio.wait_for(plugin.left.wait(), 5)
-
-    asyncio.run(story())
+async def test_a_stream_that_the_client_leaves_ends_its_handler(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.answers.put_nowait(LIST)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
+            assert await anext(answers) == LIST
+            assert not plugin.left.is_set()
+        await asyncio.wait_for(plugin.left.wait(), 5)
 
 
-def test_a_stream_whose_client_never_reads_ends_with_its_connection(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        large = [AdvertisedDevice(f"{number:063}", "Healthy") for number in range(30_000)]
-        for _ in range(10):
-            plugin.answers.put_nowait(large)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            async with connected(short_dir / "p.sock") as second:
-                answers = second.stream(methods.LIST_AND_WATCH, None)
-                await anext(answers)
-            await asyncio.wait_for(plugin.left.wait(), 5)
-            await answers.aclose()
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-
-    asyncio.run(story())
+async def test_a_stream_whose_client_never_reads_ends_with_its_connection(short_dir: Path) -> None:
+    plugin = Plugin()
+    large = [AdvertisedDevice(f"{number:063}", "Healthy") for number in range(30_000)]
+    for _ in range(10):
+        plugin.answers.put_nowait(large)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        async with connected(short_dir / "p.sock") as second:
+            answers = second.stream(methods.LIST_AND_WATCH, None)
+            await anext(answers)
+        await asyncio.wait_for(plugin.left.wait(), 5)
+        await answers.aclose()
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
 
-def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = errors.LimitError("list-and-watch: stream limit")
-        plugin.answers.put_nowait(None)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            with pytest.raises(RemoteError) as caught:
-                await anext(peer.stream(methods.LIST_AND_WATCH, None))
-            assert (caught.value.status, caught.value.text) == (
-                "ResourceExhausted",
-                "list-and-watch: stream limit",
-            )
-
-    asyncio.run(story())
+async def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.error = errors.LimitError("list-and-watch: stream limit")
+    plugin.answers.put_nowait(None)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        with pytest.raises(RemoteError) as caught:
+            await anext(peer.stream(methods.LIST_AND_WATCH, None))
+        assert (caught.value.status, caught.value.text) == (
+            "ResourceExhausted",
+            "list-and-watch: stream limit",
+        )
 
 
 # ── errors ⇄ status ───────────────────────────────────────────────────────────────────────────────
@@ -124,37 +109,31 @@ def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_each_class_of_error_has_its_status(
+async def test_each_class_of_error_has_its_status(
     short_dir: Path,
     error: DevplugError,
     status: str,
     text: str,
 ) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = error
-        async with served(short_dir / "p.sock", plugin) as peer:
-            caught = await refusal(peer)
-            assert (caught.status, caught.text) == (status, text)
-
-    asyncio.run(story())
+    plugin = Plugin()
+    plugin.error = error
+    async with served(short_dir / "p.sock", plugin) as peer:
+        caught = await refusal(peer)
+        assert (caught.status, caught.text) == (status, text)
 
 
-def test_the_text_of_an_error_crosses_on_one_line_of_200_bytes(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = errors.AllocationError("two\nlines " + "é" * 200)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            caught = await refusal(peer)
-            assert caught.text.startswith("two lines éé")
-            assert caught.text.isprintable()
-            assert len(caught.text.encode()) <= 200
-
-    asyncio.run(story())
+async def test_the_text_of_an_error_crosses_on_one_line_of_200_bytes(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.error = errors.AllocationError("two\nlines " + "é" * 200)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        caught = await refusal(peer)
+        assert caught.text.startswith("two lines éé")
+        assert caught.text.isprintable()
+        assert len(caught.text.encode()) <= 200
 
 
 @pytest.mark.parametrize("error", [ValueError("secret"), PluginError("secret"), RecursionError("secret")])
-def test_any_other_exception_crosses_as_a_number_only(
+async def test_any_other_exception_crosses_as_a_number_only(
     short_dir: Path,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
@@ -168,7 +147,7 @@ def test_any_other_exception_crosses_as_a_number_only(
             return caught.text
 
     with caplog.at_level(logging.ERROR, "devplug.wire.statuses"):
-        text = asyncio.run(story())
+        text = await story()
     (record,) = caplog.records
     incident = vars(record)["incident"]
     assert text == f"internal error, incident {incident}"
@@ -197,127 +176,96 @@ def test_any_other_exception_crosses_as_a_number_only(
         "Unauthenticated",
     ],
 )
-def test_the_status_of_a_remote_error_is_passed_on_with_its_text(short_dir: Path, status: str) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = RemoteError(status, "two\nlines, " + "é" * 200)
-        async with served(short_dir / "p.sock", plugin) as peer:
-            caught = await refusal(peer)
-            assert (caught.status, caught.text) == (status, plugin.error.text)
-
-    asyncio.run(story())
+async def test_the_status_of_a_remote_error_is_passed_on_with_its_text(short_dir: Path, status: str) -> None:
+    plugin = Plugin()
+    plugin.error = RemoteError(status, "two\nlines, " + "é" * 200)
+    async with served(short_dir / "p.sock", plugin) as peer:
+        caught = await refusal(peer)
+        assert (caught.status, caught.text) == (status, plugin.error.text)
 
 
 @pytest.mark.parametrize("status", ["OK", "Code(17)", "NOT_FOUND", ""])
-def test_a_remote_error_without_a_status_of_grpc_is_a_fault_like_any_other(
+async def test_a_remote_error_without_a_status_of_grpc_is_a_fault_like_any_other(
     short_dir: Path,
     status: str,
 ) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = RemoteError(status, "secret")
-        async with served(short_dir / "p.sock", plugin) as peer:
-            caught = await refusal(peer)
-            assert caught.status == "Internal"
-            assert caught.text.startswith("internal error, incident ")
-
-    asyncio.run(story())
+    plugin = Plugin()
+    plugin.error = RemoteError(status, "secret")
+    async with served(short_dir / "p.sock", plugin) as peer:
+        caught = await refusal(peer)
+        assert caught.status == "Internal"
+        assert caught.text.startswith("internal error, incident ")
 
 
-def test_an_answer_larger_than_the_kubelet_takes_is_refused_here(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p.sock", Plugin(), send_limit_bytes=100) as peer:
-            assert (await peer.call(methods.ALLOCATE, [("x" * 50,)]))[0].envs == {"IDS": "x" * 50}
-            caught = await refusal(peer, ("x" * 100,))
-            assert caught.status == "Internal"
-            assert "bytes; the kubelet takes 100" in caught.text
-
-    asyncio.run(story())
+async def test_an_answer_larger_than_the_kubelet_takes_is_refused_here(short_dir: Path) -> None:
+    async with served(short_dir / "p.sock", Plugin(), send_limit_bytes=100) as peer:
+        assert (await peer.call(methods.ALLOCATE, [("x" * 50,)]))[0].envs == {"IDS": "x" * 50}
+        caught = await refusal(peer, ("x" * 100,))
+        assert caught.status == "Internal"
+        assert "bytes; the kubelet takes 100" in caught.text
 
 
-def test_what_is_called_on_a_closed_connection_is_lost_with_it(short_dir: Path) -> None:
+async def test_what_is_called_on_a_closed_connection_is_lost_with_it(short_dir: Path) -> None:
     """A kubelet that ends between two calls for a pod makes the second one on what it has closed."""
-
-    async def story() -> None:
-        async with served(short_dir / "p.sock", Plugin()):
-            async with connected(short_dir / "p.sock") as peer:
-                await peer.call(methods.GET_OPTIONS, None)
-            assert (await refusal(peer)).status == "Canceled"
-            with pytest.raises(RemoteError, match="Canceled desc = grpc: the client connection is closing"):
-                await anext(peer.stream(methods.LIST_AND_WATCH, None))
-
-    asyncio.run(story())
+    async with served(short_dir / "p.sock", Plugin()):
+        async with connected(short_dir / "p.sock") as peer:
+            await peer.call(methods.GET_OPTIONS, None)
+        assert (await refusal(peer)).status == "Canceled"
+        with pytest.raises(RemoteError, match="Canceled desc = grpc: the client connection is closing"):
+            await anext(peer.stream(methods.LIST_AND_WATCH, None))
 
 
 # ── hostile bytes ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_request_over_the_limit_is_refused(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p.sock", Plugin(), receive_limit_bytes=1000) as peer:
-            caught = await refusal(peer, ("x" * 2000,))
-            assert caught.status == "ResourceExhausted"
-
-    asyncio.run(story())
+async def test_a_request_over_the_limit_is_refused(short_dir: Path) -> None:
+    async with served(short_dir / "p.sock", Plugin(), receive_limit_bytes=1000) as peer:
+        caught = await refusal(peer, ("x" * 2000,))
+        assert caught.status == "ResourceExhausted"
 
 
-def test_a_malformed_message_is_an_invalid_argument(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        async with served(path, Plugin()):
-            assert await allocate_raw(path, b"\x0a\x05ab") == "INVALID_ARGUMENT malformed AllocateRequest"
-
-    asyncio.run(story())
+async def test_a_malformed_message_is_an_invalid_argument(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    async with served(path, Plugin()):
+        assert await allocate_raw(path, b"\x0a\x05ab") == "INVALID_ARGUMENT malformed AllocateRequest"
 
 
-def test_a_malformed_message_for_a_stream_is_an_invalid_argument(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        async with served(path, Plugin()):
-            refused = await allocate_raw(path, b"\xff\xff", methods.LIST_AND_WATCH.path)
-            assert refused == "INVALID_ARGUMENT malformed Empty"
-
-    asyncio.run(story())
+async def test_a_malformed_message_for_a_stream_is_an_invalid_argument(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    async with served(path, Plugin()):
+        refused = await allocate_raw(path, b"\xff\xff", methods.LIST_AND_WATCH.path)
+        assert refused == "INVALID_ARGUMENT malformed Empty"
 
 
-def test_a_compressed_message_is_refused(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        async with served(path, Plugin()):
-            request = methods.ALLOCATE.request.encode([("a" * 1000,)])
-            refused = await allocate_raw(path, request, compression=grpc.Compression.Gzip)
-            assert refused == "UNIMPLEMENTED Compression algorithm 'gzip' is disabled."
-
-    asyncio.run(story())
+async def test_a_compressed_message_is_refused(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    async with served(path, Plugin()):
+        request = methods.ALLOCATE.request.encode([("a" * 1000,)])
+        refused = await allocate_raw(path, request, compression=grpc.Compression.Gzip)
+        assert refused == "UNIMPLEMENTED Compression algorithm 'gzip' is disabled."
 
 
 @pytest.mark.parametrize("method", ["/v1beta1.DevicePlugin/Reset", "/v1.PodResourcesLister/List", "/"])
-def test_an_unknown_method_is_unimplemented(short_dir: Path, method: str) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        async with served(path, Plugin()):
-            assert (await allocate_raw(path, b"", method)).startswith("UNIMPLEMENTED")
-
-    asyncio.run(story())
+async def test_an_unknown_method_is_unimplemented(short_dir: Path, method: str) -> None:
+    path = short_dir / "p.sock"
+    async with served(path, Plugin()):
+        assert (await allocate_raw(path, b"", method)).startswith("UNIMPLEMENTED")
 
 
-def test_bytes_that_are_not_http2_disturb_nobody_else(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        async with served(path, Plugin()) as peer:
-            for garbage in (
-                b"GET / HTTP/1.1\r\n\r\n",
-                bytes(64),
-                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64,
-            ):
-                reader, writer = await asyncio.open_unix_connection(path)
-                writer.write(garbage)
-                await asyncio.wait_for(reader.read(), 5)
-                writer.close()
-                await writer.wait_closed()
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-
-    asyncio.run(story())
+async def test_bytes_that_are_not_http2_disturb_nobody_else(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    async with served(path, Plugin()) as peer:
+        for garbage in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            bytes(64),
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64,
+        ):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(garbage)
+            await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            await writer.wait_closed()
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
 
 # ── calling ───────────────────────────────────────────────────────────────────────────────────────
@@ -342,15 +290,15 @@ async def bytes_of_a_call(path: Path, **options: Any) -> bytes:
     return bytes(seen)
 
 
-def test_calls_carry_the_authority_of_the_kubelet(short_dir: Path) -> None:
-    seen = asyncio.run(bytes_of_a_call(short_dir / "p.sock"))
+async def test_calls_carry_the_authority_of_the_kubelet(short_dir: Path) -> None:
+    seen = await bytes_of_a_call(short_dir / "p.sock")
     assert seen.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     assert fields_sent(seen)[":authority"] == "localhost"
 
 
-def test_calls_carry_the_authority_that_the_caller_wants(short_dir: Path) -> None:
+async def test_calls_carry_the_authority_that_the_caller_wants(short_dir: Path) -> None:
     authority = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock"
-    seen = asyncio.run(bytes_of_a_call(short_dir / "p.sock", authority=authority))
+    seen = await bytes_of_a_call(short_dir / "p.sock", authority=authority)
     assert fields_sent(seen)[":authority"] == authority
 
 
@@ -369,114 +317,90 @@ def test_the_authority_of_a_path_is_spelt_as_go_does(path: str, authority: str) 
     assert authority_of(Path(path)) == authority
 
 
-def test_a_plugin_takes_calls_with_the_authority_of_its_path(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "a b%2F?#ü.sock"
-        async with served(path, Plugin()), connected(path, authority=authority_of(path)) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-
-    asyncio.run(story())
+async def test_a_plugin_takes_calls_with_the_authority_of_its_path(short_dir: Path) -> None:
+    path = short_dir / "a b%2F?#ü.sock"
+    async with served(path, Plugin()), connected(path, authority=authority_of(path)) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
 
-def test_an_error_that_somebody_keeps_holds_no_connection_open(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.error = errors.AllocationError("no")
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
-        await listener.bind()
-        before = open_descriptors()
-        async with connected(listener.path) as peer:
-            kept = await refusal(peer)
-        async with asyncio.timeout(5):
-            while open_descriptors() > before:  # noqa: ASYNC110 -- no event tells
-                await asyncio.sleep(0)
-        assert kept.text == "no"
-        await listener.close()
-
-    asyncio.run(story())
+async def test_an_error_that_somebody_keeps_holds_no_connection_open(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.error = errors.AllocationError("no")
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    before = open_descriptors()
+    async with connected(listener.path) as peer:
+        kept = await refusal(peer)
+    async with asyncio.timeout(5):
+        while open_descriptors() > before:  # noqa: ASYNC110 -- no event tells
+            await asyncio.sleep(0)
+    assert kept.text == "no"
+    await listener.close()
 
 
-def test_a_call_past_its_deadline_says_so_in_the_words_of_go(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        async with served(short_dir / "p.sock", plugin) as peer:
-            with pytest.raises(RemoteError) as caught:
-                await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
-            assert str(caught.value) == "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
-
-    asyncio.run(story())
+async def test_a_call_past_its_deadline_says_so_in_the_words_of_go(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    async with served(short_dir / "p.sock", plugin) as peer:
+        with pytest.raises(RemoteError) as caught:
+            await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+        assert str(caught.value) == "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
 
 @pytest.mark.parametrize("stands_there", ["nothing", "a plain file", "a dead socket", "a silent server"])
-def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
+async def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
     short_dir: Path,
     stands_there: str,
 ) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        with socket.socket(socket.AF_UNIX) as server:
-            if stands_there == "a plain file":
-                path.touch()
-            elif stands_there != "nothing":
-                server.bind(str(path))
-            if stands_there == "a silent server":
-                server.listen()
-            with pytest.raises(RemoteError) as caught:
-                async with connected(path, ready_within_seconds=0.1):
-                    pass
-            assert (caught.value.status, caught.value.text) == (
-                "DeadlineExceeded",
-                "context deadline exceeded",
-            )
-
-    asyncio.run(story())
+    path = short_dir / "p.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        if stands_there == "a plain file":
+            path.touch()
+        elif stands_there != "nothing":
+            server.bind(str(path))
+        if stands_there == "a silent server":
+            server.listen()
+        with pytest.raises(RemoteError) as caught:
+            async with connected(path, ready_within_seconds=0.1):
+                pass
+        assert (caught.value.status, caught.value.text) == (
+            "DeadlineExceeded",
+            "context deadline exceeded",
+        )
 
 
-def test_a_call_without_a_server_is_unavailable(short_dir: Path) -> None:
-    async def story() -> None:
-        async with connected(short_dir / "p.sock") as peer:
-            assert (await refusal(peer)).status == "Unavailable"
-
-    asyncio.run(story())
+async def test_a_call_without_a_server_is_unavailable(short_dir: Path) -> None:
+    async with connected(short_dir / "p.sock") as peer:
+        assert (await refusal(peer)).status == "Unavailable"
 
 
-def test_a_call_whose_server_goes_is_an_error_and_no_cancellation(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
-        await listener.bind()
-        async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
-            refused = group.create_task(refusal(peer))
-            await plugin.entered.wait()
-            await listener.close()
-        assert refused.result().status in {"Unavailable", "Canceled"}
-
-    asyncio.run(story())
+async def test_a_call_whose_server_goes_is_an_error_and_no_cancellation(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
+        refused = group.create_task(refusal(peer))
+        await plugin.entered.wait()
+        await listener.close()
+    assert refused.result().status in {"Unavailable", "Canceled"}
 
 
-def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        async with served(short_dir / "p.sock", plugin) as peer, asyncio.TaskGroup() as group:
-            call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
-            call.cancel()
-        assert call.cancelled()
-
-    asyncio.run(story())
+async def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    async with served(short_dir / "p.sock", plugin) as peer, asyncio.TaskGroup() as group:
+        call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
+        call.cancel()
+    assert call.cancelled()
 
 
-def test_an_answer_that_cannot_be_decoded_is_an_error(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p.sock", Plugin()) as peer:
-            other = replace(methods.ALLOCATE, response=replace(methods.ALLOCATE.response, decode=refuse))
-            with pytest.raises(RemoteError) as caught:
-                await peer.call(other, [("a",)])
-            assert str(caught.value) == (
-                "rpc error: code = Internal desc = cannot decode the answer to Allocate: malformed Answer"
-            )
-
-    asyncio.run(story())
+async def test_an_answer_that_cannot_be_decoded_is_an_error(short_dir: Path) -> None:
+    async with served(short_dir / "p.sock", Plugin()) as peer:
+        other = replace(methods.ALLOCATE, response=replace(methods.ALLOCATE.response, decode=refuse))
+        with pytest.raises(RemoteError) as caught:
+            await peer.call(other, [("a",)])
+        assert str(caught.value) == (
+            "rpc error: code = Internal desc = cannot decode the answer to Allocate: malformed Answer"
+        )

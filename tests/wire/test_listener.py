@@ -30,261 +30,215 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("pairing")
 
 
-def test_a_listener_takes_over_the_file_of_a_dead_server(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        with socket.socket(socket.AF_UNIX) as dead:
-            dead.bind(str(path))
-        async with served(path, Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-
-    asyncio.run(story())
+async def test_a_listener_takes_over_the_file_of_a_dead_server(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with served(path, Plugin()) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
 
-def test_a_listener_leaves_nothing_but_its_file_and_removes_that(short_dir: Path) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", Plugin().bindings())
-        await listener.bind()
-        assert [file.name for file in short_dir.iterdir()] == ["p.sock"]
-        assert listener.is_bound()
-        await listener.close()
-        assert list(short_dir.iterdir()) == []
-        assert not listener.is_bound()
-
-    asyncio.run(story())
+async def test_a_listener_leaves_nothing_but_its_file_and_removes_that(short_dir: Path) -> None:
+    listener = Listener(short_dir / "p.sock", Plugin().bindings())
+    await listener.bind()
+    assert [file.name for file in short_dir.iterdir()] == ["p.sock"]
+    assert listener.is_bound()
+    await listener.close()
+    assert list(short_dir.iterdir()) == []
+    assert not listener.is_bound()
 
 
-def test_closing_again_is_harmless(short_dir: Path) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", Plugin().bindings())
-        await listener.close()
-        await listener.bind()
-        await listener.close()
-        (short_dir / "p.sock").touch()
-        await listener.close()
-        assert (short_dir / "p.sock").exists()
-
-    asyncio.run(story())
+async def test_closing_again_is_harmless(short_dir: Path) -> None:
+    listener = Listener(short_dir / "p.sock", Plugin().bindings())
+    await listener.close()
+    await listener.bind()
+    await listener.close()
+    (short_dir / "p.sock").touch()
+    await listener.close()
+    assert (short_dir / "p.sock").exists()
 
 
-def test_closing_leaves_the_file_of_another_server(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        first, second = Listener(path, Plugin().bindings()), Listener(path, Plugin().bindings())
-        await first.bind()
-        await second.bind()
-        assert not first.is_bound()
-        await first.close()
-        assert second.is_bound()
-        async with connected(path) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-        await second.close()
-
-    asyncio.run(story())
+async def test_closing_leaves_the_file_of_another_server(short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    first, second = Listener(path, Plugin().bindings()), Listener(path, Plugin().bindings())
+    await first.bind()
+    await second.bind()
+    assert not first.is_bound()
+    await first.close()
+    assert second.is_bound()
+    async with connected(path) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+    await second.close()
 
 
-def test_listeners_of_one_folder_can_bind_at_the_same_time(short_dir: Path) -> None:
+async def test_listeners_of_one_folder_can_bind_at_the_same_time(short_dir: Path) -> None:
     """Their names differ in the first letter only, and each of them gets its own calls."""
-
-    async def story() -> None:
-        plugins = {name: Plugin() for name in "abcdefgh"}
-        async with AsyncExitStack() as stack:
-            async with asyncio.TaskGroup() as group:
-                for name, plugin in plugins.items():
-                    listener = Listener(short_dir / f"{name}.sock", plugin.bindings())
-                    stack.push_async_callback(listener.close)
-                    group.create_task(listener.bind())
+    plugins = {name: Plugin() for name in "abcdefgh"}
+    async with AsyncExitStack() as stack:
+        async with asyncio.TaskGroup() as group:
             for name, plugin in plugins.items():
-                plugin.error = errors.AllocationError(name)
-                async with connected(short_dir / f"{name}.sock") as peer:
-                    assert (await refusal(peer)).text == name
+                listener = Listener(short_dir / f"{name}.sock", plugin.bindings())
+                stack.push_async_callback(listener.close)
+                group.create_task(listener.bind())
+        for name, plugin in plugins.items():
+            plugin.error = errors.AllocationError(name)
+            async with connected(short_dir / f"{name}.sock") as peer:
+                assert (await refusal(peer)).text == name
 
-    asyncio.run(story())
 
+async def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    async with (
+        connected(listener.path) as old,
+        aclosing(old.stream(methods.LIST_AND_WATCH, None)) as answers,
+        asyncio.TaskGroup() as group,
+    ):
+        plugin.answers.put_nowait(LIST)
+        await anext(answers)
+        plugin.entered.clear()
+        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
 
-def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
+        listener.path.unlink()
+        assert not listener.is_bound()
         await listener.bind()
-        async with (
-            connected(listener.path) as old,
-            aclosing(old.stream(methods.LIST_AND_WATCH, None)) as answers,
-            asyncio.TaskGroup() as group,
-        ):
-            plugin.answers.put_nowait(LIST)
-            await anext(answers)
-            plugin.entered.clear()
-            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
+        assert listener.is_bound()
 
-            listener.path.unlink()
-            assert not listener.is_bound()
-            await listener.bind()
-            assert listener.is_bound()
-
-            async with connected(listener.path) as new:
-                assert await new.call(methods.GET_OPTIONS, None) == PluginOptions()
-            plugin.answers.put_nowait(())
-            assert await anext(answers) == ()
-            plugin.hold.set()
-            assert (await call)[0].envs == {"IDS": "a"}
-        await listener.close()
-
-    asyncio.run(story())
+        async with connected(listener.path) as new:
+            assert await new.call(methods.GET_OPTIONS, None) == PluginOptions()
+        plugin.answers.put_nowait(())
+        assert await anext(answers) == ()
+        plugin.hold.set()
+        assert (await call)[0].envs == {"IDS": "a"}
+    await listener.close()
 
 
-def test_binding_again_keeps_a_call_that_no_stream_accompanies(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
+async def test_binding_again_keeps_a_call_that_no_stream_accompanies(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
+        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
+        listener.path.unlink()
         await listener.bind()
-        async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
-            listener.path.unlink()
-            await listener.bind()
-            plugin.hold.set()
-            assert (await call)[0].envs == {"IDS": "a"}
-        await listener.close()
-
-    asyncio.run(story())
+        plugin.hold.set()
+        assert (await call)[0].envs == {"IDS": "a"}
+    await listener.close()
 
 
-def test_tidying_up_keeps_a_call_of_the_lost_file(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
+async def test_tidying_up_keeps_a_call_of_the_lost_file(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
+        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
+        listener.path.unlink()
         await listener.bind()
-        async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
-            listener.path.unlink()
-            await listener.bind()
-            await listener.tidy()
-            plugin.hold.set()
-            assert (await call)[0].envs == {"IDS": "a"}
-        await listener.close()
-
-    asyncio.run(story())
+        await listener.tidy()
+        plugin.hold.set()
+        assert (await call)[0].envs == {"IDS": "a"}
+    await listener.close()
 
 
-def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
-        await listener.bind()
-        async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
-            call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
-            closing = group.create_task(listener.close(grace_seconds=5))
-            await asyncio.sleep(0)
-            plugin.hold.set()
-            assert (await call)[0].envs == {"IDS": "a"}
-            await closing
-
-    asyncio.run(story())
+async def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
+        call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
+        closing = group.create_task(listener.close(grace_seconds=5))
+        await asyncio.sleep(0)
+        plugin.hold.set()
+        assert (await call)[0].envs == {"IDS": "a"}
+        await closing
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_dir: Path, turns: int) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", Plugin().bindings())
-        async with asyncio.TaskGroup() as group:
-            binding = group.create_task(listener.bind())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            binding.cancel()
-        await listener.close()
-        assert list(short_dir.iterdir()) == []
-
-    asyncio.run(story())
+async def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_dir: Path, turns: int) -> None:
+    listener = Listener(short_dir / "p.sock", Plugin().bindings())
+    async with asyncio.TaskGroup() as group:
+        binding = group.create_task(listener.bind())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        binding.cancel()
+    await listener.close()
+    assert list(short_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("by_rename", "events"),
     [(False, ["removed", "made"]), (True, ["removed", "moved in"])],
 )
-def test_watchers_see_the_socket_made_or_moved_in(
+async def test_watchers_see_the_socket_made_or_moved_in(
     short_dir: Path,
     *,
     by_rename: bool,
     events: list[str],
 ) -> None:
-    async def story() -> None:
-        path = short_dir / "kubelet.sock"
-        path.touch()
-        with FolderEvents(short_dir) as seen:
-            async with served(path, Plugin(), by_rename=by_rename) as peer:
-                assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-                assert seen.of("kubelet.sock") == events
-                assert list(short_dir.iterdir()) == [path]
-        assert list(short_dir.iterdir()) == []
-
-    asyncio.run(story())
+    path = short_dir / "kubelet.sock"
+    path.touch()
+    with FolderEvents(short_dir) as seen:
+        async with served(path, Plugin(), by_rename=by_rename) as peer:
+            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+            assert seen.of("kubelet.sock") == events
+            assert list(short_dir.iterdir()) == [path]
+    assert list(short_dir.iterdir()) == []
 
 
-def test_a_listener_that_renames_binds_again_and_keeps_its_calls(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.hold.clear()
-        listener = Listener(short_dir / "p.sock", plugin.bindings(), by_rename=True)
+async def test_a_listener_that_renames_binds_again_and_keeps_its_calls(short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.hold.clear()
+    listener = Listener(short_dir / "p.sock", plugin.bindings(), by_rename=True)
+    await listener.bind()
+    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
+        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        await plugin.entered.wait()
         await listener.bind()
-        async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-            call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
-            await plugin.entered.wait()
-            await listener.bind()
-            assert listener.is_bound()
-            plugin.hold.set()
-            assert (await call)[0].envs == {"IDS": "a"}
+        assert listener.is_bound()
+        plugin.hold.set()
+        assert (await call)[0].envs == {"IDS": "a"}
+    await listener.close()
+    assert list(short_dir.iterdir()) == []
+
+
+async def test_a_listener_that_ends_at_once_leaves_the_socket_that_took_its_place(short_dir: Path) -> None:
+    listener = Listener(short_dir / "p.sock", Plugin().bindings())
+    await listener.bind()
+    with socket.socket(socket.AF_UNIX) as successor:
+        successor.bind(str(short_dir / "q.sock"))
+        (short_dir / "q.sock").rename(listener.path)
+        theirs = socket_identity(listener.path)
+        async with asyncio.TaskGroup() as group:
+            binding = group.create_task(listener.bind())
+            for _ in range(8):
+                await asyncio.sleep(0)
+            binding.cancel()
         await listener.close()
-        assert list(short_dir.iterdir()) == []
-
-    asyncio.run(story())
+        assert socket_identity(listener.path) == theirs
 
 
-def test_a_listener_that_ends_at_once_leaves_the_socket_that_took_its_place(short_dir: Path) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", Plugin().bindings())
-        await listener.bind()
-        with socket.socket(socket.AF_UNIX) as successor:
-            successor.bind(str(short_dir / "q.sock"))
-            (short_dir / "q.sock").rename(listener.path)
-            theirs = socket_identity(listener.path)
-            async with asyncio.TaskGroup() as group:
-                binding = group.create_task(listener.bind())
-                for _ in range(8):
-                    await asyncio.sleep(0)
-                binding.cancel()
-            await listener.close()
-            assert socket_identity(listener.path) == theirs
-
-    asyncio.run(story())
-
-
-def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
-    async def story() -> None:
-        folder = short_dir / "missing"
-        with pytest.raises(KubeletError, match=f"^cannot listen in {folder}: the folder does not exist$"):
-            await Listener(folder / "p.sock", ()).bind()
-
-    asyncio.run(story())
+async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
+    folder = short_dir / "missing"
+    with pytest.raises(KubeletError, match=f"^cannot listen in {folder}: the folder does not exist$"):
+        await Listener(folder / "p.sock", ()).bind()
 
 
 @pytest.mark.parametrize("by_rename", [False, True])
-def test_a_folder_in_the_place_of_the_socket_is_left_alone(short_dir: Path, *, by_rename: bool) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        path.mkdir()
-        with pytest.raises(KubeletError, match=f"^cannot make the socket {path}: Is a directory$"):
-            await Listener(path, (), by_rename=by_rename).bind()
-        assert list(short_dir.iterdir()) == [path]
-
-    asyncio.run(story())
+async def test_a_folder_in_the_place_of_the_socket_is_left_alone(short_dir: Path, *, by_rename: bool) -> None:
+    path = short_dir / "p.sock"
+    path.mkdir()
+    with pytest.raises(KubeletError, match=f"^cannot make the socket {path}: Is a directory$"):
+        await Listener(path, (), by_rename=by_rename).bind()
+    assert list(short_dir.iterdir()) == [path]
 
 
 def test_the_identity_of_a_socket_changes_with_its_file(short_dir: Path) -> None:

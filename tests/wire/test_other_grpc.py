@@ -71,40 +71,34 @@ async def peer(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-def test_it_calls_our_server(program: list[str], short_dir: Path) -> None:
-    async def story() -> None:
-        plugin = Plugin()
-        plugin.answers.put_nowait(LIST * 10_000)
-        listener = Listener(short_dir / "p.sock", plugin.bindings())
-        await listener.bind()
-        request = methods.ALLOCATE.request.encode([("a", "b")])
-        async with asyncio.timeout(20), peer(*program, "call", str(listener.path), request.hex()) as process:
-            assert process.stdout is not None
-            seen = json.loads(await process.stdout.readline())
-            assert seen["error"] is None
-            (response,) = methods.ALLOCATE.response.decode(bytes.fromhex(seen["answer"]))
-            assert response.envs == {"IDS": "a,b"}
-            assert seen["nope"] == [12, "unknown method Nope for service v1beta1.DevicePlugin"]
-            assert seen["size"] == len(methods.LIST_AND_WATCH.response.encode(LIST * 10_000))
-            await plugin.left.wait()
-        await listener.close()
-
-    asyncio.run(story())
+async def test_it_calls_our_server(program: list[str], short_dir: Path) -> None:
+    plugin = Plugin()
+    plugin.answers.put_nowait(LIST * 10_000)
+    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    await listener.bind()
+    request = methods.ALLOCATE.request.encode([("a", "b")])
+    async with asyncio.timeout(20), peer(*program, "call", str(listener.path), request.hex()) as process:
+        assert process.stdout is not None
+        seen = json.loads(await process.stdout.readline())
+        assert seen["error"] is None
+        (response,) = methods.ALLOCATE.response.decode(bytes.fromhex(seen["answer"]))
+        assert response.envs == {"IDS": "a,b"}
+        assert seen["nope"] == [12, "unknown method Nope for service v1beta1.DevicePlugin"]
+        assert seen["size"] == len(methods.LIST_AND_WATCH.response.encode(LIST * 10_000))
+        await plugin.left.wait()
+    await listener.close()
 
 
-def test_our_client_calls_it(program: list[str], short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "p.sock"
-        answer = methods.ALLOCATE.response.encode([ContainerResponse(envs={"A": "b"})])
-        async with asyncio.timeout(20), peer(*program, "serve", str(path), answer.hex()) as process:
-            assert process.stdout is not None
-            await process.stdout.readline()
-            async with connected(path, ready_within_seconds=5) as ours:
-                assert (await ours.call(methods.ALLOCATE, [("a",)]))[0].envs == {"A": "b"}
-                with pytest.raises(RemoteError) as caught:
-                    await ours.call(methods.ALLOCATE, [], timeout_seconds=5)
-                assert (caught.value.status, caught.value.text) == ("NotFound", "nothing é")
-                async with aclosing(ours.stream(methods.LIST_AND_WATCH, None)) as lists:
-                    assert await anext(lists)
-
-    asyncio.run(story())
+async def test_our_client_calls_it(program: list[str], short_dir: Path) -> None:
+    path = short_dir / "p.sock"
+    answer = methods.ALLOCATE.response.encode([ContainerResponse(envs={"A": "b"})])
+    async with asyncio.timeout(20), peer(*program, "serve", str(path), answer.hex()) as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        async with connected(path, ready_within_seconds=5) as ours:
+            assert (await ours.call(methods.ALLOCATE, [("a",)]))[0].envs == {"A": "b"}
+            with pytest.raises(RemoteError) as caught:
+                await ours.call(methods.ALLOCATE, [], timeout_seconds=5)
+            assert (caught.value.status, caught.value.text) == ("NotFound", "nothing é")
+            async with aclosing(ours.stream(methods.LIST_AND_WATCH, None)) as lists:
+                assert await anext(lists)

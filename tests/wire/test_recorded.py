@@ -76,7 +76,9 @@ def is_answered(heard: bytes, calls: dict[int, Recorded]) -> bool:
 
 @pytest.mark.parametrize("in_one_piece", [False, True])
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_our_server_answers_what_was_asked_then(short_dir: Path, name: str, *, in_one_piece: bool) -> None:
+async def test_our_server_answers_what_was_asked_then(
+    short_dir: Path, name: str, *, in_one_piece: bool
+) -> None:
     conversation = CONVERSATIONS[name]
     calls = conversation.calls()
 
@@ -97,7 +99,7 @@ def test_our_server_answers_what_was_asked_then(short_dir: Path, name: str, *, i
         await listener.close()
         return bytes(heard)
 
-    heard = asyncio.run(story())
+    heard = await story()
     told = Conversation(conversation.client, [heard[: whole_frames(heard)[1]]]).calls()
     for stream_id, call in calls.items():
         assert told[stream_id].answers == call.answers
@@ -149,19 +151,16 @@ async def ask_again(peer: Peer, calls: dict[int, Recorded]) -> None:
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_our_client_understands_what_was_answered_then(short_dir: Path, name: str) -> None:
+async def test_our_client_understands_what_was_answered_then(short_dir: Path, name: str) -> None:
     conversation = CONVERSATIONS[name]
 
-    async def story() -> None:
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await play(conversation, reader, writer)
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await play(conversation, reader, writer)
 
-        path = short_dir / "p.sock"
-        async with (
-            await asyncio.start_unix_server(listen, path),
-            asyncio.timeout(10),
-            connected(path) as peer,
-        ):
-            await ask_again(peer, conversation.calls())
-
-    asyncio.run(story())
+    path = short_dir / "p.sock"
+    async with (
+        await asyncio.start_unix_server(listen, path),
+        asyncio.timeout(10),
+        connected(path) as peer,
+    ):
+        await ask_again(peer, conversation.calls())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import tempfile
 from typing import TYPE_CHECKING
@@ -66,122 +65,95 @@ async def answer(peer: Peer) -> RemoteError:
 
 
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
-def test_any_file_name_is_a_name_for_a_socket(short_dir: Path, name: str) -> None:
-    async def story() -> None:
-        async with served(short_dir / name, Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-            assert [file.name for file in short_dir.iterdir()] == [name]
-        assert list(short_dir.iterdir()) == []
-
-    asyncio.run(story())
+async def test_any_file_name_is_a_name_for_a_socket(short_dir: Path, name: str) -> None:
+    async with served(short_dir / name, Plugin()) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert [file.name for file in short_dir.iterdir()] == [name]
+    assert list(short_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("by_rename", [False, True])
-def test_any_folder_is_a_place_for_a_socket(short_dir: Path, name: str, *, by_rename: bool) -> None:
-    async def story() -> None:
-        folder = short_dir / name
-        folder.mkdir()
-        async with served(folder / f"{name}.sock", Plugin(), by_rename=by_rename) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-            assert [file.name for file in folder.iterdir()] == [f"{name}.sock"]
-        assert list(short_dir.iterdir()) == [folder]
-        assert list(folder.iterdir()) == []
-
-    asyncio.run(story())
+async def test_any_folder_is_a_place_for_a_socket(short_dir: Path, name: str, *, by_rename: bool) -> None:
+    folder = short_dir / name
+    folder.mkdir()
+    async with served(folder / f"{name}.sock", Plugin(), by_rename=by_rename) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert [file.name for file in folder.iterdir()] == [f"{name}.sock"]
+    assert list(short_dir.iterdir()) == [folder]
+    assert list(folder.iterdir()) == []
 
 
-def test_a_path_with_a_comma_leads_to_no_other_socket(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p", Plugin()):
-            await expect_deadline(short_dir / "p,q")
-            await expect_deadline(short_dir / f"p,{'q' * 60},{'r' * 60}")
-
-    asyncio.run(story())
+async def test_a_path_with_a_comma_leads_to_no_other_socket(short_dir: Path) -> None:
+    async with served(short_dir / "p", Plugin()):
+        await expect_deadline(short_dir / "p,q")
+        await expect_deadline(short_dir / f"p,{'q' * 60},{'r' * 60}")
 
 
-def test_a_path_with_a_zero_byte_leads_to_no_other_socket(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir / "p", Plugin()):
-            await expect_deadline(short_dir / "p\0q")
-
-    asyncio.run(story())
+async def test_a_path_with_a_zero_byte_leads_to_no_other_socket(short_dir: Path) -> None:
+    async with served(short_dir / "p", Plugin()):
+        await expect_deadline(short_dir / "p\0q")
 
 
-def test_a_socket_with_a_comma_may_come_late_and_may_be_replaced(short_dir: Path) -> None:
-    async def story() -> None:
-        path = short_dir / "a,b"
-        async with connected(path) as peer:
-            assert (await refusal(peer)).status == "Unavailable"
-            for name in ("first", "second"):
-                plugin = Plugin()
-                plugin.error = errors.AllocationError(name)
-                listener = Listener(path, plugin.bindings())
-                await listener.bind()
-                assert (await answer(peer)).text == name
-                await listener.close()
-
-    asyncio.run(story())
+async def test_a_socket_with_a_comma_may_come_late_and_may_be_replaced(short_dir: Path) -> None:
+    path = short_dir / "a,b"
+    async with connected(path) as peer:
+        assert (await refusal(peer)).status == "Unavailable"
+        for name in ("first", "second"):
+            plugin = Plugin()
+            plugin.error = errors.AllocationError(name)
+            listener = Listener(path, plugin.bindings())
+            await listener.bind()
+            assert (await answer(peer)).text == name
+            await listener.close()
 
 
 @pytest.mark.parametrize("name", ["p", "a%b?#ä"])
-def test_a_path_without_a_comma_needs_no_link(short_dir: Path, links: Path, name: str) -> None:
+async def test_a_path_without_a_comma_needs_no_link(short_dir: Path, links: Path, name: str) -> None:
     links.rmdir()
 
-    async def story() -> None:
-        async with served(short_dir / name, Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-
-    asyncio.run(story())
+    async with served(short_dir / name, Plugin()) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
 
 
-def test_the_link_to_a_path_with_a_comma_goes_with_the_connection(
+async def test_the_link_to_a_path_with_a_comma_goes_with_the_connection(
     short_dir: Path, links: Path, pairing: Pairing
 ) -> None:
     if pairing.client is OWN:
         pytest.skip("it needs no link")
 
-    async def story() -> None:
-        async with served(short_dir / "a,b", Plugin()):
-            (folder,) = links.iterdir()
-            assert folder.stat().st_mode & 0o777 == 0o700
-        assert list(links.iterdir()) == []
-        await expect_deadline(short_dir / "a,b")
-        assert list(links.iterdir()) == []
-
-    asyncio.run(story())
+    async with served(short_dir / "a,b", Plugin()):
+        (folder,) = links.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(links.iterdir()) == []
+    await expect_deadline(short_dir / "a,b")
+    assert list(links.iterdir()) == []
 
 
-def test_a_path_with_a_comma_is_unavailable_where_no_link_can_be_made(
+async def test_a_path_with_a_comma_is_unavailable_where_no_link_can_be_made(
     short_dir: Path, links: Path, pairing: Pairing
 ) -> None:
     if pairing.client is OWN:
         pytest.skip("it needs no link")
     links.rmdir()
 
-    async def story() -> None:
-        path = short_dir / "a,b"
-        with pytest.raises(RemoteError, match=f"Unavailable desc = cannot dial {path}: no folder for a link"):
-            async with connected(path):
-                pass
-
-    asyncio.run(story())
+    path = short_dir / "a,b"
+    with pytest.raises(RemoteError, match=f"Unavailable desc = cannot dial {path}: no folder for a link"):
+        async with connected(path):
+            pass
 
 
-def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
-    async def story() -> None:
-        room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")
-        async with served(short_dir / ("x" * room), Plugin()) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
-        with pytest.raises(PluginError, match="is 108 bytes; Unix sockets take 107: use a shorter folder"):
-            await Listener(short_dir / ("x" * (room + 1)), ()).bind()
-        assert list(short_dir.iterdir()) == []
-
-    asyncio.run(story())
+async def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
+    room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")
+    async with served(short_dir / ("x" * room), Plugin()) as peer:
+        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+    with pytest.raises(PluginError, match="is 108 bytes; Unix sockets take 107: use a shorter folder"):
+        await Listener(short_dir / ("x" * (room + 1)), ()).bind()
+    assert list(short_dir.iterdir()) == []
 
 
 @pytest.mark.parametrize("last", ["x", ","])
-def test_a_path_that_is_too_long_is_dialled_in_vain(
+async def test_a_path_that_is_too_long_is_dialled_in_vain(
     short_dir: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -199,5 +171,5 @@ def test_a_path_that_is_too_long_is_dialled_in_vain(
                 assert (await refusal(peer)).status == "Unavailable"
 
     monkeypatch.chdir(short_dir)
-    asyncio.run(story())
+    await story()
     assert capfd.readouterr() == ("", "")

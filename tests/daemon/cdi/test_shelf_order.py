@@ -16,7 +16,7 @@ from devplug.daemon.sources.found import Found, FoundNode
 from devplug.daemon.sources.host import Host
 from devplug.errors import AllocationError, KubeletError
 from tests.daemon.hosts import resource
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,42 +56,36 @@ def names(folder: Path) -> list[str]:
     return [] if spec is None else [device.name for device in spec.devices]
 
 
-def test_a_write_that_nobody_waits_for_any_more_does_not_end_after_a_later_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        folder = SlowFolder(tmp_path)
-        shelf = CdiShelf(ONE, folder, Host())
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(shelf.publish([share("x0")]))
-            await until(lambda: folder.begun)
-            first.cancel()
-            second = group.create_task(shelf.publish([share("x1")]))
-            await until(first.done)
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert folder.begun == 1
-            folder.go_on.set()
-            await second
-        assert names(tmp_path) == ["x0", "x1"]
-        folder.close()
-
-    play(story())
+async def test_a_write_that_nobody_waits_for_any_more_does_not_end_after_a_later_one(tmp_path: Path) -> None:
+    folder = SlowFolder(tmp_path)
+    shelf = CdiShelf(ONE, folder, Host())
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(shelf.publish([share("x0")]))
+        await until(lambda: folder.begun)
+        first.cancel()
+        second = group.create_task(shelf.publish([share("x1")]))
+        await until(first.done)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert folder.begun == 1
+        folder.go_on.set()
+        await second
+    assert names(tmp_path) == ["x0", "x1"]
+    folder.close()
 
 
-def test_a_write_that_failed_unseen_is_no_fault_of_the_next_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        folder = SlowFolder(tmp_path)
-        folder.fault = KubeletError("no room")
-        shelf = CdiShelf(ONE, folder, Host())
-        async with asyncio.TaskGroup() as group:
-            first = group.create_task(shelf.publish([share("x0")]))
-            await until(lambda: folder.begun)
-            first.cancel()
-            folder.go_on.set()
-        with pytest.raises(AllocationError, match="no room"):
-            await shelf.publish([share("x0")])
-        folder.fault = None
+async def test_a_write_that_failed_unseen_is_no_fault_of_the_next_one(tmp_path: Path) -> None:
+    folder = SlowFolder(tmp_path)
+    folder.fault = KubeletError("no room")
+    shelf = CdiShelf(ONE, folder, Host())
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(shelf.publish([share("x0")]))
+        await until(lambda: folder.begun)
+        first.cancel()
+        folder.go_on.set()
+    with pytest.raises(AllocationError, match="no room"):
         await shelf.publish([share("x0")])
-        assert names(tmp_path) == ["x0"]
-        folder.close()
-
-    play(story())
+    folder.fault = None
+    await shelf.publish([share("x0")])
+    assert names(tmp_path) == ["x0"]
+    folder.close()

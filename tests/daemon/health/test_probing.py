@@ -297,321 +297,271 @@ def test_a_late_command_is_unknown_and_ended(tmp_path: Path) -> None:
     assert not Path("/proc", file.read_text().strip()).exists()
 
 
-def test_a_command_ends_when_the_prober_ends(tmp_path: Path) -> None:
+async def test_a_command_ends_when_the_prober_ends(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     one = prober(Path("/"), command("/bin/sh", "-c", f"echo $$ > {file}; exec sleep 60"))
 
-    async def story() -> None:
-        async with at_work(one):
-            one.follow([Found("a")])
-            await until(lambda: file.exists() and file.read_text())
-        assert not Path("/proc", file.read_text().strip()).exists()
-
-    play(story())
+    async with at_work(one):
+        one.follow([Found("a")])
+        await until(lambda: file.exists() and file.read_text())
+    assert not Path("/proc", file.read_text().strip()).exists()
 
 
 # ── the first check ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_check_waits_for_all_rules_of_all_devices(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP, HealthRule(attribute="heat", max=90, timeout_seconds=5))
-        found = [card(tmp_path, "up", "a"), card(tmp_path, "down", "b")]
-        tree(tmp_path, {f"{CARD[1:]}/a/heat": "91", f"{CARD[1:]}/b/heat": "20"})
+async def test_the_first_check_waits_for_all_rules_of_all_devices(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP, HealthRule(attribute="heat", max=90, timeout_seconds=5))
+    found = [card(tmp_path, "up", "a"), card(tmp_path, "down", "b")]
+    tree(tmp_path, {f"{CARD[1:]}/a/heat": "91", f"{CARD[1:]}/b/heat": "20"})
+    async with at_work(one):
+        await one.first_check(found)
+        assert one.health_of("a") == Health.unhealthy("heat is 91, more than 90")
+        assert one.health_of("b") == Health.unhealthy('state is "down", not "up"')
+
+
+async def test_the_first_check_waits_until_the_prober_runs(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP)
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(one.first_check([card(tmp_path, "down")]))
+        await asyncio.sleep(0)
+        assert not waiting.done()
         async with at_work(one):
-            await one.first_check(found)
-            assert one.health_of("a") == Health.unhealthy("heat is 91, more than 90")
-            assert one.health_of("b") == Health.unhealthy('state is "down", not "up"')
-
-    play(story())
+            await waiting
+    assert one.health_of("card").reason == 'state is "down", not "up"'
 
 
-def test_the_first_check_waits_until_the_prober_runs(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP)
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(one.first_check([card(tmp_path, "down")]))
+async def test_a_device_that_was_checked_is_not_waited_for_again(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP)
+    found = card(tmp_path, "up")
+    async with at_work(one):
+        await one.first_check([found])
+        one.follow([found])
+        state_file(tmp_path, found).write_text("down")
+        await one.first_check([found])
+        assert one.health_of("card") == Health.healthy()
+
+
+async def test_a_hung_device_is_unknown_after_the_timeout_and_holds_nobody_up(tmp_path: Path) -> None:
+    time = Time()
+    rule = HealthRule(attribute="state", equals="up", timeout_seconds=0.3)
+    one = prober(tmp_path, rule, time=time)
+    hung = [HungCard(tmp_path, f"hung{n}") for n in range(20)]
+    names = [each.found.name for each in hung]
+    async with at_work(one):
+        await one.first_check([*(each.found for each in hung), card(tmp_path, "down")])
+        assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
+        assert {one.health_of(name) for name in names} == {Health.healthy()}
+        assert {one.doubt_of(name) for name in names} == {"no answer within 0.3 s"}
+    # The prober has ended although all of them still hang.
+    for each in hung:
+        await each.answer("up")
+
+
+async def test_a_hung_check_is_not_begun_again_and_its_late_answer_does_not_count(tmp_path: Path) -> None:
+    time = Time()
+    rule = HealthRule(attribute="state", equals="up", timeout_seconds=0.1, failure_threshold=1)
+    one = prober(tmp_path, rule, time=time)
+    hung = HungCard(tmp_path, "card")
+    async with at_work(one):
+        await one.first_check([hung.found])
+        await until(lambda: hung.is_being_read)
+        time.now += 1000
+        for _ in range(100):
             await asyncio.sleep(0)
-            assert not waiting.done()
-            async with at_work(one):
-                await waiting
-        assert one.health_of("card").reason == 'state is "down", not "up"'
-
-    play(story())
+        assert time.slept == []
+        await hung.answer("down")
+        await time.asleep(1)
+        assert one.health_of("card") == Health.healthy()
 
 
-def test_a_device_that_was_checked_is_not_waited_for_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP)
-        found = card(tmp_path, "up")
-        async with at_work(one):
-            await one.first_check([found])
-            one.follow([found])
-            state_file(tmp_path, found).write_text("down")
-            await one.first_check([found])
-            assert one.health_of("card") == Health.healthy()
-
-    play(story())
-
-
-def test_a_hung_device_is_unknown_after_the_timeout_and_holds_nobody_up(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        rule = HealthRule(attribute="state", equals="up", timeout_seconds=0.3)
-        one = prober(tmp_path, rule, time=time)
-        hung = [HungCard(tmp_path, f"hung{n}") for n in range(20)]
-        names = [each.found.name for each in hung]
-        async with at_work(one):
-            await one.first_check([*(each.found for each in hung), card(tmp_path, "down")])
-            assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
-            assert {one.health_of(name) for name in names} == {Health.healthy()}
-            assert {one.doubt_of(name) for name in names} == {"no answer within 0.3 s"}
-        # The prober has ended although all of them still hang.
-        for each in hung:
+async def test_at_most_eight_checks_are_waited_for_at_once(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP)
+    hung = [HungCard(tmp_path, f"{n}") for n in range(12)]
+    async with at_work(one):
+        one.follow(each.found for each in hung)
+        await until(lambda: sum(each.is_being_read for each in hung) == 8)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        first = [each for each in hung if each.is_being_read]
+        assert len(first) == 8
+        for each in [*first, *(each for each in hung if each not in first)]:
             await each.answer("up")
-
-    play(story())
-
-
-def test_a_hung_check_is_not_begun_again_and_its_late_answer_does_not_count(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        rule = HealthRule(attribute="state", equals="up", timeout_seconds=0.1, failure_threshold=1)
-        one = prober(tmp_path, rule, time=time)
-        hung = HungCard(tmp_path, "card")
-        async with at_work(one):
-            await one.first_check([hung.found])
-            await until(lambda: hung.is_being_read)
-            time.now += 1000
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert time.slept == []
-            await hung.answer("down")
-            await time.asleep(1)
-            assert one.health_of("card") == Health.healthy()
-
-    play(story())
-
-
-def test_at_most_eight_checks_are_waited_for_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP)
-        hung = [HungCard(tmp_path, f"{n}") for n in range(12)]
-        async with at_work(one):
-            one.follow(each.found for each in hung)
-            await until(lambda: sum(each.is_being_read for each in hung) == 8)
-            for _ in range(200):
-                await asyncio.sleep(0)
-            first = [each for each in hung if each.is_being_read]
-            assert len(first) == 8
-            for each in [*first, *(each for each in hung if each not in first)]:
-                await each.answer("up")
-            await one.first_check(each.found for each in hung)
-
-    play(story())
+        await one.first_check(each.found for each in hung)
 
 
 # ── again and again ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_device_worsens_and_recovers_and_whoever_waits_is_woken(
+async def test_a_device_worsens_and_recovers_and_whoever_waits_is_woken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The line about it is the list's: `devplug.plugin.changes`."""
     caplog.set_level(logging.INFO)
 
-    async def story() -> None:
-        time = Time()
-        rule = HealthRule(attribute="state", equals="up", failure_threshold=2, timeout_seconds=5)
-        one = prober(tmp_path, rule, time=time)
-        found = card(tmp_path, "up")
-        async with at_work(one):
-            await one.first_check([found])
-            assert not one.changed.is_set()
-            state_file(tmp_path, found).write_text("down")
-            await time.asleep(1)
-            time.wake()
-            await time.asleep(2)
-            assert not one.changed.is_set()
-            time.wake()
-            await one.changed.wait()
-            assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
-            one.changed.clear()
-            state_file(tmp_path, found).write_text("up")
-            await time.asleep(3)
-            time.wake()
-            await one.changed.wait()
-            assert one.health_of("card") == Health.healthy()
-
-    play(story())
+    time = Time()
+    rule = HealthRule(attribute="state", equals="up", failure_threshold=2, timeout_seconds=5)
+    one = prober(tmp_path, rule, time=time)
+    found = card(tmp_path, "up")
+    async with at_work(one):
+        await one.first_check([found])
+        assert not one.changed.is_set()
+        state_file(tmp_path, found).write_text("down")
+        await time.asleep(1)
+        time.wake()
+        await time.asleep(2)
+        assert not one.changed.is_set()
+        time.wake()
+        await one.changed.wait()
+        assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
+        one.changed.clear()
+        state_file(tmp_path, found).write_text("up")
+        await time.asleep(3)
+        time.wake()
+        await one.changed.wait()
+        assert one.health_of("card") == Health.healthy()
     assert caplog.records == []
 
 
-def test_what_cannot_be_read_any_more_stays_as_it_was_and_is_told_once(
+async def test_what_cannot_be_read_any_more_stays_as_it_was_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        time = Time()
-        one = prober(tmp_path, UP, time=time)
-        found = card(tmp_path, "down")
-        async with at_work(one):
-            await one.first_check([found])
-            state_file(tmp_path, found).unlink()
-            for times in range(1, 5):
-                await time.asleep(times)
-                time.wake()
-            await time.asleep(5)
-            assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
-            assert one.doubt_of("card").startswith("neither the device")
-
-    play(story())
+    time = Time()
+    one = prober(tmp_path, UP, time=time)
+    found = card(tmp_path, "down")
+    async with at_work(one):
+        await one.first_check([found])
+        state_file(tmp_path, found).unlink()
+        for times in range(1, 5):
+            await time.asleep(times)
+            time.wake()
+        await time.asleep(5)
+        assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
+        assert one.doubt_of("card").startswith("neither the device")
     assert [record.getMessage() for record in caplog.records] == ["the health is unknown"]
 
 
-def test_a_rule_that_never_learns_anything_does_not_keep_a_device_from_recovering(tmp_path: Path) -> None:
+async def test_a_rule_that_never_learns_anything_does_not_keep_a_device_from_recovering(
+    tmp_path: Path,
+) -> None:
     """To the inventory unknown is "as before", which here would be Unhealthy for ever."""
+    time = Time()
+    one = prober(tmp_path, UP, command("/opt/selftest"), time=time)
+    found = card(tmp_path, "down")
+    async with at_work(one):
+        await one.first_check([found])
+        assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
+        state_file(tmp_path, found).write_text("up")
+        one.changed.clear()
+        await time.asleep(2)
+        time.wake()
+        time.wake()
+        await one.changed.wait()
+        assert one.health_of("card") == Health.healthy()
+        assert one.doubt_of("card") == '"/opt/selftest" cannot be started: No such file or directory'
 
-    async def story() -> None:
+
+async def test_each_check_has_its_own_phase_and_keeps_it(tmp_path: Path) -> None:
+    phases: dict[str, float] = {}
+    for name in ("a", "b", "c", "d"):
         time = Time()
-        one = prober(tmp_path, UP, command("/opt/selftest"), time=time)
-        found = card(tmp_path, "down")
+        rule = HealthRule(attribute="state", equals="up", period_seconds=10, timeout_seconds=5)
+        one = prober(tmp_path, rule, time=time)
         async with at_work(one):
-            await one.first_check([found])
-            assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
-            state_file(tmp_path, found).write_text("up")
-            one.changed.clear()
-            await time.asleep(2)
-            time.wake()
-            time.wake()
-            await one.changed.wait()
-            assert one.health_of("card") == Health.healthy()
-            assert one.doubt_of("card") == '"/opt/selftest" cannot be started: No such file or directory'
-
-    play(story())
+            await one.first_check([card(tmp_path, "up", name)])
+            for times in range(1, 4):
+                await time.asleep(times)
+                time.now += 0.25  # it wakes a little late each time
+                time.wake()
+            await time.asleep(4)
+        phases[name] = time.slept[0]
+        assert time.slept[1:] == pytest.approx([9.75, 9.75, 9.75])
+    assert len(set(phases.values())) == 4
+    assert all(0 < phase <= 10 for phase in phases.values())
 
 
-def test_each_check_has_its_own_phase_and_keeps_it(tmp_path: Path) -> None:
-    async def story() -> None:
-        phases: dict[str, float] = {}
-        for name in ("a", "b", "c", "d"):
-            time = Time()
-            rule = HealthRule(attribute="state", equals="up", period_seconds=10, timeout_seconds=5)
-            one = prober(tmp_path, rule, time=time)
-            async with at_work(one):
-                await one.first_check([card(tmp_path, "up", name)])
-                for times in range(1, 4):
-                    await time.asleep(times)
-                    time.now += 0.25  # it wakes a little late each time
-                    time.wake()
-                await time.asleep(4)
-            phases[name] = time.slept[0]
-            assert time.slept[1:] == pytest.approx([9.75, 9.75, 9.75])
-        assert len(set(phases.values())) == 4
-        assert all(0 < phase <= 10 for phase in phases.values())
-
-    play(story())
-
-
-def test_a_check_that_missed_its_turns_leaves_them_out(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        one = prober(tmp_path, UP, time=time)
-        async with at_work(one):
-            await one.first_check([card(tmp_path)])
-            await time.asleep(1)
-            time.now += 35
-            time.wake()
-            await time.asleep(2)
-        assert time.slept[1] == pytest.approx(5)
-
-    play(story())
+async def test_a_check_that_missed_its_turns_leaves_them_out(tmp_path: Path) -> None:
+    time = Time()
+    one = prober(tmp_path, UP, time=time)
+    async with at_work(one):
+        await one.first_check([card(tmp_path)])
+        await time.asleep(1)
+        time.now += 35
+        time.wake()
+        await time.asleep(2)
+    assert time.slept[1] == pytest.approx(5)
 
 
 # ── devices that come and go ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("is_missed", [True, False])
-def test_a_device_that_was_plugged_in_again_starts_anew(tmp_path: Path, is_missed: bool) -> None:
-    async def story() -> None:
-        time = Time()
-        rule = HealthRule(attribute="state", equals="up", success_threshold=5, timeout_seconds=5)
-        one = prober(tmp_path, rule, time=time)
-        before = card(tmp_path, "down", "port1")
-        after = card(tmp_path, "up", "port2")
-        async with at_work(one):
-            await one.first_check([before])
-            one.follow([before])
-            assert one.health_of("port1") != Health.healthy()
-            if is_missed:
-                one.follow([])
-                assert one.health_of("port1") == Health.healthy()
-            again = Found("port1", hardware=before.hardware if is_missed else after.hardware)
-            state_file(tmp_path, again).write_text("up")
-            await one.first_check([again])
-            assert one.health_of("port1") == Health.healthy()
-
-    play(story())
-
-
-def test_a_device_whose_facts_changed_goes_on_with_them(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        rule = HealthRule(file=parse_template("/{serial}"), equals="ok", failure_threshold=1)
-        tree(tmp_path, {"A": "ok", "B": "broken"})
-        one = prober(tmp_path, rule, time=time)
-        async with at_work(one):
-            await one.first_check([Found("x", facts={"serial": "A"})])
-            await time.asleep(1)
-            one.follow([Found("x", facts={"serial": "B"})])
-            time.wake()
-            await one.changed.wait()
-            assert one.health_of("x") == Health.unhealthy('/B is "broken", not "ok"')
-
-    play(story())
-
-
-def test_a_device_that_goes_in_its_first_check_is_not_waited_for(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP)
-        hung = HungCard(tmp_path, "card")
-        async with at_work(one), asyncio.TaskGroup() as group:
-            waiting = group.create_task(one.first_check([hung.found]))
-            await until(lambda: hung.is_being_read)
+async def test_a_device_that_was_plugged_in_again_starts_anew(tmp_path: Path, is_missed: bool) -> None:
+    time = Time()
+    rule = HealthRule(attribute="state", equals="up", success_threshold=5, timeout_seconds=5)
+    one = prober(tmp_path, rule, time=time)
+    before = card(tmp_path, "down", "port1")
+    after = card(tmp_path, "up", "port2")
+    async with at_work(one):
+        await one.first_check([before])
+        one.follow([before])
+        assert one.health_of("port1") != Health.healthy()
+        if is_missed:
             one.follow([])
-            await waiting
-            await hung.answer("up")
-
-    play(story())
-
-
-def test_devices_are_kept_when_the_prober_runs_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        one = prober(tmp_path, UP)
-        found = card(tmp_path, "down")
-        for _ in range(2):
-            async with at_work(one):
-                await one.first_check([found])
-                assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
-
-    play(story())
+            assert one.health_of("port1") == Health.healthy()
+        again = Found("port1", hardware=before.hardware if is_missed else after.hardware)
+        state_file(tmp_path, again).write_text("up")
+        await one.first_check([again])
+        assert one.health_of("port1") == Health.healthy()
 
 
-def test_without_rules_nothing_is_followed_and_nothing_is_waited_for(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        one = prober(tmp_path, time=time)
-        threads = set(threading.enumerate())
+async def test_a_device_whose_facts_changed_goes_on_with_them(tmp_path: Path) -> None:
+    time = Time()
+    rule = HealthRule(file=parse_template("/{serial}"), equals="ok", failure_threshold=1)
+    tree(tmp_path, {"A": "ok", "B": "broken"})
+    one = prober(tmp_path, rule, time=time)
+    async with at_work(one):
+        await one.first_check([Found("x", facts={"serial": "A"})])
+        await time.asleep(1)
+        one.follow([Found("x", facts={"serial": "B"})])
+        time.wake()
+        await one.changed.wait()
+        assert one.health_of("x") == Health.unhealthy('/B is "broken", not "ok"')
+
+
+async def test_a_device_that_goes_in_its_first_check_is_not_waited_for(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP)
+    hung = HungCard(tmp_path, "card")
+    async with at_work(one), asyncio.TaskGroup() as group:
+        waiting = group.create_task(one.first_check([hung.found]))
+        await until(lambda: hung.is_being_read)
+        one.follow([])
+        await waiting
+        await hung.answer("up")
+
+
+async def test_devices_are_kept_when_the_prober_runs_again(tmp_path: Path) -> None:
+    one = prober(tmp_path, UP)
+    found = card(tmp_path, "down")
+    for _ in range(2):
         async with at_work(one):
-            await one.first_check([card(tmp_path)])
-            one.follow([card(tmp_path)])
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert len(asyncio.all_tasks()) == 2
-        assert time.slept == []
-        assert set(threading.enumerate()) <= threads
-        assert one.health_of("card") == Health.healthy()
+            await one.first_check([found])
+            assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
 
-    play(story())
+
+async def test_without_rules_nothing_is_followed_and_nothing_is_waited_for(tmp_path: Path) -> None:
+    time = Time()
+    one = prober(tmp_path, time=time)
+    threads, tasks = set(threading.enumerate()), len(asyncio.all_tasks())
+    async with at_work(one):
+        await one.first_check([card(tmp_path)])
+        one.follow([card(tmp_path)])
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == tasks + 1
+    assert time.slept == []
+    assert set(threading.enumerate()) <= threads
+    assert one.health_of("card") == Health.healthy()
 
 
 class BrokenFacts(Mapping[str, str | int]):
@@ -625,14 +575,11 @@ class BrokenFacts(Mapping[str, str | int]):
         return 1
 
 
-def test_a_check_that_is_broken_does_not_end_the_others(tmp_path: Path) -> None:
-    async def story() -> None:
-        time = Time()
-        tree(tmp_path, {"a": "broken"})
-        one = prober(tmp_path, file_rule("/{id}"), time=time)
-        async with at_work(one):
-            await one.first_check([Found("x", facts=BrokenFacts()), Found("a")])
-            assert one.doubt_of("x") == "the check failed: RuntimeError('a bug')"
-            assert one.health_of("a") == Health.unhealthy('/a is "broken", not "ok"')
-
-    play(story())
+async def test_a_check_that_is_broken_does_not_end_the_others(tmp_path: Path) -> None:
+    time = Time()
+    tree(tmp_path, {"a": "broken"})
+    one = prober(tmp_path, file_rule("/{id}"), time=time)
+    async with at_work(one):
+        await one.first_check([Found("x", facts=BrokenFacts()), Found("a")])
+        assert one.doubt_of("x") == "the check failed: RuntimeError('a bug')"
+        assert one.health_of("a") == Health.unhealthy('/a is "broken", not "ok"')

@@ -18,7 +18,6 @@ from devplug.daemon.kubeevents.values import Event, Notice, Reason
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.settings import SandboxSettings
-from tests.daemon.served import play
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,83 +56,65 @@ def written(sandbox: Sandbox) -> dict[str, int]:
     }
 
 
-def test_an_event_whose_creation_got_no_answer_is_not_made_twice(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            first, again = lane(), lane()
-            first.put(event("a"))
-            await first.write(server)
-            again.put(event("a", 3))
-            await again.write(server)
-            assert written(sandbox) == {"m.a": 3}
-
-    play(story())
+async def test_an_event_whose_creation_got_no_answer_is_not_made_twice(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        first, again = lane(), lane()
+        first.put(event("a"))
+        await first.write(server)
+        again.put(event("a", 3))
+        await again.write(server)
+        assert written(sandbox) == {"m.a": 3}
 
 
-def test_what_changes_while_it_waits_is_written_once_and_created_if_it_was_not(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            one = lane()
-            one.put(event("a"))
+async def test_what_changes_while_it_waits_is_written_once_and_created_if_it_was_not(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        one = lane()
+        one.put(event("a"))
+        one.put(event("a", 2, is_new=False))
+        await one.write(server)
+        assert written(sandbox) == {"m.a": 2}
+
+
+async def test_what_changes_while_it_is_written_is_written_again(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        one = lane()
+        one.put(event("a"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.write(server))
+            await asyncio.sleep(0)
             one.put(event("a", 2, is_new=False))
-            await one.write(server)
-            assert written(sandbox) == {"m.a": 2}
-
-    play(story())
+        assert one.is_done
+        assert written(sandbox) == {"m.a": 2}
 
 
-def test_what_changes_while_it_is_written_is_written_again(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            one = lane()
-            one.put(event("a"))
-            async with asyncio.TaskGroup() as group:
-                group.create_task(one.write(server))
-                await asyncio.sleep(0)
-                one.put(event("a", 2, is_new=False))
-            assert one.is_done
-            assert written(sandbox) == {"m.a": 2}
-
-    play(story())
+async def test_an_event_that_the_server_does_not_take_does_not_keep_the_others(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        one = lane()
+        one.put(event("NO NAME"))
+        one.put(event("b"))
+        for _ in range(3):
+            with pytest.raises(ClusterError):
+                await one.write(server)
+        assert written(sandbox) == {"m.b": 1}
 
 
-def test_an_event_that_the_server_does_not_take_does_not_keep_the_others(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            one = lane()
-            one.put(event("NO NAME"))
-            one.put(event("b"))
-            for _ in range(3):
-                with pytest.raises(ClusterError):
-                    await one.write(server)
-            assert written(sandbox) == {"m.b": 1}
-
-    play(story())
+async def test_an_event_that_waited_for_an_hour_is_dropped(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        one = lane()
+        one.put(event("a", at=NOW - EVENT_LIFE_SECONDS - 1))
+        one.put(event("b", at=NOW - EVENT_LIFE_SECONDS + 1))
+        await one.write(server)
+        assert one.is_done
+        assert written(sandbox) == {"m.b": 1}
 
 
-def test_an_event_that_waited_for_an_hour_is_dropped(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            one = lane()
-            one.put(event("a", at=NOW - EVENT_LIFE_SECONDS - 1))
-            one.put(event("b", at=NOW - EVENT_LIFE_SECONDS + 1))
-            await one.write(server)
-            assert one.is_done
-            assert written(sandbox) == {"m.b": 1}
-
-    play(story())
-
-
-def test_of_too_many_the_oldest_are_dropped(short_dir: Path) -> None:
-    async def story() -> None:
-        async with cluster(short_dir) as (sandbox, server):
-            one = lane()
-            for number in range(EVENTS_LIMIT + 2):
-                one.put(event(f"{number:03}"))
-            await one.write(server)
-            assert sorted(written(sandbox)) == [f"m.{number:03}" for number in range(2, EVENTS_LIMIT + 2)]
-
-    play(story())
+async def test_of_too_many_the_oldest_are_dropped(short_dir: Path) -> None:
+    async with cluster(short_dir) as (sandbox, server):
+        one = lane()
+        for number in range(EVENTS_LIMIT + 2):
+            one.put(event(f"{number:03}"))
+        await one.write(server)
+        assert sorted(written(sandbox)) == [f"m.{number:03}" for number in range(2, EVENTS_LIMIT + 2)]
 
 
 def test_the_name_of_an_event_fits_whatever_the_node_is_called() -> None:

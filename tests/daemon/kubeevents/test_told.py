@@ -23,7 +23,7 @@ from devplug.sandbox.settings import SandboxSettings
 from tests.daemon.apiserver import api_server, refusal
 from tests.daemon.hosts import char_node, needs_mknod
 from tests.daemon.kubeevents.statuses import device, resource, status
-from tests.daemon.served import play, until
+from tests.daemon.served import until
 from tests.sandbox.kubectl.stage import why_kubectl_is_missing
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ needs_kubectl = pytest.mark.skipif(bool(why_kubectl_is_missing()), reason=why_ku
 
 
 @needs_kubectl
-def test_kubectl_shows_the_events_and_the_condition_of_a_node(
+async def test_kubectl_shows_the_events_and_the_condition_of_a_node(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
@@ -134,69 +134,63 @@ def test_kubectl_shows_the_events_and_the_condition_of_a_node(
             assert "ResourceReady" in described
             assert "example.com/a: 1 device Unhealthy" in described.partition("Events:")[2]
 
-    asyncio.run(asyncio.wait_for(story(), 50))
+    await asyncio.wait_for(story(), 50)
 
 
-def test_what_repeats_itself_is_one_event_with_a_count(
+async def test_what_repeats_itself_is_one_event_with_a_count(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        daemon = Daemon(GOOD)
-        async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
-            await until(lambda: len(events(sandbox)) == 1)
-            for number in (1, 2, 3):
-                daemon.says(ILL, 10)
-                await until(lambda: _count(sandbox, "DeviceUnhealthy") == number)  # noqa: B023 -- waited for
-                daemon.says(GOOD, 10)
-                await until(lambda: _count(sandbox, "DeviceHealthy") == number)  # noqa: B023 -- waited for
-            assert len(events(sandbox)) == 3
-            (one,) = [one for one in events(sandbox) if one["reason"] == "DeviceUnhealthy"]
-            assert (one["firstTimestamp"], one["lastTimestamp"]) == (
-                "2023-11-14T22:13:30Z",
-                "2023-11-14T22:14:10Z",
-            )
-            # Somebody cleans up: what comes next is written as new.
-            sandbox.registry.delete(EVENTS, "default", one["metadata"]["name"])
+    daemon = Daemon(GOOD)
+    async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
+        await until(lambda: len(events(sandbox)) == 1)
+        for number in (1, 2, 3):
             daemon.says(ILL, 10)
-            await until(lambda: _count(sandbox, "DeviceUnhealthy") == 4)
-
-    play(story())
+            await until(lambda: _count(sandbox, "DeviceUnhealthy") == number)  # noqa: B023 -- waited for
+            daemon.says(GOOD, 10)
+            await until(lambda: _count(sandbox, "DeviceHealthy") == number)  # noqa: B023 -- waited for
+        assert len(events(sandbox)) == 3
+        (one,) = [one for one in events(sandbox) if one["reason"] == "DeviceUnhealthy"]
+        assert (one["firstTimestamp"], one["lastTimestamp"]) == (
+            "2023-11-14T22:13:30Z",
+            "2023-11-14T22:14:10Z",
+        )
+        # Somebody cleans up: what comes next is written as new.
+        sandbox.registry.delete(EVENTS, "default", one["metadata"]["name"])
+        daemon.says(ILL, 10)
+        await until(lambda: _count(sandbox, "DeviceUnhealthy") == 4)
 
 
 def _count(sandbox: Sandbox, reason: str) -> int:
     return sum(one["count"] for one in events(sandbox) if one["reason"] == reason)
 
 
-def test_a_condition_beats_and_keeps_the_time_of_its_last_change_also_over_a_restart(
+async def test_a_condition_beats_and_keeps_the_time_of_its_last_change_also_over_a_restart(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with cluster(short_dir, monkeypatch) as sandbox:
-            daemon = Daemon(GOOD)
-            async with daemon.telling(sandbox.nodes()[0], short_dir):
-                await until(lambda: condition(sandbox))
-                daemon.says(GOOD, 301)
-                await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:18:21Z")
-                assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
-            successor = Daemon(GOOD)
-            successor.now = daemon.now + 1000
-            async with successor.telling(sandbox.nodes()[0], short_dir):
-                await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:35:01Z")
-                assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
-                successor.says(GOOD, 301)
-                await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:40:02Z")
-                assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
-                successor.says(ILL, 20)
-                await until(lambda: condition(sandbox)["status"] == "False")
-                assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:40:22Z"
-            kubelets = {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
-            node: Any = sandbox.registry.find(NODES, "", sandbox.nodes()[0])
-            assert {one["type"] for one in node["status"]["conditions"]} == kubelets | {"DevicesReady"}
-
-    play(story())
+    async with cluster(short_dir, monkeypatch) as sandbox:
+        daemon = Daemon(GOOD)
+        async with daemon.telling(sandbox.nodes()[0], short_dir):
+            await until(lambda: condition(sandbox))
+            daemon.says(GOOD, 301)
+            await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:18:21Z")
+            assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+        successor = Daemon(GOOD)
+        successor.now = daemon.now + 1000
+        async with successor.telling(sandbox.nodes()[0], short_dir):
+            await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:35:01Z")
+            assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+            successor.says(GOOD, 301)
+            await until(lambda: condition(sandbox)["lastHeartbeatTime"] == "2023-11-14T22:40:02Z")
+            assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+            successor.says(ILL, 20)
+            await until(lambda: condition(sandbox)["status"] == "False")
+            assert condition(sandbox)["lastTransitionTime"] == "2023-11-14T22:40:22Z"
+        kubelets = {"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
+        node: Any = sandbox.registry.find(NODES, "", sandbox.nodes()[0])
+        assert {one["type"] for one in node["status"]["conditions"]} == kubelets | {"DevicesReady"}
 
 
-def test_an_api_server_that_was_away_is_told_when_it_is_back(
+async def test_an_api_server_that_was_away_is_told_when_it_is_back(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = short_dir / "state"
@@ -216,23 +210,20 @@ def test_an_api_server_that_was_away_is_told_when_it_is_back(
         assert caplog.text.count("the cluster cannot be told") == 2
 
     with caplog.at_level(logging.INFO):
-        play(story())
+        await story()
 
 
-def test_without_the_rights_one_line_says_which_and_the_daemon_goes_on(
+async def test_without_the_rights_one_line_says_which_and_the_daemon_goes_on(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
 
-    async def story() -> None:
-        daemon = Daemon(GOOD)
-        async with api_server(short_dir / "kubeconfig") as server:
-            for kind in ("get", "watch", "list"):
-                server.refusals[kind] = refusal(403, "no right")
-            async with daemon.telling("m", short_dir):
-                await server.wait(lambda: len(server.requests) > 8)
-
-    play(story())
+    daemon = Daemon(GOOD)
+    async with api_server(short_dir / "kubeconfig") as server:
+        for kind in ("get", "watch", "list"):
+            server.refusals[kind] = refusal(403, "no right")
+        async with daemon.telling("m", short_dir):
+            await server.wait(lambda: len(server.requests) > 8)
     told = [vars(one)["reason"] for one in caplog.records]
     assert sorted(told) == [
         "the API server refuses (403 no right); let the ServiceAccount create and patch events",
@@ -240,7 +231,7 @@ def test_without_the_rights_one_line_says_which_and_the_daemon_goes_on(
     ]
 
 
-def test_without_an_account_it_is_told_once_what_is_missing(
+async def test_without_an_account_it_is_told_once_what_is_missing(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -251,16 +242,13 @@ def test_without_an_account_it_is_told_once_what_is_missing(
             waits.append(failures)
             return 0.0
 
-    async def story() -> None:
-        async with Daemon(GOOD).telling("m", short_dir, Counted()):
-            await until(lambda: max(waits, default=0) > 5)
-
-    play(story())
+    async with Daemon(GOOD).telling("m", short_dir, Counted()):
+        await until(lambda: max(waits, default=0) > 5)
     assert len(caplog.records) == 2
     assert all("give the pod a ServiceAccount" in vars(one)["reason"] for one in caplog.records)
 
 
-def test_a_look_that_fails_ends_nothing(
+async def test_a_look_that_fails_ends_nothing(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(Daemon):
@@ -269,18 +257,15 @@ def test_a_look_that_fails_ends_nothing(
                 raise RuntimeError("a bug of ours")
             return super().status()
 
-    async def story() -> None:
-        daemon = Failing(GOOD)
-        async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
-            await until(lambda: "a look for the cluster failed" in caplog.text)
-            daemon.says(GOOD, 1)
-            await until(lambda: condition(sandbox))
-
-    play(story())
+    daemon = Failing(GOOD)
+    async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
+        await until(lambda: "a look for the cluster failed" in caplog.text)
+        daemon.says(GOOD, 1)
+        await until(lambda: condition(sandbox))
 
 
 @needs_mknod
-def test_a_real_device_that_is_unplugged_is_told_to_the_cluster(
+async def test_a_real_device_that_is_unplugged_is_told_to_the_cluster(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = char_node(short_dir / "dev" / "x0")
@@ -290,31 +275,26 @@ resources:
 - {{name: example.com/x, discover: {{path: "{short_dir}/dev/*"}}}}
 """
 
-    async def story() -> None:
-        async with cluster(short_dir, monkeypatch) as sandbox:
-            plugin_dir = sandbox.place.node(sandbox.nodes()[0]).plugin_dir
-            async with (
-                serve_config(load(file, "f"), plugin_dir=plugin_dir) as serving,
-                asyncio.TaskGroup() as group,
-            ):
-                task = group.create_task(
-                    tell_cluster(
-                        lambda: process_status(serving),
-                        serving.pulse,
-                        sandbox.nodes()[0],
-                        account=short_dir,
-                        look_pause_seconds=0.01,
-                    )
+    async with cluster(short_dir, monkeypatch) as sandbox:
+        plugin_dir = sandbox.place.node(sandbox.nodes()[0]).plugin_dir
+        async with (
+            serve_config(load(file, "f"), plugin_dir=plugin_dir) as serving,
+            asyncio.TaskGroup() as group,
+        ):
+            task = group.create_task(
+                tell_cluster(
+                    lambda: process_status(serving),
+                    serving.pulse,
+                    sandbox.nodes()[0],
+                    account=short_dir,
+                    look_pause_seconds=0.01,
                 )
-                await until(lambda: condition(sandbox).get("status") == "True")
-                node.unlink()
-                await until(lambda: len(events(sandbox)) == 2)
-                ready, gone = events(sandbox)
-                assert ready["message"] == (
-                    "example.com/x: registered with the kubelet, 1 of 1 devices Healthy"
-                )
-                assert gone["message"] == "example.com/x: 1 device Unhealthy: x0 (unplugged)"
-                assert gone["involvedObject"]["uid"] == sandbox.nodes()[0]
-                task.cancel()
-
-    play(story())
+            )
+            await until(lambda: condition(sandbox).get("status") == "True")
+            node.unlink()
+            await until(lambda: len(events(sandbox)) == 2)
+            ready, gone = events(sandbox)
+            assert ready["message"] == ("example.com/x: registered with the kubelet, 1 of 1 devices Healthy")
+            assert gone["message"] == "example.com/x: 1 device Unhealthy: x0 (unplugged)"
+            assert gone["involvedObject"]["uid"] == sandbox.nodes()[0]
+            task.cancel()

@@ -185,7 +185,7 @@ def test_behind_null_there_is_no_hardware(tmp_path: Path) -> None:
 # ── hot-plug ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_bundle_is_announced_when_its_last_node_comes_and_when_one_goes(tmp_path: Path) -> None:
+async def test_a_bundle_is_announced_when_its_last_node_comes_and_when_one_goes(tmp_path: Path) -> None:
     link(tmp_path / "a")
     one = source(f"discover: {{bundle: {bundle(f'{tmp_path}/a', f'{tmp_path}/b')}}}")
     changes: list[Callable[[], object]] = [lambda: link(tmp_path / "b"), (tmp_path / "a").unlink]
@@ -200,4 +200,4 @@ def test_a_bundle_is_announced_when_its_last_node_comes_and_when_one_goes(tmp_pa
                 changes.pop(0)()
         raise AssertionError(seen)
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 5)) == [[], ["a"], []]
+    assert await asyncio.wait_for(scenario(), 5) == [[], ["a"], []]

@@ -354,7 +354,7 @@ def test_a_real_macvtap_interface_has_its_node() -> None:
 
 @needs_uevents
 @pytest.mark.root
-def test_a_real_cable_is_announced_when_it_comes_and_when_it_goes() -> None:
+async def test_a_real_cable_is_announced_when_it_comes_and_when_it_goes() -> None:
     one = source(Host(), 'discover: {net: {interface: "dpv*"}}')
 
     async def scenario() -> None:
@@ -368,4 +368,4 @@ def test_a_real_cable_is_announced_when_it_comes_and_when_it_goes() -> None:
                 elif not Path(cable.sys_path).exists():
                     return
 
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    await asyncio.wait_for(scenario(), 10)

@@ -12,7 +12,7 @@ import pytest
 from devplug.daemon.machine import Machine
 from devplug.daemon.preferring import plugin_of
 from tests.daemon.hosts import resource
-from tests.daemon.served import container, play, serving, table
+from tests.daemon.served import container, serving, table
 from tests.kerneldevices import (
     KernelDevice,
     loop_device,
@@ -64,7 +64,7 @@ WITH_NODES = {
 
 @needs_uevents
 @pytest.mark.parametrize(("made", "discover", "rest"), WITH_NODES.values(), ids=WITH_NODES)
-def test_a_real_device_appears_is_given_out_and_vanishes(
+async def test_a_real_device_appears_is_given_out_and_vanishes(
     short_dir: Path, made: Callable[[], AbstractContextManager[KernelDevice]], discover: str, rest: str
 ) -> None:
     """It is made first, to learn its name, and again while a kubelet looks on."""
@@ -73,20 +73,17 @@ def test_a_real_device_appears_is_given_out_and_vanishes(
     found = discover.format(name=_any_number(name), node=_any_number(node))
     plugin = plugin_of(resource(f"discover: {{{found}}}, {rest}".rstrip(", ")), Machine())
 
-    async def story() -> None:
-        async with serving(short_dir, plugin) as kubelet:
-            before = set(table(kubelet))
-            with contextlib.ExitStack() as stack:
-                device = stack.enter_context(made())
-                await kubelet.wait(lambda: set(table(kubelet)) - before)
-                (device_id,) = set(table(kubelet)) - before
-                assert table(kubelet)[device_id] == "Healthy"
-                given = await container(kubelet, len(before) + 1)
-                assert device.node in {one.host_path for one in given.device_nodes}
-                stack.close()
-                await kubelet.wait(lambda: table(kubelet)[device_id] == "Unhealthy")
-
-    play(story())
+    async with serving(short_dir, plugin) as kubelet:
+        before = set(table(kubelet))
+        with contextlib.ExitStack() as stack:
+            device = stack.enter_context(made())
+            await kubelet.wait(lambda: set(table(kubelet)) - before)
+            (device_id,) = set(table(kubelet)) - before
+            assert table(kubelet)[device_id] == "Healthy"
+            given = await container(kubelet, len(before) + 1)
+            assert device.node in {one.host_path for one in given.device_nodes}
+            stack.close()
+            await kubelet.wait(lambda: table(kubelet)[device_id] == "Unhealthy")
 
 
 def _any_number(text: str) -> str:
@@ -95,21 +92,18 @@ def _any_number(text: str) -> str:
 
 @needs_uevents
 @pytest.mark.parametrize("made", [tap_device, veth_device])
-def test_a_real_interface_appears_is_given_out_and_vanishes(
+async def test_a_real_interface_appears_is_given_out_and_vanishes(
     short_dir: Path, made: Callable[[str], AbstractContextManager[KernelDevice]]
 ) -> None:
     name = f"dpr{os.getpid() % 100_000}"
     one = resource(f'discover: {{net: {{interface: {name}}}}}, expose: {{env: {{NIC: "{{interfaces}}"}}}}')
     plugin = plugin_of(one, Machine())
 
-    async def story() -> None:
-        async with serving(short_dir, plugin) as kubelet:
-            assert table(kubelet) == {}
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(made(name))
-                await kubelet.wait(lambda: table(kubelet) == {name: "Healthy"})
-                assert (await container(kubelet)).envs["NIC"] == name
-                stack.close()
-                await kubelet.wait(lambda: table(kubelet) == {name: "Unhealthy"})
-
-    play(story())
+    async with serving(short_dir, plugin) as kubelet:
+        assert table(kubelet) == {}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(made(name))
+            await kubelet.wait(lambda: table(kubelet) == {name: "Healthy"})
+            assert (await container(kubelet)).envs["NIC"] == name
+            stack.close()
+            await kubelet.wait(lambda: table(kubelet) == {name: "Unhealthy"})

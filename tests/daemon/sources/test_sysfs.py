@@ -526,7 +526,7 @@ def test_a_real_console_is_a_character_device_of_its_class() -> None:
 
 @needs_uevents
 @pytest.mark.root
-def test_a_real_console_is_announced_when_it_comes_and_when_it_goes() -> None:
+async def test_a_real_console_is_announced_when_it_comes_and_when_it_goes() -> None:
     one = source(Host(), 'discover: {sysfs: {subsystem: vc, name: "vcs[0-9]*"}}')
 
     async def scenario() -> None:
@@ -540,7 +540,7 @@ def test_a_real_console_is_announced_when_it_comes_and_when_it_goes() -> None:
                 elif not Path(console.node).exists():
                     return
 
-    asyncio.run(asyncio.wait_for(scenario(), 10))
+    await asyncio.wait_for(scenario(), 10)
 
 
 def test_the_miscellaneous_devices_of_this_machine_are_found_by_name() -> None:

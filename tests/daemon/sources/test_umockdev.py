@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS = Path(__file__).parents[1]
@@ -106,14 +106,6 @@ async def machine(rest: str, *devices: str) -> AsyncIterator[Machine]:
         bed.stdin.close()
         await bed.stdout.read()
         await bed.wait()
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(15):
-            await story
-
-    asyncio.run(bounded())
 
 
 # ── what machines consist of ──────────────────────────────────────────────────────────────────────
@@ -213,116 +205,95 @@ def fpga(slot: str, number: int, numa_node: int) -> tuple[str, ...]:
 # ── what happens in them ──────────────────────────────────────────────────────────────────────────
 
 
-def test_an_adapter_that_is_plugged_in_is_found_with_its_terminal_and_its_numa_node() -> None:
-    async def story() -> None:
-        async with machine(ADAPTERS, *USB) as made:
-            await made.has()
-            made.add(*adapter(1, 5, 0))
-            found = await made.has("0403:6001:SER0001")
-            one = found["0403:6001:SER0001"]
-            assert one["numa_node"] == 1
-            assert one["nodes"] == ["/dev/ttyUSB0", "/dev/bus/usb/001/005"]
-
-    play(story())
+async def test_an_adapter_that_is_plugged_in_is_found_with_its_terminal_and_its_numa_node() -> None:
+    async with machine(ADAPTERS, *USB) as made:
+        await made.has()
+        made.add(*adapter(1, 5, 0))
+        found = await made.has("0403:6001:SER0001")
+        one = found["0403:6001:SER0001"]
+        assert one["numa_node"] == 1
+        assert one["nodes"] == ["/dev/ttyUSB0", "/dev/bus/usb/001/005"]
 
 
-def test_an_adapter_that_comes_back_under_other_numbers_keeps_its_id() -> None:
-    async def story() -> None:
-        async with machine(ADAPTERS, *USB, *adapter(1, 5, 0)) as made:
-            before = await made.has("0403:6001:SER0001")
-            made.remove(f"{BUS}/1-1")
-            await made.has()
-            made.add(*adapter(2, 6, 1))
-            after = await made.has("0403:6001:SER0001")
-            assert before["0403:6001:SER0001"]["nodes"] == ["/dev/ttyUSB0", "/dev/bus/usb/001/005"]
-            assert after["0403:6001:SER0001"]["nodes"] == ["/dev/ttyUSB1", "/dev/bus/usb/001/006"]
-
-    play(story())
+async def test_an_adapter_that_comes_back_under_other_numbers_keeps_its_id() -> None:
+    async with machine(ADAPTERS, *USB, *adapter(1, 5, 0)) as made:
+        before = await made.has("0403:6001:SER0001")
+        made.remove(f"{BUS}/1-1")
+        await made.has()
+        made.add(*adapter(2, 6, 1))
+        after = await made.has("0403:6001:SER0001")
+        assert before["0403:6001:SER0001"]["nodes"] == ["/dev/ttyUSB0", "/dev/bus/usb/001/005"]
+        assert after["0403:6001:SER0001"]["nodes"] == ["/dev/ttyUSB1", "/dev/bus/usb/001/006"]
 
 
-def test_two_adapters_with_one_serial_number_keep_their_ids_in_whatever_order_they_come_back() -> None:
+async def test_two_adapters_with_one_serial_number_keep_their_ids_in_whatever_order_they_come_back() -> None:
     first, second = "0403:6001:SER0001", "0403:6001@0000:80:14.0-2"
 
-    async def story() -> None:
-        async with machine(ADAPTERS, *USB) as made:
-            made.add(*adapter(1, 5, 0))
-            await made.has(first)
-            made.add(*adapter(2, 6, 1))
-            await made.has(first, second)
-            made.remove(f"{BUS}/1-1")
-            await made.has(second)
-            made.remove(f"{BUS}/1-2")
-            await made.has()
-            made.add(*adapter(2, 7, 2))
-            await made.has(second)
-            made.add(*adapter(1, 8, 3))
-            again = await made.has(first, second)
-            assert [again[id_]["nodes"][0] for id_ in (second, first)] == ["/dev/ttyUSB2", "/dev/ttyUSB3"]
-
-    play(story())
+    async with machine(ADAPTERS, *USB) as made:
+        made.add(*adapter(1, 5, 0))
+        await made.has(first)
+        made.add(*adapter(2, 6, 1))
+        await made.has(first, second)
+        made.remove(f"{BUS}/1-1")
+        await made.has(second)
+        made.remove(f"{BUS}/1-2")
+        await made.has()
+        made.add(*adapter(2, 7, 2))
+        await made.has(second)
+        made.add(*adapter(1, 8, 3))
+        again = await made.has(first, second)
+        assert [again[id_]["nodes"][0] for id_ in (second, first)] == ["/dev/ttyUSB2", "/dev/ttyUSB3"]
 
 
-def test_a_camera_is_one_device_although_it_has_two_nodes() -> None:
+async def test_a_camera_is_one_device_although_it_has_two_nodes() -> None:
     name = "046d:082d:EYE1.video0"
 
-    async def story() -> None:
-        async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1")) as made:
-            found = await made.has(name)
-            assert found[name]["nodes"] == ["/dev/video0"]
-            assert found[name]["numa_node"] == 1
-
-    play(story())
+    async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1")) as made:
+        found = await made.has(name)
+        assert found[name]["nodes"] == ["/dev/video0"]
+        assert found[name]["numa_node"] == 1
 
 
-def test_cameras_keep_their_ids_when_they_come_back_in_another_order() -> None:
+async def test_cameras_keep_their_ids_when_they_come_back_in_another_order() -> None:
     one, other = "046d:082d:EYE1.video0", "046d:082d:EYE2.video0"
 
-    async def story() -> None:
-        async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1"), *camera(2, 6, 2, "EYE2")) as made:
-            await made.has(one, other)
-            made.remove(f"{BUS}/1-1")
-            await made.has(other)
-            made.remove(f"{BUS}/1-2")
-            await made.has()
-            made.add(*camera(2, 7, 4, "EYE2"))
-            await made.has(other)
-            made.add(*camera(1, 8, 6, "EYE1"))
-            found = await made.has(one, other)
-            assert [found[id_]["nodes"] for id_ in (one, other)] == [["/dev/video6"], ["/dev/video4"]]
-
-    play(story())
+    async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1"), *camera(2, 6, 2, "EYE2")) as made:
+        await made.has(one, other)
+        made.remove(f"{BUS}/1-1")
+        await made.has(other)
+        made.remove(f"{BUS}/1-2")
+        await made.has()
+        made.add(*camera(2, 7, 4, "EYE2"))
+        await made.has(other)
+        made.add(*camera(1, 8, 6, "EYE1"))
+        found = await made.has(one, other)
+        assert [found[id_]["nodes"] for id_ in (one, other)] == [["/dev/video6"], ["/dev/video4"]]
 
 
-def test_an_fpga_card_is_found_lost_and_found_again_with_all_its_nodes() -> None:
-    async def story() -> None:
-        async with machine(FPGAS, *fpga("3b", 0, 0), *fpga("af", 1, 1)) as made:
-            found = await made.has("0000:3b:00.0", "0000:af:00.0")
-            assert {id_: one["numa_node"] for id_, one in found.items()} == {
-                "0000:3b:00.0": 0,
-                "0000:af:00.0": 1,
-            }
-            assert found["0000:af:00.0"]["nodes"] == ["/dev/dfl-fme.1", "/dev/dfl-port.1"]
-            made.remove("/sys/devices/pci0000:af/0000:af:00.0")
-            await made.has("0000:3b:00.0")
-            made.add(*fpga("af", 2, 1))
-            again = await made.has("0000:3b:00.0", "0000:af:00.0")
-            assert again["0000:af:00.0"]["nodes"] == ["/dev/dfl-fme.2", "/dev/dfl-port.2"]
-
-    play(story())
+async def test_an_fpga_card_is_found_lost_and_found_again_with_all_its_nodes() -> None:
+    async with machine(FPGAS, *fpga("3b", 0, 0), *fpga("af", 1, 1)) as made:
+        found = await made.has("0000:3b:00.0", "0000:af:00.0")
+        assert {id_: one["numa_node"] for id_, one in found.items()} == {
+            "0000:3b:00.0": 0,
+            "0000:af:00.0": 1,
+        }
+        assert found["0000:af:00.0"]["nodes"] == ["/dev/dfl-fme.1", "/dev/dfl-port.1"]
+        made.remove("/sys/devices/pci0000:af/0000:af:00.0")
+        await made.has("0000:3b:00.0")
+        made.add(*fpga("af", 2, 1))
+        again = await made.has("0000:3b:00.0", "0000:af:00.0")
+        assert again["0000:af:00.0"]["nodes"] == ["/dev/dfl-fme.2", "/dev/dfl-port.2"]
 
 
-def test_an_fpga_region_is_a_device_with_its_port() -> None:
+async def test_an_fpga_region_is_a_device_with_its_port() -> None:
     rest = 'discover: {sysfs: {subsystem: fpga_region, attributes: {vendor: "0x8086"}}}'
 
-    async def story() -> None:
-        async with machine(rest) as made:
-            await made.has()
-            made.add(*fpga("3b", 0, 1))
-            look = await made.looks_like(lambda devices: any(one["nodes"] for one in devices))
-            assert [(one["numa_node"], one["nodes"]) for one in look] == [
-                (1, ["/dev/dfl-fme.0", "/dev/dfl-port.0"])
-            ]
-            made.remove("/sys/devices/pci0000:3b/0000:3b:00.0")
-            await made.has()
-
-    play(story())
+    async with machine(rest) as made:
+        await made.has()
+        made.add(*fpga("3b", 0, 1))
+        look = await made.looks_like(lambda devices: any(one["nodes"] for one in devices))
+        assert [(one["numa_node"], one["nodes"]) for one in look] == [
+            (1, ["/dev/dfl-fme.0", "/dev/dfl-port.0"])
+        ]
+        made.remove("/sys/devices/pci0000:3b/0000:3b:00.0")
+        await made.has()

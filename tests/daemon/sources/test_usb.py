@@ -406,21 +406,18 @@ def test_nothing_changes_between_two_looks_at_the_same(tmp_path: Path) -> None:
     assert source.look() == before
 
 
-def test_a_link_that_udev_makes_later_is_noticed_without_an_event_of_the_kernel(tmp_path: Path) -> None:
-    async def story() -> None:
-        machine, bus = machine_with_usb(tmp_path)
-        gadget = machine.gadget(bus, "1", "A1")
-        node = machine.node(machine.interface(gadget), "tty", "ttyUSB0")
-        (tmp_path / "dev" / "serial" / "by-id").mkdir(parents=True)
-        looks = machine.usb_source(FTDI).looks()
-        try:
-            assert paths((await anext(looks))[0])[0] == "/dev/ttyUSB0"
-            machine.link("/dev/serial/by-id/usb-A1", node)
-            async with asyncio.timeout(5):
-                async for found in looks:
-                    if paths(found[0])[0] == "/dev/serial/by-id/usb-A1":
-                        break
-        finally:
-            await looks.aclose()
-
-    asyncio.run(story())
+async def test_a_link_that_udev_makes_later_is_noticed_without_an_event_of_the_kernel(tmp_path: Path) -> None:
+    machine, bus = machine_with_usb(tmp_path)
+    gadget = machine.gadget(bus, "1", "A1")
+    node = machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    (tmp_path / "dev" / "serial" / "by-id").mkdir(parents=True)
+    looks = machine.usb_source(FTDI).looks()
+    try:
+        assert paths((await anext(looks))[0])[0] == "/dev/ttyUSB0"
+        machine.link("/dev/serial/by-id/usb-A1", node)
+        async with asyncio.timeout(5):
+            async for found in looks:
+                if paths(found[0])[0] == "/dev/serial/by-id/usb-A1":
+                    break
+    finally:
+        await looks.aclose()

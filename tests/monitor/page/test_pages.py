@@ -19,18 +19,10 @@ from devplug.web.server import serving
 from tests.monitor.page.nodes import EVIL, RESOURCE, Source, device, held, node, resource, sick
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
 
     from devplug.web.addresses import Address
     from devplug.web.client import Response
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await story
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager
@@ -75,74 +67,59 @@ def port(*ids: str) -> Source:
     return Source(node(resource(*map(device, ids))))
 
 
-def test_events_are_the_whole_truth_at_once_and_after_each_change() -> None:
-    async def scenario() -> None:
-        source = port("a")
-        async with page_of(source) as address:
+async def test_events_are_the_whole_truth_at_once_and_after_each_change() -> None:
+    source = port("a")
+    async with page_of(source) as address:
+        seen = events(address)
+        assert healths(await anext(seen)) == {"a": "Healthy"}
+        source.become(resource(sick("a", EVIL), device("b")))
+        second = await anext(seen)
+        assert healths(second) == {"a": "Unhealthy", "b": "Healthy"}
+        assert [change["kind"] for change in second["changes"]] == ["appeared", "unhealthy"]
+        await seen.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_burst_of_changes_is_few_events() -> None:
+    source = port()
+    async with page_of(source) as address:
+        seen = events(address)
+        await anext(seen)
+        for n in range(200):
+            source.become(resource(*(device(f"d{m}") for m in range(n))))
+            await asyncio.sleep(0)
+        count = 1
+        while len(healths(await anext(seen))) < 199:
+            count += 1
+        assert count < 5
+        await seen.aclose()  # type: ignore[attr-defined]
+
+
+async def test_every_reader_sees_the_same_state_as_one_who_asks_for_it() -> None:
+    async with page_of(port("a"), Source(node(name="worker-1"))) as address:
+        asked = json.loads((await get(address, "/state.json")).body)
+        for _ in range(3):
             seen = events(address)
-            assert healths(await anext(seen)) == {"a": "Healthy"}
-            source.become(resource(sick("a", EVIL), device("b")))
-            second = await anext(seen)
-            assert healths(second) == {"a": "Unhealthy", "b": "Healthy"}
-            assert [change["kind"] for change in second["changes"]] == ["appeared", "unhealthy"]
+            told = await anext(seen)
+            assert told["nodes"] == asked["nodes"]
             await seen.aclose()  # type: ignore[attr-defined]
 
-    play(scenario())
+
+async def test_the_filter_is_the_servers_too() -> None:
+    async with page_of(port("tty0", "tty1")) as address:
+        asked = json.loads((await get(address, "/state.json?filter=TTY1")).body)
+        assert healths(asked) == {"tty1": "Healthy"}
+        seen = events(address, "/events?filter=tty0")
+        assert healths(await anext(seen)) == {"tty0": "Healthy"}
+        await seen.aclose()  # type: ignore[attr-defined]
 
 
-def test_a_burst_of_changes_is_few_events() -> None:
-    async def scenario() -> None:
-        source = port()
-        async with page_of(source) as address:
-            seen = events(address)
-            await anext(seen)
-            for n in range(200):
-                source.become(resource(*(device(f"d{m}") for m in range(n))))
-                await asyncio.sleep(0)
-            count = 1
-            while len(healths(await anext(seen))) < 199:
-                count += 1
-            assert count < 5
-            await seen.aclose()  # type: ignore[attr-defined]
-
-    play(scenario())
-
-
-def test_every_reader_sees_the_same_state_as_one_who_asks_for_it() -> None:
-    async def scenario() -> None:
-        async with page_of(port("a"), Source(node(name="worker-1"))) as address:
-            asked = json.loads((await get(address, "/state.json")).body)
-            for _ in range(3):
-                seen = events(address)
-                told = await anext(seen)
-                assert told["nodes"] == asked["nodes"]
-                await seen.aclose()  # type: ignore[attr-defined]
-
-    play(scenario())
-
-
-def test_the_filter_is_the_servers_too() -> None:
-    async def scenario() -> None:
-        async with page_of(port("tty0", "tty1")) as address:
-            asked = json.loads((await get(address, "/state.json?filter=TTY1")).body)
-            assert healths(asked) == {"tty1": "Healthy"}
-            seen = events(address, "/events?filter=tty0")
-            assert healths(await anext(seen)) == {"tty0": "Healthy"}
-            await seen.aclose()  # type: ignore[attr-defined]
-
-    play(scenario())
-
-
-def test_a_device_is_told_with_all_there_is() -> None:
-    async def scenario() -> None:
-        source = Source(node(resource(held("tty 0/&", attributes={"serial": "A1"}))))
-        async with page_of(source) as address:
-            path = f"/device.json?node=worker-0&resource={quote(RESOURCE)}&id={quote('tty 0/&', safe='')}"
-            told = json.loads((await get(address, path)).body)
-            assert told["attributes"] == {"serial": "A1"}
-            assert (await get(address, "/device.json?id=nothing")).status == 404
-
-    play(scenario())
+async def test_a_device_is_told_with_all_there_is() -> None:
+    source = Source(node(resource(held("tty 0/&", attributes={"serial": "A1"}))))
+    async with page_of(source) as address:
+        path = f"/device.json?node=worker-0&resource={quote(RESOURCE)}&id={quote('tty 0/&', safe='')}"
+        told = json.loads((await get(address, path)).body)
+        assert told["attributes"] == {"serial": "A1"}
+        assert (await get(address, "/device.json?id=nothing")).status == 404
 
 
 async def refusing(address: Address) -> dict[str, str]:
@@ -157,63 +134,51 @@ async def refusing(address: Address) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
 
 
-def test_a_browser_is_told_to_trust_nobody_else() -> None:
-    async def scenario() -> None:
-        async with page_of(port()) as address:
-            headers = await refusing(address)
-            policy = headers["Content-Security-Policy"]
-            assert policy.startswith("default-src 'none'; script-src 'self'; ")
-            assert "unsafe" not in policy
-            assert "frame-ancestors 'none'" in policy
-            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
-            assert headers["X-Content-Type-Options"] == "nosniff"
-            assert not [name for name in headers if name.startswith("Access-Control")]
-
-    play(scenario())
+async def test_a_browser_is_told_to_trust_nobody_else() -> None:
+    async with page_of(port()) as address:
+        headers = await refusing(address)
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; ")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert not [name for name in headers if name.startswith("Access-Control")]
 
 
-def test_every_file_that_the_page_names_is_served_and_none_names_another_host() -> None:
-    async def scenario() -> None:
-        async with page_of(port("a")) as address:
-            names = {"/"}
-            seen: dict[str, Response] = {}
-            while new := names - seen.keys():
-                for name in new:
-                    seen[name] = await get(address, name)
-                    text = seen[name].body.decode()
-                    assert seen[name].status == 200, name
-                    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
-                    found = re.findall(r'(?:src|href)="([^"#]+)"|from "\./([^"]+)"', text)
-                    names |= {f"/{one or other}" for one, other in found}
-            assert {"/page.css", "/page.js", "/keys.js", "/icon.svg"} <= seen.keys()
-            assert seen["/keys.js"].media_type.startswith("text/javascript")
-
-    play(scenario())
+async def test_every_file_that_the_page_names_is_served_and_none_names_another_host() -> None:
+    async with page_of(port("a")) as address:
+        names = {"/"}
+        seen: dict[str, Response] = {}
+        while new := names - seen.keys():
+            for name in new:
+                seen[name] = await get(address, name)
+                text = seen[name].body.decode()
+                assert seen[name].status == 200, name
+                assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
+                found = re.findall(r'(?:src|href)="([^"#]+)"|from "\./([^"]+)"', text)
+                names |= {f"/{one or other}" for one, other in found}
+        assert {"/page.css", "/page.js", "/keys.js", "/icon.svg"} <= seen.keys()
+        assert seen["/keys.js"].media_type.startswith("text/javascript")
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/static/page.css", "/../pages.py", "/page.html"])
-def test_nothing_else_is_there(path: str) -> None:
-    async def scenario() -> None:
-        async with page_of(port()) as address:
-            assert (await get(address, path)).status == 404
-
-    play(scenario())
+async def test_nothing_else_is_there(path: str) -> None:
+    async with page_of(port()) as address:
+        assert (await get(address, path)).status == 404
 
 
-def test_a_node_that_nobody_can_ask_keeps_no_other_from_being_shown() -> None:
+async def test_a_node_that_nobody_can_ask_keeps_no_other_from_being_shown() -> None:
     class Mute(Source):
         async def wait_first(self) -> None:
             await asyncio.Event().wait()
 
-    async def scenario() -> None:
-        follower = Follower([Mute(node(name="mute")), port("a")])
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(follower.run())
-            while not healths(follower.state()):
-                await follower.pulse.next.wait()
-            assert follower.state()["waiting"] == ["mute"]
-            while follower.state()["waiting"]:
-                await follower.pulse.next.wait()
-            following.cancel()
-
-    play(scenario())
+    follower = Follower([Mute(node(name="mute")), port("a")])
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(follower.run())
+        while not healths(follower.state()):
+            await follower.pulse.next.wait()
+        assert follower.state()["waiting"] == ["mute"]
+        while follower.state()["waiting"]:
+            await follower.pulse.next.wait()
+        following.cancel()

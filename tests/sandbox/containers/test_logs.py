@@ -128,23 +128,20 @@ def test_a_log_is_bounded_and_keeps_at_least_its_newer_half(tmp_path: Path) -> N
     assert numbers == list(range(numbers[0], 1000))
 
 
-def test_a_follower_misses_nothing_when_the_file_is_begun_anew(tmp_path: Path) -> None:
-    async def play() -> None:
-        logs = Logs(tmp_path, lambda _: True)
-        log = logs.begin(pod(), "c", 0)
-        log._half_bytes = 300
-        seen = ""
-        fed = count()
-        log.feed(b"%d\n" % next(fed))
-        async for part in logs.read(pod(), options(follow=True)):
-            seen += part.decode()
-            if (number := next(fed)) < 50:
-                log.feed(b"%d\n" % number)
-            else:
-                logs.end(log)
-        assert [int(line) for line in seen.split()] == list(range(50))
-
-    asyncio.run(play())
+async def test_a_follower_misses_nothing_when_the_file_is_begun_anew(tmp_path: Path) -> None:
+    logs = Logs(tmp_path, lambda _: True)
+    log = logs.begin(pod(), "c", 0)
+    log._half_bytes = 300
+    seen = ""
+    fed = count()
+    log.feed(b"%d\n" % next(fed))
+    async for part in logs.read(pod(), options(follow=True)):
+        seen += part.decode()
+        if (number := next(fed)) < 50:
+            log.feed(b"%d\n" % number)
+        else:
+            logs.end(log)
+    assert [int(line) for line in seen.split()] == list(range(50))
 
 
 def test_files_lie_as_the_kubelet_lays_them_out(tmp_path: Path) -> None:
@@ -176,41 +173,35 @@ def test_the_logs_of_a_pod_that_is_gone_can_be_forgotten(tmp_path: Path) -> None
 # ── readers ──
 
 
-def test_a_follower_gets_lines_as_they_come_and_ends_with_the_container(tmp_path: Path) -> None:
-    async def play() -> None:
-        go_on = tmp_path / "go-on"
-        command = f"sh -c 'echo one; read line < {go_on}; echo two; printf three'"
-        os.mkfifo(go_on)
-        async with running(tmp_path, command) as bed:
-            one = await bed.start()
-            parts = bed.reading(one, follow=True)
-            assert await anext(parts) == b"one\n"
-            assert await bed.log(one) == "one\n"
-            go_on.write_text("now\n")
-            assert b"".join([part async for part in parts]) == b"two\nthree"
-            assert await bed.log(one, tail_lines=2) == "two\nthree"
-
-    asyncio.run(play())
+async def test_a_follower_gets_lines_as_they_come_and_ends_with_the_container(tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    command = f"sh -c 'echo one; read line < {go_on}; echo two; printf three'"
+    os.mkfifo(go_on)
+    async with running(tmp_path, command) as bed:
+        one = await bed.start()
+        parts = bed.reading(one, follow=True)
+        assert await anext(parts) == b"one\n"
+        assert await bed.log(one) == "one\n"
+        go_on.write_text("now\n")
+        assert b"".join([part async for part in parts]) == b"two\nthree"
+        assert await bed.log(one, tail_lines=2) == "two\nthree"
 
 
-def test_the_log_of_the_run_before_can_be_had(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running(tmp_path, ["sh", "-c", "echo $$"]) as bed:
-            one = await bed.start()
-            await bed.ends.get()
-            first = await bed.log(one)
-            with pytest.raises(StatusError) as refused:
-                await bed.log(one, previous=True)
-            assert str(refused.value) == 'previous terminated container "c" in pod "plugin" not found'
-            one["status"]["containerStatuses"] = [{"name": "c", "state": {"waiting": {}}}]
-            assert await bed.log(one, previous=True) == first
-            await bed.start(one, 1)
-            await bed.ends.get()
-            one["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
-            assert await bed.log(one, previous=True) == first
-            assert await bed.log(one) != first
-
-    asyncio.run(play())
+async def test_the_log_of_the_run_before_can_be_had(tmp_path: Path) -> None:
+    async with running(tmp_path, ["sh", "-c", "echo $$"]) as bed:
+        one = await bed.start()
+        await bed.ends.get()
+        first = await bed.log(one)
+        with pytest.raises(StatusError) as refused:
+            await bed.log(one, previous=True)
+        assert str(refused.value) == 'previous terminated container "c" in pod "plugin" not found'
+        one["status"]["containerStatuses"] = [{"name": "c", "state": {"waiting": {}}}]
+        assert await bed.log(one, previous=True) == first
+        await bed.start(one, 1)
+        await bed.ends.get()
+        one["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
+        assert await bed.log(one, previous=True) == first
+        assert await bed.log(one) != first
 
 
 def test_a_container_in_name_only_says_how_to_have_a_program_in_its_place(tmp_path: Path) -> None:

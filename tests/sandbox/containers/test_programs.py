@@ -102,33 +102,27 @@ def test_a_program_that_cannot_be_started_says_why_to_the_agent_and_in_its_log(t
     assert asyncio.run(play()) == "cannot run /no/such/plugin --flag: No such file or directory\n"
 
 
-def test_stopping_asks_first_and_returns_when_the_program_is_gone(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running(tmp_path, bash(WAITS)) as bed:
-            one = await bed.start()
-            await bed.printed(one, "ready")
-            await bed.runtime.stop("u-1", "c", 10)
-            assert bed.ends.get_nowait().exit_code == 3
-            assert await bed.log(one) == "ready\nasked\n"
-            await bed.runtime.stop("u-1", "c", 10)
-            await bed.runtime.stop("u-2", "never", 10)
-            assert bed.ends.empty()
-
-    asyncio.run(play())
+async def test_stopping_asks_first_and_returns_when_the_program_is_gone(tmp_path: Path) -> None:
+    async with running(tmp_path, bash(WAITS)) as bed:
+        one = await bed.start()
+        await bed.printed(one, "ready")
+        await bed.runtime.stop("u-1", "c", 10)
+        assert bed.ends.get_nowait().exit_code == 3
+        assert await bed.log(one) == "ready\nasked\n"
+        await bed.runtime.stop("u-1", "c", 10)
+        await bed.runtime.stop("u-2", "never", 10)
+        assert bed.ends.empty()
 
 
-def test_who_does_not_listen_is_killed_with_all_its_children_after_the_grace(tmp_path: Path) -> None:
-    async def play() -> None:
-        script = "trap '' TERM; sleep 1000 & echo $!; wait; wait"
-        async with running(tmp_path, bash(script)) as bed:
-            one = await bed.start()
-            child = os.pidfd_open(int(await bed.printed(one, "\n")))
-            await bed.runtime.stop("u-1", "c", 0.1)
-            assert seen_end(child)
-            os.close(child)
-            assert bed.ends.get_nowait().exit_code == 137
-
-    asyncio.run(play())
+async def test_who_does_not_listen_is_killed_with_all_its_children_after_the_grace(tmp_path: Path) -> None:
+    script = "trap '' TERM; sleep 1000 & echo $!; wait; wait"
+    async with running(tmp_path, bash(script)) as bed:
+        one = await bed.start()
+        child = os.pidfd_open(int(await bed.printed(one, "\n")))
+        await bed.runtime.stop("u-1", "c", 0.1)
+        assert seen_end(child)
+        os.close(child)
+        assert bed.ends.get_nowait().exit_code == 137
 
 
 def test_a_child_that_was_asked_too_has_time_to_clean_up(tmp_path: Path) -> None:
@@ -144,15 +138,12 @@ def test_a_child_that_was_asked_too_has_time_to_clean_up(tmp_path: Path) -> None
     assert asyncio.run(play()) == "1\n2\n"
 
 
-def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running(tmp_path, bash("sleep 1000 & echo $!")) as bed:
-            one = await bed.start()
-            end = await bed.ends.get()
-            assert end.exit_code == 0
-            assert not Path("/proc", (await bed.log(one)).strip(), "exe").exists()
-
-    asyncio.run(play())
+async def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    async with running(tmp_path, bash("sleep 1000 & echo $!")) as bed:
+        one = await bed.start()
+        end = await bed.ends.get()
+        assert end.exit_code == 0
+        assert not Path("/proc", (await bed.log(one)).strip(), "exe").exists()
 
 
 def test_who_leaves_the_group_holds_up_nobody(tmp_path: Path) -> None:
@@ -165,19 +156,16 @@ def test_who_leaves_the_group_holds_up_nobody(tmp_path: Path) -> None:
     os.kill(asyncio.run(play()), 9)
 
 
-def test_the_end_of_the_sandbox_ends_all_and_tells_nobody(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running(tmp_path, bash(WAITS)) as bed:
-            pods = [await bed.start(pod(uid)) for uid in ("u-1", "u-2")]
-            for one in pods:
-                await bed.printed(one, "ready")
-        assert bed.ends.empty()
+async def test_the_end_of_the_sandbox_ends_all_and_tells_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path, bash(WAITS)) as bed:
+        pods = [await bed.start(pod(uid)) for uid in ("u-1", "u-2")]
         for one in pods:
-            assert await bed.log(one, follow=True) == "ready\nasked\n"
-        with pytest.raises(KubeletError, match="coming down"):
-            await bed.start()
-
-    asyncio.run(play())
+            await bed.printed(one, "ready")
+    assert bed.ends.empty()
+    for one in pods:
+        assert await bed.log(one, follow=True) == "ready\nasked\n"
+    with pytest.raises(KubeletError, match="coming down"):
+        await bed.start()
 
 
 SANDBOX = """

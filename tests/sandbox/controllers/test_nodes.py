@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,33 +28,29 @@ def set_condition(registry: Registry, type_: str, status: str) -> None:
     registry.set_status(NODES, "", "worker-0", {**held, "conditions": [{"type": type_, "status": status}]})
 
 
-def test_a_node_that_comes_and_goes_is_told_of_as_on_a_real_cluster() -> None:
+async def test_a_node_that_comes_and_goes_is_told_of_as_on_a_real_cluster() -> None:
     """Recorded on a real node: 12-describe-node.txt."""
-
-    async def scenario() -> None:
-        registry = new_registry()
-        async with running(NodeLifecycle(registry)):
-            node = add_node(registry)
-            await until(lambda: told(registry, "worker-0"))
-            set_condition(registry, "Ready", "True")
-            await settled(registry)
-            (event,) = registry.all(EVENTS)
-            row = printed("12-describe-node.txt").splitlines()[-1].split(maxsplit=4)
-            assert [row[0], row[1], row[4]] == [text(event, word) for word in ("type", "reason", "message")]
-            assert event["source"] == {"component": row[3]}
-            assert event["involvedObject"] == {
-                "kind": "Node",
-                "name": "worker-0",
-                "uid": node["metadata"]["uid"],
-                "apiVersion": "v1",
-            }
-            registry.delete(NODES, "", "worker-0")
-            await until(lambda: len(told(registry, "worker-0")) == 2)
-        assert told(registry, "worker-0")[1] == (
-            "Normal RemovingNode Node worker-0 event: Removing Node worker-0 from Controller"
-        )
-
-    asyncio.run(scenario())
+    registry = new_registry()
+    async with running(NodeLifecycle(registry)):
+        node = add_node(registry)
+        await until(lambda: told(registry, "worker-0"))
+        set_condition(registry, "Ready", "True")
+        await settled(registry)
+        (event,) = registry.all(EVENTS)
+        row = printed("12-describe-node.txt").splitlines()[-1].split(maxsplit=4)
+        assert [row[0], row[1], row[4]] == [text(event, word) for word in ("type", "reason", "message")]
+        assert event["source"] == {"component": row[3]}
+        assert event["involvedObject"] == {
+            "kind": "Node",
+            "name": "worker-0",
+            "uid": node["metadata"]["uid"],
+            "apiVersion": "v1",
+        }
+        registry.delete(NODES, "", "worker-0")
+        await until(lambda: len(told(registry, "worker-0")) == 2)
+    assert told(registry, "worker-0")[1] == (
+        "Normal RemovingNode Node worker-0 event: Removing Node worker-0 from Controller"
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,33 +61,27 @@ def test_a_node_that_comes_and_goes_is_told_of_as_on_a_real_cluster() -> None:
         ("MemoryPressure", "True", "memory-pressure"),
     ],
 )
-def test_a_node_that_is_not_well_is_tainted_until_it_is(type_: str, status: str, key: str) -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, taints=[{"key": "dedicated", "effect": "NoSchedule"}])
-        async with running(NodeLifecycle(registry)):
-            set_condition(registry, type_, status)
-            await until(lambda: len(taints(registry)) == 2)
-            assert taints(registry)[1]["key"] == f"node.kubernetes.io/{key}"
-            assert taints(registry)[1]["effect"] == "NoSchedule"
-            set_condition(registry, type_, "True" if type_ == "Ready" else "False")
-            await until(lambda: len(taints(registry)) == 1)
-            assert taints(registry)[0]["key"] == "dedicated"
-
-    asyncio.run(scenario())
+async def test_a_node_that_is_not_well_is_tainted_until_it_is(type_: str, status: str, key: str) -> None:
+    registry = new_registry()
+    add_node(registry, taints=[{"key": "dedicated", "effect": "NoSchedule"}])
+    async with running(NodeLifecycle(registry)):
+        set_condition(registry, type_, status)
+        await until(lambda: len(taints(registry)) == 2)
+        assert taints(registry)[1]["key"] == f"node.kubernetes.io/{key}"
+        assert taints(registry)[1]["effect"] == "NoSchedule"
+        set_condition(registry, type_, "True" if type_ == "Ready" else "False")
+        await until(lambda: len(taints(registry)) == 1)
+        assert taints(registry)[0]["key"] == "dedicated"
 
 
-def test_a_cordoned_node_shows_it_among_its_taints() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, unschedulable=True)
-        async with running(NodeLifecycle(registry)):
-            (taint,) = await until(lambda: taints(registry))
-            assert taint["key"] == "node.kubernetes.io/unschedulable"
-            registry.update(NODES, "", "worker-0", lambda old: {**old, "spec": {"taints": taints(registry)}})
-            await until(lambda: not taints(registry))
-
-    asyncio.run(scenario())
+async def test_a_cordoned_node_shows_it_among_its_taints() -> None:
+    registry = new_registry()
+    add_node(registry, unschedulable=True)
+    async with running(NodeLifecycle(registry)):
+        (taint,) = await until(lambda: taints(registry))
+        assert taint["key"] == "node.kubernetes.io/unschedulable"
+        registry.update(NODES, "", "worker-0", lambda old: {**old, "spec": {"taints": taints(registry)}})
+        await until(lambda: not taints(registry))
 
 
 @given(

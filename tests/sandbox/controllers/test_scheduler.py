@@ -51,63 +51,52 @@ def condition(registry: Registry, name: str) -> Any:
     return found
 
 
-def test_a_pod_is_bound_and_told_so_as_on_a_real_cluster() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "2"})
-        add_pod(registry, "uses-resource", {RESOURCE: "1"})
-        async with running(Scheduler(registry, host="vm")):
-            await until(lambda: node_of(registry, "uses-resource"))
-        assert condition(registry, "uses-resource")["status"] == "True"
-        (event,) = registry.all(EVENTS)
-        assert text(event, "message") in printed("11-describe-running.txt")
-        assert text(event, "message") == "Successfully assigned default/uses-resource to worker-0"
-        assert text(event, "reportingInstance") == "default-scheduler-vm"
-        assert text(event, "action") == "Binding"
-
-    asyncio.run(scenario())
+async def test_a_pod_is_bound_and_told_so_as_on_a_real_cluster() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "2"})
+    add_pod(registry, "uses-resource", {RESOURCE: "1"})
+    async with running(Scheduler(registry, host="vm")):
+        await until(lambda: node_of(registry, "uses-resource"))
+    assert condition(registry, "uses-resource")["status"] == "True"
+    (event,) = registry.all(EVENTS)
+    assert text(event, "message") in printed("11-describe-running.txt")
+    assert text(event, "message") == "Successfully assigned default/uses-resource to worker-0"
+    assert text(event, "reportingInstance") == "default-scheduler-vm"
+    assert text(event, "action") == "Binding"
 
 
-def test_a_pod_that_asks_for_what_is_not_left_is_told_the_recorded_sentence() -> None:
+async def test_a_pod_that_asks_for_what_is_not_left_is_told_the_recorded_sentence() -> None:
     """Recorded on a real node: 09-events.txt. C99: there it might help if others left."""
-
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={WIDGET: "2"})
-        add_pod(registry, "w-one", {WIDGET: "1"}, nodeName="worker-0")
-        add_pod(registry, "w-two", {WIDGET: "2"}, nodeSelector={"kubernetes.io/hostname": "worker-0"})
-        async with running(Scheduler(registry)):
-            await until(lambda: told(registry, "w-two"))
-        message = IN_THE_WAY.format(name=WIDGET)
-        assert message in printed("09-events.txt")
-        assert told(registry, "w-two") == [f"Warning FailedScheduling {message}"]
-        assert list(condition(registry, "w-two").items()) == [
-            ("type", "PodScheduled"),
-            ("observedGeneration", 1),
-            ("status", "False"),
-            ("lastProbeTime", None),
-            ("lastTransitionTime", "2026-11-21T00:00:00Z"),
-            ("reason", "Unschedulable"),
-            ("message", message),
-        ]
-
-    asyncio.run(scenario())
+    registry = new_registry()
+    add_node(registry, amounts={WIDGET: "2"})
+    add_pod(registry, "w-one", {WIDGET: "1"}, nodeName="worker-0")
+    add_pod(registry, "w-two", {WIDGET: "2"}, nodeSelector={"kubernetes.io/hostname": "worker-0"})
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "w-two"))
+    message = IN_THE_WAY.format(name=WIDGET)
+    assert message in printed("09-events.txt")
+    assert told(registry, "w-two") == [f"Warning FailedScheduling {message}"]
+    assert list(condition(registry, "w-two").items()) == [
+        ("type", "PodScheduled"),
+        ("observedGeneration", 1),
+        ("status", "False"),
+        ("lastProbeTime", None),
+        ("lastTransitionTime", "2026-11-21T00:00:00Z"),
+        ("reason", "Unschedulable"),
+        ("message", message),
+    ]
 
 
-def test_a_pod_that_asks_for_what_nobody_has_is_told_the_recorded_sentence() -> None:
+async def test_a_pod_that_asks_for_what_nobody_has_is_told_the_recorded_sentence() -> None:
     """Recorded on a real node: 39-unknown-events.txt. C99: more than the node ever has."""
-
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry)
-        add_pod(registry, "unknown", {"nobody.io/thing": "1"})
-        async with running(Scheduler(registry)):
-            await until(lambda: told(registry, "unknown"))
-        message = NOT_HELPFUL.format(name="nobody.io/thing")
-        assert message in printed("39-unknown-events.txt")
-        assert told(registry, "unknown") == [f"Warning FailedScheduling {message}"]
-
-    asyncio.run(scenario())
+    registry = new_registry()
+    add_node(registry)
+    add_pod(registry, "unknown", {"nobody.io/thing": "1"})
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "unknown"))
+    message = NOT_HELPFUL.format(name="nobody.io/thing")
+    assert message in printed("39-unknown-events.txt")
+    assert told(registry, "unknown") == [f"Warning FailedScheduling {message}"]
 
 
 @pytest.mark.parametrize(
@@ -143,201 +132,170 @@ def test_of_a_devices_quota_keys_one_counts(key: str) -> None:
         add_pod(registry, "second", {RESOURCE: "1"})
 
 
-def test_a_pod_is_bound_by_numbers_whatever_the_node_will_say() -> None:
+async def test_a_pod_is_bound_by_numbers_whatever_the_node_will_say() -> None:
     """C102: that devices are on two NUMA nodes is unknown here; the kubelet refuses the pod after that."""
-
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "2"})
-        add_pod(registry, "both", {RESOURCE: "2"})
-        async with running(Scheduler(registry)):
-            await until(lambda: node_of(registry, "both"))
-            set_pod_status(registry, "both", phase="Failed", reason="TopologyAffinityError")
-            add_pod(registry, "again", {RESOURCE: "2"})
-            assert await until(lambda: node_of(registry, "again")) == "worker-0"
-
-    asyncio.run(scenario())
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "2"})
+    add_pod(registry, "both", {RESOURCE: "2"})
+    async with running(Scheduler(registry)):
+        await until(lambda: node_of(registry, "both"))
+        set_pod_status(registry, "both", phase="Failed", reason="TopologyAffinityError")
+        add_pod(registry, "again", {RESOURCE: "2"})
+        assert await until(lambda: node_of(registry, "again")) == "worker-0"
 
 
-def test_a_pod_gets_its_node_when_devices_come_free_or_appear() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "1"})
-        async with running(Scheduler(registry)):
-            for name in ("first", "second", "third", "fourth"):
-                add_pod(registry, name, {RESOURCE: "1"})
-                await until(partial(told, registry, name))
-            assert node_of(registry, "first") == "worker-0"
-            registry.delete(PODS, "default", "first", grace_seconds=0)
-            assert await until(lambda: node_of(registry, "second")) == "worker-0"
-            set_pod_status(registry, "second", phase="Succeeded")
-            assert await until(lambda: node_of(registry, "third")) == "worker-0"
-            set_allocatable(registry, "worker-0", example_com__resource="2")
-            assert await until(lambda: node_of(registry, "fourth")) == "worker-0"
-
-    asyncio.run(scenario())
+async def test_a_pod_gets_its_node_when_devices_come_free_or_appear() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "1"})
+    async with running(Scheduler(registry)):
+        for name in ("first", "second", "third", "fourth"):
+            add_pod(registry, name, {RESOURCE: "1"})
+            await until(partial(told, registry, name))
+        assert node_of(registry, "first") == "worker-0"
+        registry.delete(PODS, "default", "first", grace_seconds=0)
+        assert await until(lambda: node_of(registry, "second")) == "worker-0"
+        set_pod_status(registry, "second", phase="Succeeded")
+        assert await until(lambda: node_of(registry, "third")) == "worker-0"
+        set_allocatable(registry, "worker-0", example_com__resource="2")
+        assert await until(lambda: node_of(registry, "fourth")) == "worker-0"
 
 
-def test_a_pod_that_is_being_deleted_keeps_its_devices_until_it_is_gone() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "1"})
-        async with running(Scheduler(registry)):
-            add_pod(registry, "first", {RESOURCE: "1"})
-            await until(lambda: node_of(registry, "first"))
-            add_pod(registry, "second", {RESOURCE: "1"})
-            await until(lambda: told(registry, "second"))
-            assert not registry.delete(PODS, "default", "first").is_gone
+async def test_a_pod_that_is_being_deleted_keeps_its_devices_until_it_is_gone() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "1"})
+    async with running(Scheduler(registry)):
+        add_pod(registry, "first", {RESOURCE: "1"})
+        await until(lambda: node_of(registry, "first"))
+        add_pod(registry, "second", {RESOURCE: "1"})
+        await until(lambda: told(registry, "second"))
+        assert not registry.delete(PODS, "default", "first").is_gone
+        await settled(registry)
+        assert not node_of(registry, "second")
+        registry.delete(PODS, "default", "first", grace_seconds=0)
+        await until(lambda: node_of(registry, "second"))
+
+
+async def test_each_try_is_told_and_the_condition_written_once() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "1"})
+    async with running(Scheduler(registry)):
+        add_pod(registry, "big", {RESOURCE: "2"})
+        await until(lambda: told(registry, "big"))
+        await settled(registry)
+        written = registry.get(PODS, "default", "big")
+        add_node(registry, "worker-1", amounts={RESOURCE: "1"}, unschedulable=True)
+        await settled(registry)
+        assert len(told(registry, "big")) == 1
+        for count in range(2, 4):
+            # A node that would do, and is full before the pod's turn comes.
+            add_pod(registry, f"full-{count}", {RESOURCE: "9"}, nodeName=f"worker-{count}")
+            add_node(registry, f"worker-{count}", amounts={RESOURCE: "9"})
             await settled(registry)
-            assert not node_of(registry, "second")
-            registry.delete(PODS, "default", "first", grace_seconds=0)
-            await until(lambda: node_of(registry, "second"))
-
-    asyncio.run(scenario())
-
-
-def test_each_try_is_told_and_the_condition_written_once() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "1"})
-        async with running(Scheduler(registry)):
-            add_pod(registry, "big", {RESOURCE: "2"})
-            await until(lambda: told(registry, "big"))
-            await settled(registry)
-            written = registry.get(PODS, "default", "big")
-            add_node(registry, "worker-1", amounts={RESOURCE: "1"}, unschedulable=True)
-            await settled(registry)
-            assert len(told(registry, "big")) == 1
-            for count in range(2, 4):
-                # A node that would do, and is full before the pod's turn comes.
-                add_pod(registry, f"full-{count}", {RESOURCE: "9"}, nodeName=f"worker-{count}")
-                add_node(registry, f"worker-{count}", amounts={RESOURCE: "9"})
-                await settled(registry)
-            assert len(told(registry, "big")) == 3
-            assert registry.get(PODS, "default", "big") != written
-            before = registry.get(PODS, "default", "big")
-            registry.delete(PODS, "default", "full-2", grace_seconds=0)
-            add_pod(registry, "full-4", {RESOURCE: "9"}, nodeName="worker-2")
-            await settled(registry)
-            (event,) = [
-                one
-                for one in registry.all(EVENTS)
-                if text(one, "message") == told(registry, "big")[-1].partition("FailedScheduling ")[2]
-            ]
-            assert part(event, "series", "count") == 2
-            assert registry.get(PODS, "default", "big") == before
-
-    asyncio.run(scenario())
+        assert len(told(registry, "big")) == 3
+        assert registry.get(PODS, "default", "big") != written
+        before = registry.get(PODS, "default", "big")
+        registry.delete(PODS, "default", "full-2", grace_seconds=0)
+        add_pod(registry, "full-4", {RESOURCE: "9"}, nodeName="worker-2")
+        await settled(registry)
+        (event,) = [
+            one
+            for one in registry.all(EVENTS)
+            if text(one, "message") == told(registry, "big")[-1].partition("FailedScheduling ")[2]
+        ]
+        assert part(event, "series", "count") == 2
+        assert registry.get(PODS, "default", "big") == before
 
 
-def test_a_node_that_comes_later_takes_who_waits() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_pod(registry, "early")
-        async with running(Scheduler(registry)):
-            await until(lambda: told(registry, "early"))
-            assert told(registry, "early") == ["Warning FailedScheduling no nodes available to schedule pods"]
-            await settled(registry)
-            assert len(told(registry, "early")) == 1
-            add_node(registry)
-            assert await until(lambda: node_of(registry, "early")) == "worker-0"
-
-    asyncio.run(scenario())
-
-
-def test_a_cordoned_node_takes_pods_again_when_it_is_not_cordoned_any_more() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, unschedulable=True)
-        add_pod(registry, "waits")
-        async with running(Scheduler(registry)):
-            await until(lambda: told(registry, "waits"))
-            assert "1 node(s) were unschedulable" in told(registry, "waits")[0]
-            registry.update(NODES, "", "worker-0", lambda old: {**old, "spec": {}})
-            await until(lambda: node_of(registry, "waits"))
-
-    asyncio.run(scenario())
-
-
-def test_pods_with_gates_wait_and_those_of_other_schedulers_are_left_alone() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
+async def test_a_node_that_comes_later_takes_who_waits() -> None:
+    registry = new_registry()
+    add_pod(registry, "early")
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "early"))
+        assert told(registry, "early") == ["Warning FailedScheduling no nodes available to schedule pods"]
+        await settled(registry)
+        assert len(told(registry, "early")) == 1
         add_node(registry)
-        add_pod(registry, "gated", schedulingGates=[{"name": "example.com/later"}])
-        add_pod(registry, "foreign", schedulerName="mine")
-        async with running(Scheduler(registry)):
-            await settled(registry)
-            assert condition(registry, "gated")["reason"] == "SchedulingGated"
-            told_why = condition(registry, "gated")["message"]
-            assert told_why == "Scheduling is blocked due to non-empty scheduling gates"
-            assert not node_of(registry, "gated")
-            assert registry.all(EVENTS) == ()
-
-            def without_gates(old: Any) -> Any:
-                spec = {key: value for key, value in old["spec"].items() if key != "schedulingGates"}
-                return {**old, "spec": spec}
-
-            registry.update(PODS, "default", "gated", without_gates)
-            await until(lambda: node_of(registry, "gated"))
-            await settled(registry)
-            foreign = registry.get(PODS, "default", "foreign")
-            assert not part(foreign, "spec", "nodeName")
-            assert not entries(foreign, "status", "conditions")
-
-    asyncio.run(scenario())
+        assert await until(lambda: node_of(registry, "early")) == "worker-0"
 
 
-def test_pods_bound_by_others_count_and_the_higher_priority_goes_first() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "2"})
-        add_pod(registry, "bound", {RESOURCE: "1"}, nodeName="worker-0")
-        add_pod(registry, "a-low", {RESOURCE: "1"})
-        add_pod(registry, "z-high", {RESOURCE: "1"}, priority=9)
-        async with running(Scheduler(registry)):
-            await until(lambda: told(registry, "a-low"))
-            assert node_of(registry, "z-high") == "worker-0"
-            assert not node_of(registry, "a-low")
-
-    asyncio.run(scenario())
+async def test_a_cordoned_node_takes_pods_again_when_it_is_not_cordoned_any_more() -> None:
+    registry = new_registry()
+    add_node(registry, unschedulable=True)
+    add_pod(registry, "waits")
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "waits"))
+        assert "1 node(s) were unschedulable" in told(registry, "waits")[0]
+        registry.update(NODES, "", "worker-0", lambda old: {**old, "spec": {}})
+        await until(lambda: node_of(registry, "waits"))
 
 
-def test_a_pod_that_took_anothers_name_is_not_mistaken_for_it() -> None:
-    async def scenario() -> None:
-        registry = new_registry()
-        add_node(registry, amounts={RESOURCE: "1"})
-        add_pod(registry, "one", {RESOURCE: "1"})
-        async with running(Scheduler(registry)):
-            for _ in range(5):
-                await asyncio.sleep(0)
-                if registry.find(PODS, "default", "one"):
-                    registry.delete(PODS, "default", "one", grace_seconds=0)
-                add_pod(registry, "one", {RESOURCE: "2"})
-            await settled(registry)
-            assert not node_of(registry, "one")
+async def test_pods_with_gates_wait_and_those_of_other_schedulers_are_left_alone() -> None:
+    registry = new_registry()
+    add_node(registry)
+    add_pod(registry, "gated", schedulingGates=[{"name": "example.com/later"}])
+    add_pod(registry, "foreign", schedulerName="mine")
+    async with running(Scheduler(registry)):
+        await settled(registry)
+        assert condition(registry, "gated")["reason"] == "SchedulingGated"
+        told_why = condition(registry, "gated")["message"]
+        assert told_why == "Scheduling is blocked due to non-empty scheduling gates"
+        assert not node_of(registry, "gated")
+        assert registry.all(EVENTS) == ()
 
-    asyncio.run(scenario())
+        def without_gates(old: Any) -> Any:
+            spec = {key: value for key, value in old["spec"].items() if key != "schedulingGates"}
+            return {**old, "spec": spec}
 
-
-def test_pods_wait_again_from_the_beginning_after_five_minutes() -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        registry = new_registry(clock)
-        add_node(registry)
-        async with running(Scheduler(registry, seconds=clock.seconds)):
-            add_pod(registry, "never", {RESOURCE: "1"})
-            await until(lambda: told(registry, "never"))
-            clock.passed = 301
-            add_pod(registry, "other")
-            await until(lambda: node_of(registry, "other"))
-            await settled(registry)
-            (event,) = [one for one in registry.all(EVENTS) if text(one, "involvedObject", "name") == "never"]
-            assert part(event, "series", "count") == 2
-
-    asyncio.run(scenario())
+        registry.update(PODS, "default", "gated", without_gates)
+        await until(lambda: node_of(registry, "gated"))
+        await settled(registry)
+        foreign = registry.get(PODS, "default", "foreign")
+        assert not part(foreign, "spec", "nodeName")
+        assert not entries(foreign, "status", "conditions")
 
 
-def test_others_have_their_turn_while_many_pods_are_bound() -> None:
+async def test_pods_bound_by_others_count_and_the_higher_priority_goes_first() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "2"})
+    add_pod(registry, "bound", {RESOURCE: "1"}, nodeName="worker-0")
+    add_pod(registry, "a-low", {RESOURCE: "1"})
+    add_pod(registry, "z-high", {RESOURCE: "1"}, priority=9)
+    async with running(Scheduler(registry)):
+        await until(lambda: told(registry, "a-low"))
+        assert node_of(registry, "z-high") == "worker-0"
+        assert not node_of(registry, "a-low")
+
+
+async def test_a_pod_that_took_anothers_name_is_not_mistaken_for_it() -> None:
+    registry = new_registry()
+    add_node(registry, amounts={RESOURCE: "1"})
+    add_pod(registry, "one", {RESOURCE: "1"})
+    async with running(Scheduler(registry)):
+        for _ in range(5):
+            await asyncio.sleep(0)
+            if registry.find(PODS, "default", "one"):
+                registry.delete(PODS, "default", "one", grace_seconds=0)
+            add_pod(registry, "one", {RESOURCE: "2"})
+        await settled(registry)
+        assert not node_of(registry, "one")
+
+
+async def test_pods_wait_again_from_the_beginning_after_five_minutes() -> None:
+    clock = Clock()
+    registry = new_registry(clock)
+    add_node(registry)
+    async with running(Scheduler(registry, seconds=clock.seconds)):
+        add_pod(registry, "never", {RESOURCE: "1"})
+        await until(lambda: told(registry, "never"))
+        clock.passed = 301
+        add_pod(registry, "other")
+        await until(lambda: node_of(registry, "other"))
+        await settled(registry)
+        (event,) = [one for one in registry.all(EVENTS) if text(one, "involvedObject", "name") == "never"]
+        assert part(event, "series", "count") == 2
+
+
+async def test_others_have_their_turn_while_many_pods_are_bound() -> None:
     async def scenario() -> int:
         registry = new_registry()
         for number in range(20):
@@ -351,7 +309,7 @@ def test_others_have_their_turn_while_many_pods_are_bound() -> None:
                 await asyncio.sleep(0)
         return turns
 
-    assert asyncio.run(scenario()) >= 160
+    assert await scenario() >= 160
 
 
 # ── the rules ──

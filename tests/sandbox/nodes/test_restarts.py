@@ -40,30 +40,27 @@ def restarts(count: int) -> Any:
 # ── starts of containers ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_container_that_ends_again_and_again_backs_off_as_on_a_real_node(short_dir: Path) -> None:
-    async def scenario() -> None:
-        time = FakeTime()
-        runtime = FakeRuntime(time=time)
-        async with node(short_dir, time=time, runtime=runtime, heartbeat_seconds=0.02) as bed:
-            uid = bed.put(manifest("a", container(image="mapped")))["metadata"]["uid"]
-            await bed.pod("a", restarts(0))
+async def test_a_container_that_ends_again_and_again_backs_off_as_on_a_real_node(short_dir: Path) -> None:
+    time = FakeTime()
+    runtime = FakeRuntime(time=time)
+    async with node(short_dir, time=time, runtime=runtime, heartbeat_seconds=0.02) as bed:
+        uid = bed.put(manifest("a", container(image="mapped")))["metadata"]["uid"]
+        await bed.pod("a", restarts(0))
+        runtime.end(uid, "c", 1)
+        await bed.pod("a", restarts(1))
+        for count, seconds, wait in ((2, 10, "10s"), (3, 20, "20s"), (4, 40, "40s"), (5, 80, "1m20s")):
             runtime.end(uid, "c", 1)
-            await bed.pod("a", restarts(1))
-            for count, seconds, wait in ((2, 10, "10s"), (3, 20, "20s"), (4, 40, "40s"), (5, 80, "1m20s")):
-                runtime.end(uid, "c", 1)
-                pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
-                assert waits(pod)["message"] == (
-                    f"back-off {wait} restarting failed container=c pod=a_default({uid})"
-                )
-                assert first(pod)["lastState"]["terminated"]["exitCode"] == 1
-                assert pod["status"]["phase"] == "Running"
-                time.advance(seconds)
-                await bed.pod("a", restarts(count))
-            told = ("Warning", "BackOff", f"Back-off restarting failed container c in pod a_default({uid})")
-            assert bed.events("a").count(told) == 1
-            assert [one.restart_count for one in runtime.orders] == list(range(6))
-
-    asyncio.run(scenario())
+            pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
+            assert waits(pod)["message"] == (
+                f"back-off {wait} restarting failed container=c pod=a_default({uid})"
+            )
+            assert first(pod)["lastState"]["terminated"]["exitCode"] == 1
+            assert pod["status"]["phase"] == "Running"
+            time.advance(seconds)
+            await bed.pod("a", restarts(count))
+        told = ("Warning", "BackOff", f"Back-off restarting failed container c in pod a_default({uid})")
+        assert bed.events("a").count(told) == 1
+        assert [one.restart_count for one in runtime.orders] == list(range(6))
 
 
 ends = st.lists(st.floats(0, 2000), max_size=12)
@@ -87,213 +84,185 @@ def test_each_start_after_an_end_doubles_the_wait_unless_the_container_ran_for_l
     assert record.restart_count == len(lives)
 
 
-def test_a_container_that_backs_off_is_started_at_once_with_a_mended_image(short_dir: Path) -> None:
+async def test_a_container_that_backs_off_is_started_at_once_with_a_mended_image(short_dir: Path) -> None:
     """kuberuntime_manager.go doBackOff: the backoff is of a container as it is written, by its hash."""
-
-    async def scenario() -> None:
-        time = FakeTime()
-        runtime = FakeRuntime(images=("broken", "mended"), time=time)
-        async with node(short_dir, runtime=runtime, time=time) as bed:
-            uid = bed.put(manifest("a", container(image="broken")))["metadata"]["uid"]
-            for count in range(2):
-                await bed.pod("a", restarts(count))
-                runtime.end(uid, "c", 1)
-            await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
-            patch = {"spec": {"containers": [{"name": "c", "image": "mended"}]}}
-            bed.registry.patch(PODS, "default", "a", STRATEGIC_PATCH, patch)
-            pod = await bed.pod("a", lambda pod: first(pod)["image"] == "mended")
-            assert (first(pod)["restartCount"], list(first(pod)["state"])) == (2, ["running"])
-
-    asyncio.run(scenario())
+    time = FakeTime()
+    runtime = FakeRuntime(images=("broken", "mended"), time=time)
+    async with node(short_dir, runtime=runtime, time=time) as bed:
+        uid = bed.put(manifest("a", container(image="broken")))["metadata"]["uid"]
+        for count in range(2):
+            await bed.pod("a", restarts(count))
+            runtime.end(uid, "c", 1)
+        await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
+        patch = {"spec": {"containers": [{"name": "c", "image": "mended"}]}}
+        bed.registry.patch(PODS, "default", "a", STRATEGIC_PATCH, patch)
+        pod = await bed.pod("a", lambda pod: first(pod)["image"] == "mended")
+        assert (first(pod)["restartCount"], list(first(pod)["state"])) == (2, ["running"])
 
 
-def test_an_annotation_ends_every_start_of_a_container(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            bed.put(manifest("a", container()))
-            await bed.running("a")
-            bed.annotate("a", exit_code="2")
-            pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
-            assert first(pod)["restartCount"] == 1
-            assert first(pod)["lastState"]["terminated"]["exitCode"] == 2
-
-    asyncio.run(scenario())
+async def test_an_annotation_ends_every_start_of_a_container(short_dir: Path) -> None:
+    async with node(short_dir) as bed:
+        bed.put(manifest("a", container()))
+        await bed.running("a")
+        bed.annotate("a", exit_code="2")
+        pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CrashLoopBackOff")
+        assert first(pod)["restartCount"] == 1
+        assert first(pod)["lastState"]["terminated"]["exitCode"] == 2
 
 
-def test_an_annotation_gives_a_container_its_time(short_dir: Path) -> None:
-    async def scenario() -> None:
-        time = FakeTime()
-        async with node(short_dir, time=time, heartbeat_seconds=0.02) as bed:
-            pod = manifest("a", container(), restartPolicy="Never")
-            pod["metadata"] |= {  # type: ignore[operator]
-                "annotations": {
-                    "sandbox.devplug.dev/exit-code": "0",
-                    "sandbox.devplug.dev/runs-seconds": "100",
-                }
+async def test_an_annotation_gives_a_container_its_time(short_dir: Path) -> None:
+    time = FakeTime()
+    async with node(short_dir, time=time, heartbeat_seconds=0.02) as bed:
+        pod = manifest("a", container(), restartPolicy="Never")
+        pod["metadata"] |= {  # type: ignore[operator]
+            "annotations": {
+                "sandbox.devplug.dev/exit-code": "0",
+                "sandbox.devplug.dev/runs-seconds": "100",
             }
-            bed.put(pod)
-            await bed.running("a")
-            time.advance(99)
-            bed.put(manifest("b", container()))
-            await bed.running("b")
-            assert bed.get("a")["status"]["phase"] == "Running"
-            time.advance(1)
-            ended = first(await bed.ended("a"))["state"]["terminated"]
-            assert (ended["startedAt"], ended["finishedAt"]) == (
-                "2026-11-21T00:21:59Z",
-                "2026-11-21T00:23:39Z",
-            )
+        }
+        bed.put(pod)
+        await bed.running("a")
+        time.advance(99)
+        bed.put(manifest("b", container()))
+        await bed.running("b")
+        assert bed.get("a")["status"]["phase"] == "Running"
+        time.advance(1)
+        ended = first(await bed.ended("a"))["state"]["terminated"]
+        assert (ended["startedAt"], ended["finishedAt"]) == (
+            "2026-11-21T00:21:59Z",
+            "2026-11-21T00:23:39Z",
+        )
 
-    asyncio.run(scenario())
 
-
-def test_a_container_can_be_ended_by_hand(short_dir: Path) -> None:
-    async def scenario() -> None:
-        runtime = FakeRuntime()
-        async with node(short_dir, runtime=runtime) as bed:
-            bed.put(manifest("a", container("c", "mapped"), container("d"), restartPolicy="OnFailure"))
-            await bed.running("a")
-            await bed.agent.end_container("default", "a", "c", 5)
-            pod = await bed.pod("a", restarts(1))
-            assert first(pod)["lastState"]["terminated"]["exitCode"] == 5
+async def test_a_container_can_be_ended_by_hand(short_dir: Path) -> None:
+    runtime = FakeRuntime()
+    async with node(short_dir, runtime=runtime) as bed:
+        bed.put(manifest("a", container("c", "mapped"), container("d"), restartPolicy="OnFailure"))
+        await bed.running("a")
+        await bed.agent.end_container("default", "a", "c", 5)
+        pod = await bed.pod("a", restarts(1))
+        assert first(pod)["lastState"]["terminated"]["exitCode"] == 5
+        await bed.agent.end_container("default", "a", None, 0)
+        assert (await bed.ended("a"))["status"]["phase"] == "Succeeded"
+        with pytest.raises(KubeletError, match="no container of pod default/a runs"):
             await bed.agent.end_container("default", "a", None, 0)
-            assert (await bed.ended("a"))["status"]["phase"] == "Succeeded"
-            with pytest.raises(KubeletError, match="no container of pod default/a runs"):
-                await bed.agent.end_container("default", "a", None, 0)
-            with pytest.raises(KubeletError, match="has no container x; it has c, d"):
-                await bed.agent.end_container("default", "a", "x", 0)
-            with pytest.raises(KubeletError, match="there is no pod default/b on node worker-0"):
-                await bed.agent.end_container("default", "b", None, 0)
-
-    asyncio.run(scenario())
+        with pytest.raises(KubeletError, match="has no container x; it has c, d"):
+            await bed.agent.end_container("default", "a", "x", 0)
+        with pytest.raises(KubeletError, match="there is no pod default/b on node worker-0"):
+            await bed.agent.end_container("default", "b", None, 0)
 
 
-def test_a_container_that_cannot_be_made_says_why_and_is_tried_again(short_dir: Path) -> None:
-    async def scenario() -> None:
-        time, options = FakeTime(), PluginOptions(pre_start_required=True)
-        async with (
-            node(short_dir, time=time, heartbeat_seconds=0.02) as bed,
-            registered(bed.kubelet, healthy("Dev-1"), RESOURCE, options=options) as plugin,
-        ):
+async def test_a_container_that_cannot_be_made_says_why_and_is_tried_again(short_dir: Path) -> None:
+    time, options = FakeTime(), PluginOptions(pre_start_required=True)
+    async with (
+        node(short_dir, time=time, heartbeat_seconds=0.02) as bed,
+        registered(bed.kubelet, healthy("Dev-1"), RESOURCE, options=options) as plugin,
+    ):
 
-            async def refuse(_: object) -> None:
-                raise AllocationError("still warm")
+        async def refuse(_: object) -> None:
+            raise AllocationError("still warm")
 
-            plugin.on_pre_start = refuse
-            bed.put(manifest("a"))
-            pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CreateContainerConfigError")
-            assert waits(pod)["message"].endswith("still warm")
-            assert pod["status"]["phase"] == "Pending"
-            assert f"Error: {waits(pod)['message']}" == await bed.told("a", "Failed")
-            plugin.on_pre_start = None
-            time.advance(10)
-            await bed.pod("a", restarts(0))
-
-    asyncio.run(scenario())
+        plugin.on_pre_start = refuse
+        bed.put(manifest("a"))
+        pod = await bed.pod("a", lambda pod: waits(pod).get("reason") == "CreateContainerConfigError")
+        assert waits(pod)["message"].endswith("still warm")
+        assert pod["status"]["phase"] == "Pending"
+        assert f"Error: {waits(pod)['message']}" == await bed.told("a", "Failed")
+        plugin.on_pre_start = None
+        time.advance(10)
+        await bed.pod("a", restarts(0))
 
 
 # ── starts of the kubelet and the node ────────────────────────────────────────────────────────────
 
 
-def test_containers_run_on_over_a_restart_of_the_kubelet(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with (
-            node(short_dir) as bed,
-            registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin,
-        ):
-            bed.put(manifest("a"))
-            before = first(await bed.running("a"))
-            await bed.counted(("2", "2"))
-            await bed.agent.restart_kubelet()
-            await bed.counted(("0", "0"))
-            await plugin.die()
-            await plugin.listen()
-            await register(bed.kubelet, plugin, RESOURCE)
-            await bed.counted(("2", "2"))
-            bed.put(manifest("b"))
-            other = first(await bed.running("b"))
-            assert first(bed.get("a")) == before
-            held = [
-                one["allocatedResourcesStatus"][0]["resources"][0]["resourceID"] for one in (before, other)
-            ]
-            assert held == ["Dev-1", "Dev-2"]
-            assert ("Normal", "Starting", "Starting kubelet.") in bed.events(WORKER)
-
-    asyncio.run(scenario())
+async def test_containers_run_on_over_a_restart_of_the_kubelet(short_dir: Path) -> None:
+    async with (
+        node(short_dir) as bed,
+        registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin,
+    ):
+        bed.put(manifest("a"))
+        before = first(await bed.running("a"))
+        await bed.counted(("2", "2"))
+        await bed.agent.restart_kubelet()
+        await bed.counted(("0", "0"))
+        await plugin.die()
+        await plugin.listen()
+        await register(bed.kubelet, plugin, RESOURCE)
+        await bed.counted(("2", "2"))
+        bed.put(manifest("b"))
+        other = first(await bed.running("b"))
+        assert first(bed.get("a")) == before
+        held = [one["allocatedResourcesStatus"][0]["resources"][0]["resourceID"] for one in (before, other)]
+        assert held == ["Dev-1", "Dev-2"]
+        assert ("Normal", "Starting", "Starting kubelet.") in bed.events(WORKER)
 
 
-def test_a_restart_frees_a_kubelet_whose_plugin_does_not_answer(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin:
-            asked = asyncio.Event()
+async def test_a_restart_frees_a_kubelet_whose_plugin_does_not_answer(short_dir: Path) -> None:
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin:
+        asked = asyncio.Event()
 
-            async def hang(_: object) -> list[ContainerResponse]:
-                asked.set()
-                await asyncio.Event().wait()
-                raise AssertionError
+        async def hang(_: object) -> list[ContainerResponse]:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
 
-            plugin.on_allocate = hang
-            bed.put(manifest("a"))
-            await asked.wait()
-            bed.put(manifest("b", container()))
-            await bed.agent.restart_kubelet()
-            assert (await bed.ended("a"))["status"]["reason"] == "UnexpectedAdmissionError"
-            await bed.running("b")
-
-    asyncio.run(scenario())
+        plugin.on_allocate = hang
+        bed.put(manifest("a"))
+        await asked.wait()
+        bed.put(manifest("b", container()))
+        await bed.agent.restart_kubelet()
+        assert (await bed.ended("a"))["status"]["reason"] == "UnexpectedAdmissionError"
+        await bed.running("b")
 
 
-def test_a_boot_starts_containers_again_and_refuses_pods_whose_plugin_is_not_back(short_dir: Path) -> None:
-    async def scenario() -> None:
-        runtime = FakeRuntime()
-        async with (
-            node(short_dir, runtime=runtime) as bed,
-            registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
-        ):
-            bed.put(manifest("device"))
-            initial = [container("i")]
-            bed.put(manifest("plain", container(image="mapped"), initContainers=initial))
-            bed.put(manifest("once", container(), restartPolicy="Never"))
-            bed.put(manifest("over", container(), restartPolicy="Never"))
-            await bed.running("over")
-            await bed.agent.end_container("default", "over", None, 0)
-            over = await bed.ended("over")
-            for name in ("device", "plain", "once"):
-                await bed.running(name)
-            boot_id = bed.node["status"]["nodeInfo"]["bootID"]
-            await bed.agent.reboot()
-            pod = await bed.ended("device")
-            assert pod["status"]["reason"] == "UnexpectedAdmissionError"
-            assert "no healthy devices present; cannot allocate unhealthy devices" in pod["status"]["message"]
-            assert "containerStatuses" not in pod["status"]
-            pod = await bed.pod("plain", restarts(1))
-            assert first(pod)["lastState"]["terminated"]["exitCode"] == 255
-            assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
-            assert [one.restart_count for one in runtime.orders] == [0, 1]
-            assert (await bed.ended("once"))["status"]["phase"] == "Failed"
-            await bed.node_is(lambda one: one["status"]["nodeInfo"]["bootID"] != boot_id)
-            assert bed.get("over") == over
-            assert bed.events(WORKER)[-1][1] == "Rebooted"
+async def test_a_boot_starts_containers_again_and_refuses_pods_whose_plugin_is_not_back(
+    short_dir: Path,
+) -> None:
+    runtime = FakeRuntime()
+    async with (
+        node(short_dir, runtime=runtime) as bed,
+        registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
+    ):
+        bed.put(manifest("device"))
+        initial = [container("i")]
+        bed.put(manifest("plain", container(image="mapped"), initContainers=initial))
+        bed.put(manifest("once", container(), restartPolicy="Never"))
+        bed.put(manifest("over", container(), restartPolicy="Never"))
+        await bed.running("over")
+        await bed.agent.end_container("default", "over", None, 0)
+        over = await bed.ended("over")
+        for name in ("device", "plain", "once"):
+            await bed.running(name)
+        boot_id = bed.node["status"]["nodeInfo"]["bootID"]
+        await bed.agent.reboot()
+        pod = await bed.ended("device")
+        assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+        assert "no healthy devices present; cannot allocate unhealthy devices" in pod["status"]["message"]
+        assert "containerStatuses" not in pod["status"]
+        pod = await bed.pod("plain", restarts(1))
+        assert first(pod)["lastState"]["terminated"]["exitCode"] == 255
+        assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
+        assert [one.restart_count for one in runtime.orders] == [0, 1]
+        assert (await bed.ended("once"))["status"]["phase"] == "Failed"
+        await bed.node_is(lambda one: one["status"]["nodeInfo"]["bootID"] != boot_id)
+        assert bed.get("over") == over
+        assert bed.events(WORKER)[-1][1] == "Rebooted"
 
-    asyncio.run(scenario())
 
-
-def test_pods_of_an_earlier_life_of_the_sandbox_are_found_as_after_a_boot(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            bed.put(manifest("a", container()))
-            bed.put(manifest("over", container(), restartPolicy="Never"))
-            await bed.running("a")
-            await bed.running("over")
-            await bed.agent.end_container("default", "over", None, 0)
-            over = await bed.ended("over")
-            registry = bed.registry
-        async with node(short_dir, registry=registry) as bed:
-            pod = await bed.pod("a", restarts(1))
-            assert first(pod)["lastState"]["terminated"]["reason"] == "Unknown"
-            assert bed.get("over") == over
-
-    asyncio.run(scenario())
+async def test_pods_of_an_earlier_life_of_the_sandbox_are_found_as_after_a_boot(short_dir: Path) -> None:
+    async with node(short_dir) as bed:
+        bed.put(manifest("a", container()))
+        bed.put(manifest("over", container(), restartPolicy="Never"))
+        await bed.running("a")
+        await bed.running("over")
+        await bed.agent.end_container("default", "over", None, 0)
+        over = await bed.ended("over")
+        registry = bed.registry
+    async with node(short_dir, registry=registry) as bed:
+        pod = await bed.pod("a", restarts(1))
+        assert first(pod)["lastState"]["terminated"]["reason"] == "Unknown"
+        assert bed.get("over") == over
 
 
 def test_an_address_is_given_again_only_after_the_others() -> None:

@@ -68,130 +68,107 @@ class Meters(DevicePlugin):
         await asyncio.Event().wait()
 
 
-def test_a_node_with_a_plugin_and_a_widget_is_as_a_real_one(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE):
-            bed.patch_capacity("add", WIDGET, "2")
-            await bed.counted(("2", "2"), WIDGET)
-            await bed.counted(("2", "2"))
-            assert masked(bed.node) == masked(json.loads(printed("14-node-json.txt")))
-            assert bed.events(WORKER) == []
-
-    asyncio.run(scenario())
+async def test_a_node_with_a_plugin_and_a_widget_is_as_a_real_one(short_dir: Path) -> None:
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE):
+        bed.patch_capacity("add", WIDGET, "2")
+        await bed.counted(("2", "2"), WIDGET)
+        await bed.counted(("2", "2"))
+        assert masked(bed.node) == masked(json.loads(printed("14-node-json.txt")))
+        assert bed.events(WORKER) == []
 
 
-def test_a_plugin_of_ours_shows_on_the_node_at_once(short_dir: Path) -> None:
+async def test_a_plugin_of_ours_shows_on_the_node_at_once(short_dir: Path) -> None:
     """The heartbeat is ten seconds away: nothing waits for it."""
-
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            plugin = Meters()
-            async with serve(plugin, plugin_dir=short_dir):
-                await bed.counted(("2", "2"))
-                plugin.falls_ill.set()
-                await bed.counted(("2", "1"))
-            await bed.counted(("2", "0"))
-
-    asyncio.run(scenario())
+    async with node(short_dir) as bed:
+        plugin = Meters()
+        async with serve(plugin, plugin_dir=short_dir):
+            await bed.counted(("2", "2"))
+            plugin.falls_ill.set()
+            await bed.counted(("2", "1"))
+        await bed.counted(("2", "0"))
 
 
-def test_a_resource_without_a_plugin_is_allocatable_until_it_is_removed(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            bed.patch_capacity("add", WIDGET, "2")
-            await bed.counted(("2", "2"), WIDGET)
-            bed.patch_capacity("replace", WIDGET, "3")
-            await bed.counted(("3", "3"), WIDGET)
-            bed.patch_capacity("remove", WIDGET)
-            await bed.counted((None, None), WIDGET)
-
-    asyncio.run(scenario())
+async def test_a_resource_without_a_plugin_is_allocatable_until_it_is_removed(short_dir: Path) -> None:
+    async with node(short_dir) as bed:
+        bed.patch_capacity("add", WIDGET, "2")
+        await bed.counted(("2", "2"), WIDGET)
+        bed.patch_capacity("replace", WIDGET, "3")
+        await bed.counted(("3", "3"), WIDGET)
+        bed.patch_capacity("remove", WIDGET)
+        await bed.counted((None, None), WIDGET)
 
 
-def test_the_kubelet_admits_by_what_the_node_has_now(short_dir: Path) -> None:
+async def test_the_kubelet_admits_by_what_the_node_has_now(short_dir: Path) -> None:
     """C99: what was never advertised is not looked at; what was removed neither."""
 
     def of_widgets(name: str) -> dict[str, object]:
         wants: dict[str, object] = {"name": "c", "image": "i", "resources": {"limits": {WIDGET: "3"}}}
         return manifest(name, wants)
 
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            bed.put(of_widgets("before"))
-            await bed.running("before")
-            bed.registry.delete(PODS, "default", "before")
-            await bed.gone("before")
-            bed.patch_capacity("add", WIDGET, "2")
-            bed.put(of_widgets("too-many"))
-            pod = await bed.ended("too-many")
-            assert pod["status"]["reason"] == f"OutOf{WIDGET}"
-            assert pod["status"]["message"].endswith(f"{WIDGET}, requested: 3, used: 0, capacity: 2")
-            bed.patch_capacity("remove", WIDGET)
-            bed.put(of_widgets("after"))
-            await bed.running("after")
-
-    asyncio.run(scenario())
+    async with node(short_dir) as bed:
+        bed.put(of_widgets("before"))
+        await bed.running("before")
+        bed.registry.delete(PODS, "default", "before")
+        await bed.gone("before")
+        bed.patch_capacity("add", WIDGET, "2")
+        bed.put(of_widgets("too-many"))
+        pod = await bed.ended("too-many")
+        assert pod["status"]["reason"] == f"OutOf{WIDGET}"
+        assert pod["status"]["message"].endswith(f"{WIDGET}, requested: 3, used: 0, capacity: 2")
+        bed.patch_capacity("remove", WIDGET)
+        bed.put(of_widgets("after"))
+        await bed.running("after")
 
 
-def test_a_resource_whose_plugin_is_long_gone_stays_with_0_until_somebody_removes_it(short_dir: Path) -> None:
-    async def scenario() -> None:
-        clock = Clock()
-        settings = KubeletSettings(clock=clock)
-        async with node(short_dir, settings=settings, heartbeat_seconds=0.02) as bed:
-            async with registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
-                await bed.counted(("1", "1"))
-            await bed.counted(("1", "0"))
-            clock.seconds += 301
-            await bed.counted(("0", "0"))
-            bed.patch_capacity("remove", RESOURCE)
-            await bed.counted((None, None))
-
-    asyncio.run(scenario())
-
-
-def test_labels_and_taints_of_people_stay(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir) as bed:
-            patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"unschedulable": True}}
-            bed.registry.patch(NODES, "", WORKER, "application/merge-patch+json", patch)
-            async with registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
-                await bed.counted(("1", "1"))
-            assert bed.node["metadata"]["labels"]["a"] == "b"
-            assert bed.node["spec"]["unschedulable"] is True
-
-    asyncio.run(scenario())
+async def test_a_resource_whose_plugin_is_long_gone_stays_with_0_until_somebody_removes_it(
+    short_dir: Path,
+) -> None:
+    clock = Clock()
+    settings = KubeletSettings(clock=clock)
+    async with node(short_dir, settings=settings, heartbeat_seconds=0.02) as bed:
+        async with registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
+            await bed.counted(("1", "1"))
+        await bed.counted(("1", "0"))
+        clock.seconds += 301
+        await bed.counted(("0", "0"))
+        bed.patch_capacity("remove", RESOURCE)
+        await bed.counted((None, None))
 
 
-def test_a_node_that_is_deleted_is_made_again_at_the_next_start(short_dir: Path) -> None:
-    async def scenario() -> None:
-        async with node(short_dir, heartbeat_seconds=0.02) as bed:
-            bed.registry.delete(NODES, "", WORKER)
-            bed.put(manifest("a", container()))
-            await bed.running("a")
-            assert bed.registry.find(NODES, "", WORKER) is None
-            await bed.agent.restart_kubelet()
-            await bed.node_is(lambda one: "capacity" in one.get("status", {}))
-
-    asyncio.run(scenario())
+async def test_labels_and_taints_of_people_stay(short_dir: Path) -> None:
+    async with node(short_dir) as bed:
+        patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"unschedulable": True}}
+        bed.registry.patch(NODES, "", WORKER, "application/merge-patch+json", patch)
+        async with registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
+            await bed.counted(("1", "1"))
+        assert bed.node["metadata"]["labels"]["a"] == "b"
+        assert bed.node["spec"]["unschedulable"] is True
 
 
-def test_a_beat_renews_the_lease_and_writes_no_status_that_says_nothing_new(short_dir: Path) -> None:
-    async def scenario() -> None:
-        time = FakeTime()
-        async with node(short_dir, heartbeat_seconds=0.02, time=time) as bed:
-            version = bed.node["metadata"]["resourceVersion"]
-            time.advance(10)
-            lease = await bed.leased("2026-11-21T00:22:09.000000Z")
-            assert lease["metadata"]["namespace"] == LEASE_NAMESPACE
-            assert lease["spec"]["holderIdentity"] == WORKER
-            assert bed.node["metadata"]["resourceVersion"] == version
-            time.advance(300)
-            await bed.node_is(lambda one: one["metadata"]["resourceVersion"] != version)
-
-    asyncio.run(scenario())
+async def test_a_node_that_is_deleted_is_made_again_at_the_next_start(short_dir: Path) -> None:
+    async with node(short_dir, heartbeat_seconds=0.02) as bed:
+        bed.registry.delete(NODES, "", WORKER)
+        bed.put(manifest("a", container()))
+        await bed.running("a")
+        assert bed.registry.find(NODES, "", WORKER) is None
+        await bed.agent.restart_kubelet()
+        await bed.node_is(lambda one: "capacity" in one.get("status", {}))
 
 
-def test_a_kubelet_that_crashes_leaves_the_node_unknown_until_it_is_started_again(
+async def test_a_beat_renews_the_lease_and_writes_no_status_that_says_nothing_new(short_dir: Path) -> None:
+    time = FakeTime()
+    async with node(short_dir, heartbeat_seconds=0.02, time=time) as bed:
+        version = bed.node["metadata"]["resourceVersion"]
+        time.advance(10)
+        lease = await bed.leased("2026-11-21T00:22:09.000000Z")
+        assert lease["metadata"]["namespace"] == LEASE_NAMESPACE
+        assert lease["spec"]["holderIdentity"] == WORKER
+        assert bed.node["metadata"]["resourceVersion"] == version
+        time.advance(300)
+        await bed.node_is(lambda one: one["metadata"]["resourceVersion"] != version)
+
+
+async def test_a_kubelet_that_crashes_leaves_the_node_unknown_until_it_is_started_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def ready(one: Any) -> tuple[str, str]:
@@ -217,7 +194,7 @@ def test_a_kubelet_that_crashes_leaves_the_node_unknown_until_it_is_started_agai
             assert bed.get("fatal")["status"]["reason"] == "UnexpectedAdmissionError"
 
     with caplog.at_level(logging.CRITICAL):
-        asyncio.run(scenario())
+        await scenario()
 
 
 def test_a_status_is_due_when_more_than_its_heartbeats_has_changed() -> None:

@@ -77,7 +77,7 @@ def ask(server: str, requests: list[tuple[str, str, Any]]) -> list[int]:
     return codes
 
 
-def test_a_sandbox_lives_through_objects_that_make_no_sense(short_dir: Path) -> None:
+async def test_a_sandbox_lives_through_objects_that_make_no_sense(short_dir: Path) -> None:
     async def main() -> list[int]:
         async with Sandbox(SandboxSettings(folder=short_dir / "s")).running():
             record = Place(short_dir / "s").running()
@@ -89,7 +89,7 @@ def test_a_sandbox_lives_through_objects_that_make_no_sense(short_dir: Path) -> 
             codes += await asyncio.to_thread(ask, record.server, [("GET", PODS, None), ("GET", SETS, None)])
             return codes
 
-    codes = asyncio.run(main())
+    codes = await main()
     assert codes[-2:] == [200, 200]
     assert not [request for request, code in zip(HOSTILE, codes, strict=False) if code >= 500]
 

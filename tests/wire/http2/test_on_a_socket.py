@@ -45,45 +45,39 @@ async def answer_to(path: Path, content: bytes, *, closes: bool) -> list[Seen]:
     [rule for rule in RULES if not rule.only_before_answer],
     ids=lambda rule: f"{rule.section}: {rule.sentence}",
 )
-def test_the_server_keeps_the_rule_on_its_socket(short_dir: Path, rule: Rule) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", (unary(methods.GET_OPTIONS, options),))
-        await listener.bind()
-        async with connected(listener.path) as other, asyncio.timeout(10):
-            ends = isinstance(rule.outcome, Ends)
-            more = b"" if ends else call(rule.next_stream) + ping(b"lastping")
-            seen = await answer_to(listener.path, rule.content + more, closes=ends)
-            codes = [one.code for one in seen if one.kind == GOAWAY]
-            if isinstance(rule.outcome, Ends):
-                assert codes == [rule.outcome.code]
-            else:
-                assert not codes
-                assert any(one.kind == PING for one in seen)
-            if isinstance(rule.outcome, Resets):
-                expected = (rule.outcome.stream_id, rule.outcome.code)
-                assert expected in [(one.stream_id, one.code) for one in seen if one.kind == RST_STREAM]
-            assert await other.call(methods.GET_OPTIONS, None) == PluginOptions(pre_start_required=True)
-        await listener.close()
-
-    asyncio.run(story())
+async def test_the_server_keeps_the_rule_on_its_socket(short_dir: Path, rule: Rule) -> None:
+    listener = Listener(short_dir / "p.sock", (unary(methods.GET_OPTIONS, options),))
+    await listener.bind()
+    async with connected(listener.path) as other, asyncio.timeout(10):
+        ends = isinstance(rule.outcome, Ends)
+        more = b"" if ends else call(rule.next_stream) + ping(b"lastping")
+        seen = await answer_to(listener.path, rule.content + more, closes=ends)
+        codes = [one.code for one in seen if one.kind == GOAWAY]
+        if isinstance(rule.outcome, Ends):
+            assert codes == [rule.outcome.code]
+        else:
+            assert not codes
+            assert any(one.kind == PING for one in seen)
+        if isinstance(rule.outcome, Resets):
+            expected = (rule.outcome.stream_id, rule.outcome.code)
+            assert expected in [(one.stream_id, one.code) for one in seen if one.kind == RST_STREAM]
+        assert await other.call(methods.GET_OPTIONS, None) == PluginOptions(pre_start_required=True)
+    await listener.close()
 
 
-def test_a_call_made_by_hand_is_answered(short_dir: Path) -> None:
-    async def story() -> None:
-        listener = Listener(short_dir / "p.sock", (unary(methods.GET_OPTIONS, options),))
-        await listener.bind()
-        reader, writer = await asyncio.open_unix_connection(listener.path)
-        rule = next(rule for rule in RULES if rule.section == "5.1.1" and "left out" in rule.sentence)
-        writer.write(rule.content)
-        heard = bytearray()
-        async with asyncio.timeout(5):
-            while [one.kind for one in _whole(heard) if one.stream_id].count(HEADERS) < 2:
-                heard += await reader.read(1 << 16)
-        assert [one.payload for one in _whole(heard) if one.kind == DATA] == [b"\0\0\0\0\2\x08\1"]
-        writer.close()
-        await listener.close()
-
-    asyncio.run(story())
+async def test_a_call_made_by_hand_is_answered(short_dir: Path) -> None:
+    listener = Listener(short_dir / "p.sock", (unary(methods.GET_OPTIONS, options),))
+    await listener.bind()
+    reader, writer = await asyncio.open_unix_connection(listener.path)
+    rule = next(rule for rule in RULES if rule.section == "5.1.1" and "left out" in rule.sentence)
+    writer.write(rule.content)
+    heard = bytearray()
+    async with asyncio.timeout(5):
+        while [one.kind for one in _whole(heard) if one.stream_id].count(HEADERS) < 2:
+            heard += await reader.read(1 << 16)
+    assert [one.payload for one in _whole(heard) if one.kind == DATA] == [b"\0\0\0\0\2\x08\1"]
+    writer.close()
+    await listener.close()
 
 
 def _whole(heard: bytearray) -> list[Seen]:
