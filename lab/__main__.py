@@ -11,6 +11,7 @@ from pathlib import Path
 from lab.host import REPOSITORY, run_guest
 from lab.packages import UnavailableError, prepare
 from lab.report import as_text
+from lab.stories import STORIES
 
 HOLDS, FAILED, UNAVAILABLE = 0, 1, 2
 
@@ -29,6 +30,10 @@ def main() -> int:
     parser.add_argument(
         "--if-possible", action="store_true", help="where the lab cannot be set up, say why and exit with 0"
     )
+    names = [story.name for story in STORIES]
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names)
+    )
     options = parser.parse_args()
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +48,7 @@ def main() -> int:
         print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
 
     tell(f"Linux {kernel.version} boots; console in {folder / 'console.log'}")
-    report = asyncio.run(run_guest(kernel, folder, tell))
+    report = asyncio.run(run_guest(kernel, folder, options.only, tell))
     print(f"\n{as_text(report)}\n")
     verdict = "all as claimed" if report.holds else f"{len(report.faults)} claims do not hold"
     print(f"{verdict}, after {time.monotonic() - started:.0f} s")

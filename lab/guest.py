@@ -18,11 +18,11 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from lab.guesthardware import GuestHardware
-from lab.stories import STORIES, config_text
+from lab.stories import config_text, stories_named
 from lab.talk import Talk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from devplug.kubelet.pods import ContainerOptions
     from lab.stories import Story
@@ -162,10 +162,10 @@ def _node_fault(options: ContainerOptions) -> str:
 
 
 @asynccontextmanager
-async def _daemon() -> AsyncIterator[asyncio.subprocess.Process]:
+async def _daemon(config: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the daemon as on a node; what it logs goes to the console."""
     file = FOLDER / "devplug.yaml"
-    file.write_text(config_text())
+    file.write_text(config)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "devplug", "run", "--config", str(file), "--kubelet-root", str(FOLDER))
     )
@@ -177,12 +177,16 @@ async def _daemon() -> AsyncIterator[asyncio.subprocess.Process]:
             await process.wait()
 
 
-async def _play_all(modules: Path, talk: Talk) -> None:
+async def _play_all(modules: Path, stories: Sequence[Story], talk: Talk) -> None:
     settings = KubeletSettings(machine=Machine(numa_nodes=(NumaNode(0, (10, 20)), NumaNode(1, (20, 10)))))
     (FOLDER / "device-plugins").mkdir(parents=True)
     kubelet = Kubelet.under(FOLDER, settings)
-    names = {story.resource_name for story in STORIES}
-    async with GuestHardware.ready(talk, modules) as hardware, kubelet.running(), _daemon() as daemon:
+    names = {story.resource_name for story in stories}
+    async with (
+        GuestHardware.ready(talk, modules) as hardware,
+        kubelet.running(),
+        _daemon(config_text(stories)) as daemon,
+    ):
         talk.tell("devplug run starts")
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -194,24 +198,24 @@ async def _play_all(modules: Path, talk: Talk) -> None:
         if any(kubelet.capacity().values()):
             talk.fault(f"there are devices before anything is plugged: {kubelet.capacity()}")
         player = Player(kubelet, hardware, talk)
-        for story in STORIES:
+        for story in stories:
             await player.play(story)
         daemon.terminate()
         if await daemon.wait():
             talk.fault(f"the daemon ended with {daemon.returncode} when it was told to stop")
 
 
-async def main(modules: Path) -> None:
-    """Play all stories, and report to the host."""
+async def main(modules: Path, names: Sequence[str]) -> None:
+    """Play the stories of these names, and report to the host."""
     async with Talk.opened() as talk:
         uptime = Path("/proc/uptime").read_text().split()[0]
         talk.tell(f"the guest runs, {uptime} s after its kernel")
         try:
-            await _play_all(modules, talk)
+            await _play_all(modules, stories_named(names), talk)
         except Exception:  # noqa: BLE001 -- a bug of the lab or of what it tests has to be told, too
             talk.fault(f"the guest's program broke off:\n{traceback.format_exc()}")
         talk.end()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -18,7 +18,7 @@ from lab.qmp import Qmp, QmpError
 from lab.report import Report, Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from lab.packages import Kernel
 
@@ -36,8 +36,10 @@ DRIVERS: Final = (
 REPOSITORY: Final = Path(__file__).parent.parent
 
 
-async def run_guest(kernel: Kernel, folder: Path, tell: Callable[[str], None]) -> Report:
-    """Boot the guest, play all stories and return what they showed; the guest is off when this returns.
+async def run_guest(
+    kernel: Kernel, folder: Path, names: Sequence[str], tell: Callable[[str], None]
+) -> Report:
+    """Boot the guest, play the stories of these names and return what they showed; then the guest is off.
 
     The console's text is in `folder`, as `console.log`. `tell` is called with what happens meanwhile.
     """
@@ -45,7 +47,7 @@ async def run_guest(kernel: Kernel, folder: Path, tell: Callable[[str], None]) -
     # The guest is some twenty times slower, and cannot keep what it compiles.
     for package in (REPOSITORY / "lab", Path(devplug.__file__).parent):
         await asyncio.to_thread(compileall.compile_dir, package, quiet=2)
-    image.write_bytes(initrd(kernel, DRIVERS, _guest_command(kernel)))
+    image.write_bytes(initrd(kernel, DRIVERS, _guest_command(kernel, names)))
     console.write_bytes(b"")
     report = Report()
     # Of sockets only 107 bytes of the path count, and this folder may be deep.
@@ -71,13 +73,13 @@ async def run_guest(kernel: Kernel, folder: Path, tell: Callable[[str], None]) -
     return report
 
 
-def _guest_command(kernel: Kernel) -> list[str]:
+def _guest_command(kernel: Kernel, names: Sequence[str]) -> list[str]:
     return [
         *("PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/run", "TMPDIR=/run", "LC_ALL=C.UTF-8"),
         # The root folder is read-only, and looking for what it cannot write takes time.
         *("PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"),
         f"PYTHONPATH={REPOSITORY}:{Path(devplug.__file__).parent.parent}",
-        *(sys.executable, "-m", "lab.guest", str(kernel.modules)),
+        *(sys.executable, "-m", "lab.guest", str(kernel.modules), *names),
     ]
 
 

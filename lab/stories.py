@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.hardware import SERIAL_NUMBER, SRIOV_FUNCTION
 
-__all__ = ["STORIES", "Device", "Story", "config_text"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["STORIES", "Device", "Story", "config_text", "stories_named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,12 @@ STORIES: Final = (
 )
 
 
-def config_text(stories: tuple[Story, ...] = STORIES) -> str:
+def stories_named(names: Collection[str]) -> Sequence[Story]:
+    """Return the stories with these names, in the order of all of them."""
+    return [story for story in STORIES if story.name in names]
+
+
+def config_text(stories: Sequence[Story]) -> str:
     """Return the daemon's file for these stories."""
     lines = [f"  - {{name: {story.resource_name}, {story.rest}}}" for story in stories]
     return "\n".join(["version: 1", "resources:", *lines, ""])

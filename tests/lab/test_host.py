@@ -76,7 +76,7 @@ def run(kernel: Kernel, folder: Path, guest: str) -> tuple[Report, list[str]]:
     """Run the lab with a QEMU in which `guest` is what happens."""
     program(folder, "qemu-system-x86_64", MACHINE + textwrap.dedent(guest))
     told: list[str] = []
-    return asyncio.run(run_guest(kernel, folder, told.append)), told
+    return asyncio.run(run_guest(kernel, folder, [], told.append)), told
 
 
 def test_the_host_plugs_what_the_guest_asks_for_and_keeps_what_it_reports(
@@ -160,6 +160,6 @@ async def test_a_qemu_that_does_not_start_ends_the_run(
     kernel: Kernel, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program(tmp_path, "qemu-system-x86_64", "import sys; sys.exit('no such machine')")
-    report = await run_guest(kernel, tmp_path, lambda _: None)
+    report = await run_guest(kernel, tmp_path, [], lambda _: None)
     assert len(report.faults) == 1
     assert "no such machine" in capfd.readouterr().err

@@ -66,7 +66,7 @@ def test_every_needed_module_comes_once_and_before(needs: dict[int, set[int]], w
 
 
 def test_the_stories_are_a_configuration_that_the_daemon_takes() -> None:
-    names = [resource.name for resource in load(config_text(), "lab.yaml").resources]
+    names = [resource.name for resource in load(config_text(STORIES), "lab.yaml").resources]
     assert names == [story.resource_name for story in STORIES]
 
 
