@@ -50,30 +50,61 @@ endef
 
 # ── what people run ──────────────────────────────────────────────────────────────────────────────
 
-.PHONY: help demo test test-source test-wheel golden verify-mutants torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
+.PHONY: help quick test test-source test-wheel test-all steady demo golden verify-mutants torture mutants hardware check bench sbom audit protos schema pages picture deploy lock dist clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
 	@$(BIN)/devplug demo
 
-test: test-source test-wheel ## run all tests on the source, and on the wheel those that a package can break
+# One more than there are processors, because many tests wait for programs and for the kernel.
+PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 
-test-source: .venv/.ready ## run all tests on the source; a part: make test-source ARGS=tests/wire
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+# What is decided without input or output, and told by values alone.
+PURE := $(addprefix tests/,test_devices.py test_errors.py daemon/cdi daemon/grammar daemon/importing daemon/inspecting \
+	daemon/preference metrics sandbox/api sandbox/openapi sandbox/scheduling wire/http2 wire/test_messages.py wire/test_protobuf.py \
+	$(addprefix holders/test_,ledger.py any_history.py) \
+	$(addprefix kubelet/test_,hints.py picking.py predicates.py quantities.py topology.py) \
+	$(addprefix plugin/test_,registration.py slices.py snapshot.py takeover.py watched.py))
 
-# What is about the repository, judges other programs, or is rules alone, is the same on the wheel.
-NOT_ON_WHEEL := $(addprefix --ignore=tests/,conformance deploy docs golden kubelet security/test_supply.py torture test_promises.py \
-	$(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
+quick: .venv/.ready ## at each save: form, lint, types and the tests of the pure parts
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/$(PYTEST) --quiet -m "not nightly" --hypothesis-profile brief $(PURE) $(ARGS)
+
+test: test-source test-wheel ## run all that a change can break, on the source, and a smoke of the wheel
+
+test-source: .venv/.ready ## run the tests on the source; a part: make test-source ARGS=tests/wire
+	$(BIN)/$(PYTEST) -m "not nightly" --durations 20 $(ARGS)
+
+# One test for each thing that a package can leave out: modules, commands, templates, static files, plugins.
+ON_WHEEL := $(addprefix tests/,test_public_face.py test_protos.py cli/test_completion.py cli/test_new.py cli/test_run_small.py \
+	deploy/test_printing.py monitor/page/test_pages.py scaffold/test_files.py testing/test_entry_point.py)
+
+# From the unpacked sdist without src. In full: without what is about the repository, judges other programs, or is rules alone.
+ALL_ON_WHEEL := tests $(addprefix --ignore=tests/,bench conformance deploy docs golden kubelet security/test_supply.py torture \
+	test_promises.py $(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
 	$(addprefix sandbox/,api controllers nodes openapi scheduling server))
 
-test-wheel: .venv-wheel/.locked dist ## run what a package can break on the wheel, from the unpacked sdist without src
-	@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
-	@rm -rf build/sdist && mkdir -p build/sdist
-	@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
-	@rm -r build/sdist/src
-	cd build/sdist && ../../.venv-wheel/bin/python -m pytest -n auto --dist loadfile -m "not slow" --hypothesis-profile brief $(NOT_ON_WHEEL) $(ARGS)
+define on_wheel
+@$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
+@rm -rf build/sdist && mkdir -p build/sdist
+@tar -xzf dist/*.tar.gz -C build/sdist --strip-components=1
+@rm -r build/sdist/src
+cd build/sdist && ../../.venv-wheel/bin/$(PYTEST) $(1)
+endef
+
+test-wheel: .venv-wheel/.locked dist ## run on the wheel what a package can leave out
+	$(call on_wheel,-m "not nightly" --hypothesis-profile brief $(ON_WHEEL))
+
+test-all: .venv/.ready .venv-wheel/.locked dist ## for the night: also long proofs, deep random tests, the wheel in full
+	$(BIN)/$(PYTEST) --hypothesis-profile deep --durations 20 $(ARGS)
+	$(call on_wheel,-m "not nightly" --hypothesis-profile brief $(ALL_ON_WHEEL))
+
+steady: .venv/.ready ## the tests three times in random order on a busy machine; one a hundred times: ARGS=ID
+	@$(BIN)/python -m tests.steady $(ARGS)
 
 GOLDEN := tests/golden/data
 
