@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -15,20 +15,30 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-settings.register_profile("here", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("steady", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("brief", deadline=None, max_examples=10, derandomize=True)
-settings.load_profile("ci" if "CI" in os.environ else "here")
+settings.register_profile("deep", deadline=None, max_examples=1000)
+settings.load_profile("steady")  # so that what is red is red again; "deep" tries what nobody has tried yet
 
 
-def pytest_configure() -> None:
-    """Give the programs that tests start the signals of a terminal.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give the deep profile one seed for all workers, and its time; give programs the signals of a terminal.
 
     What nohup or a background job ignores stays ignored across exec; what is handled is the default there.
     """
+    if config.option.hypothesis_profile == "deep":
+        config.option.hypothesis_seed = config.option.hypothesis_seed or str(secrets.randbelow(10**9))
+        config.option.timeout = config.option.timeout or 900
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say how to draw the same examples again."""
+    seed = config.option.hypothesis_seed
+    return [f"--hypothesis-seed={seed}"] if seed is not None else []
 
 
 @pytest.fixture(scope="session")

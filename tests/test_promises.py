@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import tokenize
-from functools import cache
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 import devplug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 TESTS = Path(__file__).parent
 SOURCE = Path(devplug.__file__).parent
 OURS = sorted(SOURCE.rglob("*.py"))
+OF_TESTS = sorted(TESTS.rglob("*.py"))
 ALL = [
     *OURS,
-    *sorted(TESTS.rglob("*.py")),
+    *OF_TESTS,
     *sorted((TESTS.parent / "bench").glob("*.py")),
     *sorted((TESTS.parent / "lab").glob("*.py")),
     *sorted((TESTS.parent / "supply").glob("*.py")),
@@ -43,45 +46,70 @@ HOMES = {
 """Who may import what: a module, or all of a package (with the dot at its end)."""
 
 
-@cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
+PLUGINS = {TESTS / "conformance" / "right.py", *(TESTS / "conformance" / "mutants").glob("*.py")}
+"""Programs that the judge starts, and that poll as plugins in the field do."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forgotten() -> Iterator[None]:
-    """All trees together take 200 MB, which no other test needs."""
-    yield
-    parsed.cache_clear()
+@dataclass(frozen=True)
+class Module:
+    """One file, read once: its text, and of its tree the nodes that a promise is about."""
+
+    file: Path
+    text: str
+    nodes: list[ast.AST]
+
+    @classmethod
+    def of(cls, file: Path) -> Module:
+        text = file.read_text()
+        told_of = ast.AnnAssign | ast.Assign | ast.Call | ast.Import | ast.ImportFrom | ast.arg | ast.withitem
+        return cls(file, text, [node for node in ast.walk(ast.parse(text)) if isinstance(node, told_of)])
+
+    def imported(self) -> Iterator[tuple[int, str]]:
+        for node in self.nodes:
+            match node:
+                case ast.Import(names=names):
+                    yield from ((node.lineno, alias.name) for alias in names)
+                case ast.ImportFrom(module=str(module), names=names, level=0):
+                    yield node.lineno, module
+                    yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+
+    def comments(self, pattern: re.Pattern[str]) -> Iterator[int]:
+        """Yield the lines whose comment has this in it; a file that has it nowhere has it in no comment."""
+        if pattern.search(self.text):
+            for token in tokenize.generate_tokens(StringIO(self.text).readline):
+                if token.type == tokenize.COMMENT and pattern.search(token.string):
+                    yield token.start[0]
 
 
-def trees(files: list[Path]) -> Iterator[tuple[Path, ast.Module]]:
-    for file in files:
-        yield file, parsed(file)
+Promise: TypeAlias = "Callable[[Module], Iterator[int]]"
+"""Yields the lines of a file where it is not kept."""
+
+PROMISES: dict[str, tuple[Collection[Path], Promise]] = {}
 
 
-def places(files: list[Path], broken: Callable[[ast.AST, ast.Module], bool]) -> list[str]:
-    return [
-        f"{file}:{getattr(node, 'lineno', 0)}"
-        for file, tree in trees(files)
-        for node in ast.walk(tree)
-        if broken(node, tree)
-    ]
+def promised(files: Collection[Path]) -> Callable[[Promise], None]:
+    """Keep a promise under its name, with the files that it is about."""
+
+    def keep(promise: Promise) -> None:
+        PROMISES[promise.__name__] = frozenset(files), promise
+
+    return keep
 
 
-@cache
-def comments_in(file: Path) -> tuple[tuple[str, str], ...]:
-    with file.open("rb") as text:
-        return tuple(
-            (f"{file}:{token.start[0]}", token.string)
-            for token in tokenize.tokenize(text.readline)
-            if token.type == tokenize.COMMENT
-        )
-
-
-def comments(files: list[Path]) -> Iterator[tuple[str, str]]:
-    for file in files:
-        yield from comments_in(file)
+@pytest.fixture(scope="module")
+def broken() -> Mapping[str, list[str]]:
+    """Where each promise is broken, from one reading of each file."""
+    places: dict[str, list[str]] = {name: [] for name in PROMISES}
+    gc.disable()  # a tree has no cycles, and to look for some takes longer than all the rest
+    try:
+        for file in ALL:
+            module = Module.of(file)
+            for name, (files, promise) in PROMISES.items():
+                if file in files:
+                    places[name] += [f"{file}:{line}" for line in promise(module)]
+    finally:
+        gc.enable()
+    return places
 
 
 def last_name(node: ast.AST | None) -> str:
@@ -108,10 +136,10 @@ def first_name(node: ast.AST) -> str:
     return ""
 
 
-def task_groups(tree: ast.Module) -> set[str]:
+def task_groups(module: Module) -> set[str]:
     """The names that hold a TaskGroup in this file: made, annotated so, or assigned from such a name."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in module.nodes:
         match node:
             case ast.withitem(context_expr=ast.Call() as made, optional_vars=ast.expr() as target):
                 names |= {last_name(target)} if last_name(made) == "TaskGroup" else set()
@@ -125,92 +153,79 @@ def task_groups(tree: ast.Module) -> set[str]:
                 names.add(last_name(target))
     passed_on = {
         last_name(node.targets[0])
-        for node in ast.walk(tree)
+        for node in module.nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in names
     }
     return names | passed_on
 
 
-def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                yield from ((node.lineno, alias.name) for alias in names)
-            case ast.ImportFrom(module=str(module), names=names, level=0):
-                yield node.lineno, module
-                yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
-
-
-def test_every_task_belongs_to_a_task_group() -> None:
-    def broken(node: ast.AST, tree: ast.Module) -> bool:
+@promised(ALL)
+def every_task_belongs_to_a_task_group(module: Module) -> Iterator[int]:
+    groups = task_groups(module) if "create_task" in module.text else set()
+    for node in module.nodes:
         match node:
             case ast.Call(func=ast.Attribute(attr="create_task", value=owner)):
-                return last_name(owner) not in task_groups(tree)
+                if last_name(owner) not in groups:
+                    yield node.lineno
             case ast.Call(func=ast.Name("create_task")):
-                return True
-        return False
-
-    assert places(ALL, broken) == []
+                yield node.lineno
 
 
-@pytest.mark.parametrize("name", ["gather", "ensure_future", "add_done_callback", "run_until_complete"])
-def test_nothing_goes_around_the_task_groups(name: str) -> None:
-    assert places(ALL, lambda node, _: isinstance(node, ast.Call) and last_name(node) == name) == []
+@promised(ALL)
+def nothing_goes_around_the_task_groups(module: Module) -> Iterator[int]:
+    ways = {"gather", "ensure_future", "add_done_callback", "run_until_complete"}
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and last_name(node) in ways:
+            yield node.lineno
 
 
-PLUGINS = {TESTS / "conformance" / "right.py", *(TESTS / "conformance" / "mutants").glob("*.py")}
-"""Programs that the judge starts, and that poll as plugins in the field do."""
-
-
-def test_tests_never_sleep() -> None:
-    def broken(node: ast.AST, _: ast.Module) -> bool:
+@promised({*OF_TESTS} - PLUGINS)
+def tests_never_sleep(module: Module) -> Iterator[int]:
+    for node in module.nodes:
         match node:
             case ast.Call(func=ast.Attribute(attr="sleep"), args=[ast.Constant(0)]):
-                return False
+                continue
             case ast.Call(func=ast.Attribute(attr="sleep", value=ast.Name("time" | "asyncio"))):
-                return True
-        return False
-
-    assert places([file for file in sorted(TESTS.rglob("*.py")) if file not in PLUGINS], broken) == []
+                yield node.lineno
 
 
-def test_tests_patch_nothing_of_ours() -> None:
-    def broken(node: ast.AST, tree: ast.Module) -> bool:
+@promised(OF_TESTS)
+def tests_patch_nothing_of_ours(module: Module) -> Iterator[int]:
+    imported = [*module.imported()]
+    yield from (line for line, name in imported if name.startswith(("unittest.mock", "mock")))
+    ours = {"devplug", *(name.rpartition(".")[2] for _, name in imported if name.startswith("devplug"))}
+    for node in module.nodes:
         match node:
-            case ast.Import() | ast.ImportFrom():
-                return any(
-                    name.startswith(("unittest.mock", "mock")) for _, name in imported(ast.Module([node], []))
-                )
             case ast.Call(func=ast.Attribute(attr="setattr"), args=[target, *_]):
-                ours = {name.rpartition(".")[2] for _, name in imported(tree) if name.startswith("devplug")}
-                return first_name(target) in ours | {"devplug"}
-        return False
-
-    assert places(sorted(TESTS.rglob("*.py")), broken) == []
+                if first_name(target) in ours:
+                    yield node.lineno
 
 
-@pytest.mark.parametrize("library", HOMES)
-def test_libraries_are_imported_in_their_home_only(library: str) -> None:
-    strangers = []
-    for file, tree in trees(OURS):
-        module = ".".join(("devplug", *file.relative_to(SOURCE).with_suffix("").parts))
-        for line, name in imported(tree):
-            if f"{name}.".startswith(f"{library}.") and not module.startswith(HOMES[library]):
-                strangers.append(f"{file}:{line}")
-    assert strangers == []
+@promised(OURS)
+def libraries_are_imported_in_their_home_only(module: Module) -> Iterator[int]:
+    own_name = ".".join(("devplug", *module.file.relative_to(SOURCE).with_suffix("").parts))
+    for line, name in module.imported():
+        for library, homes in HOMES.items():
+            if f"{name}.".startswith(f"{library}.") and not own_name.startswith(homes):
+                yield line
 
 
-def test_each_type_ignore_names_its_code() -> None:
-    pattern = re.compile(r"type:\s*ignore(?!\[[a-z-]+(, ?[a-z-]+)*\])")
-    assert [place for place, text in comments(ALL) if pattern.search(text)] == []
+@promised(ALL)
+def each_type_ignore_names_its_code(module: Module) -> Iterator[int]:
+    return module.comments(re.compile(r"type:\s*ignore(?!\[[a-z-]+(, ?[a-z-]+)*\])"))
 
 
-def test_no_comment_leaves_work_undone() -> None:
-    words = re.compile("TO" r"DO|FIX" r"ME|XX" r"X\b|HA" r"CK\b")
-    assert [place for place, text in comments(ALL) if words.search(text)] == []
+@promised(ALL)
+def no_comment_leaves_work_undone(module: Module) -> Iterator[int]:
+    return module.comments(re.compile("TO" r"DO|FIX" r"ME|XX" r"X\b|HA" r"CK\b"))
 
 
-def test_no_file_knows_where_it_was_written() -> None:
-    checkout = str(TESTS.parent)
-    home = re.compile(r"/(home|Users)/\w+/")
-    assert [str(file) for file in ALL if checkout in file.read_text() or home.search(file.read_text())] == []
+@promised(ALL)
+def no_file_knows_where_it_was_written(module: Module) -> Iterator[int]:
+    if str(TESTS.parent) in module.text or re.search(r"/(home|Users)/\w+/", module.text):
+        yield 1
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_every_file_keeps_a_promise(name: str, broken: Mapping[str, list[str]]) -> None:
+    assert broken[name] == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug import Device, DeviceFeed, DevicePlugin, serve
 from devplug.kubelet.manager import Kubelet
-from torture.catalogue import BrokenError
+from torture.catalogue import PATIENCE, BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -80,7 +80,7 @@ async def within(seconds: float, awaited: Awaitable[object], story: Callable[[],
     loop = asyncio.get_running_loop()
     started = loop.time()
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds * PATIENCE.get()):
             await awaited
     except TimeoutError:
         raise BrokenError(story()) from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
 from devplug.errors import RemoteError
+from torture.catalogue import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,7 +174,7 @@ class Connection(asyncio.Protocol):
 
     async def call(self, method: Method[Request, Response], request: Request, seconds: float = 5) -> Response:
         """Call a method with one answer. Raises `RemoteError`, and `TimeoutError` after these seconds."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds * PATIENCE.get()):
             content = await self.send(method, request).message()
         if content is None:
             raise RemoteError("Internal", "an end without an answer")

@@ -17,7 +17,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
-from torture.catalogue import BrokenError
+from torture.catalogue import PATIENCE, BrokenError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ async def until(claim: Callable[[], object], seconds: float, story: Callable[[],
     """Wait for what nothing announces; return the seconds. Raises `BrokenError` with `story()`."""
     started = time.monotonic()
     while not claim():
-        if time.monotonic() - started > seconds:
+        if time.monotonic() - started > seconds * PATIENCE.get():
             raise BrokenError(story())
         await asyncio.sleep(0.002)
     return time.monotonic() - started

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from torture.catalogue import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -105,7 +107,9 @@ async def nothing_kept(
     """Hold what the block keeps against I3. Enter it after a warm-up: what is loaded once is no leak."""
     before = holdings()
     yield
-    after = await _settled(before, settle_seconds, growth_limit_bytes)
+    patience = PATIENCE.get()
+    growth_limit_bytes = round(growth_limit_bytes * patience)
+    after = await _settled(before, settle_seconds * patience, growth_limit_bytes)
     trial.figure("memory growth", f"{(after.resident_bytes - before.resident_bytes) / 1024 / 1024:+.1f} MiB")
     trial.check(
         after.descriptors <= before.descriptors + LATE_DESCRIPTORS,

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["main", "play"]
 
 
-def play(case: Case, seed: int, count: int, first: int = 0, limit_seconds: float | None = None) -> CaseResult:
+def play(
+    case: Case,
+    seed: int,
+    count: int,
+    first: int = 0,
+    limit_seconds: float | None = None,
+) -> CaseResult:
     """Run one case on a loop of its own and return what came of it, also if it raises."""
     folder = Path(tempfile.mkdtemp(prefix="tt-", dir="/tmp"))
     trial = Trial(case, seed, count, folder, first)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.hardware import Overlaps
@@ -394,7 +394,6 @@ class Both:
         }
 
 
-@settings(max_examples=200)
 @given(STEPS)
 def test_each_step_refuses_and_wakes_as_if_all_were_decided_on_anew(steps: list[tuple[Any, ...]]) -> None:
     both = Both()
@@ -410,7 +409,6 @@ def test_each_step_refuses_and_wakes_as_if_all_were_decided_on_anew(steps: list[
         assert both.refused() == after
 
 
-@settings(max_examples=200)
 @given(STEPS)
 def test_nothing_has_two_owners_unless_both_share(steps: list[tuple[Any, ...]]) -> None:
     both = Both()
@@ -425,7 +423,6 @@ def test_nothing_has_two_owners_unless_both_share(steps: list[tuple[Any, ...]]) 
             assert len(names) == 1 or all(both.model.rows[name].is_shared for name in names)
 
 
-@settings(max_examples=200)
 @given(DEVICES, STEPS)
 def test_what_is_held_never_changes_its_owner(
     devices: dict[str, frozenset[str]], steps: list[tuple[Any, ...]]

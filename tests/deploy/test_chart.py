@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import __version__
@@ -112,7 +112,6 @@ def test_each_value_changes_both_alike(key: str) -> None:
         assert rendered(values) != rendered({}), "the value changes nothing"
 
 
-@settings(max_examples=20)
 @given(
     st.lists(st.sampled_from(sorted(EACH)), unique=True).map(lambda keys: {key: EACH[key] for key in keys}),
     st.sampled_from(["devplug", "my-devplug", "lab", "x" * 53]),
@@ -121,7 +120,6 @@ def test_any_choice_of_values_changes_both_alike(values: dict[str, Any], name: s
     same(values, Release(name, "lab", __version__, "Helm"))
 
 
-@settings(max_examples=20)
 @given(configs())
 def test_the_values_for_a_configuration_make_a_pod_that_helm_lets_pass(config: dict[str, Any]) -> None:
     text = json.dumps(config)
@@ -130,7 +128,6 @@ def test_the_values_for_a_configuration_make_a_pod_that_helm_lets_pass(config: d
     assert faults(rendered(values)) == []
 
 
-@settings(max_examples=20)
 @given(configs())
 def test_a_configuration_that_needs_more_than_the_defaults_is_refused_as_far_as_its_text_shows(
     config: dict[str, Any],

@@ -588,27 +588,15 @@ class MendedNode(Node):
     compat = False
 
 
-def play(machine: type[Node], *, examples: int, steps: int) -> None:
+@pytest.mark.timeout(600)  # to have the time to find the shortest sequence, where one fails
+@pytest.mark.parametrize("machine", [Node, MendedNode])
+def test_the_books_are_right_after_any_sequence_of_events(machine: type[Node]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
+            max_examples=settings().max_examples // 5,
+            stateful_step_count=40,
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # to have the time to find the shortest sequence, where one fails
-@pytest.mark.parametrize("machine", [Node, MendedNode])
-def test_the_books_are_right_after_any_sequence_of_events(machine: type[Node]) -> None:
-    play(machine, examples=60, steps=40)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("machine", [Node, MendedNode])
-def test_the_books_are_right_after_some_sequences_of_events(machine: type[Node]) -> None:
-    play(machine, examples=5, steps=20)

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from tests.monitor.views.terminals import Drawn
 
 MINUTES: Final = 60
+SEED: Final = 20261121
 PATIENCE_SECONDS: Final = 60.0
 TABLE_EVERY: Final = 3
+
+EACH_ONCE: Final = ("plug", "pod", "shared", "break", "mend", "unplug", "edit", "restart")
+"""What may happen, in an order in which it can; without `end`, of which nobody knows for many seconds."""
 
 PORT, SHARED = "example.com/port", "example.com/shared"
 
@@ -261,11 +265,24 @@ def tile_facts(sentence: str) -> tuple[str, tuple[str, str]]:
 
 
 @needs_chromium
+@pytest.mark.timeout(300)
+def test_page_terminal_and_tables_show_the_same_truth_of_each_thing_that_happens(short_dir: Path) -> None:
+    with Hour(short_dir, SEED) as hour:
+        hour.check(0, "the beginning")
+        for minute, what in enumerate(EACH_ONCE, 1):
+            before = hour.truth()
+            hour.happen(what)
+            if what not in {"edit", "restart"}:
+                wait(lambda: hour.truth() != before, f"{what} changed nothing")  # noqa: B023
+            hour.check(minute, what)
+
+
+@needs_chromium
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_page_terminal_and_tables_show_the_same_truth_for_an_hour(short_dir: Path) -> None:
-    seed = 20261121
-    with Hour(short_dir, seed) as hour:
+    with Hour(short_dir, SEED) as hour:
         hour.check(0, "the beginning")
         for minute in range(1, MINUTES + 1):
             what = hour.script.next()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import AllocationError, Device, UnhealthyDeviceError
@@ -251,7 +251,6 @@ async def test_a_plugin_that_does_not_rank_says_that_it_does_not(short_dir: Path
 # ── whatever the author says ──
 
 
-@settings(max_examples=25)
 @given(
     rank=st.lists(st.sampled_from("abcdexyz")),
     available=st.sets(st.sampled_from("abcd")),

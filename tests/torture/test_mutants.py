@@ -49,6 +49,10 @@ def test_a_text_that_is_not_there_once_is_no_guard() -> None:
             guard.removed_from(text)
 
 
-def test_a_mutant_that_is_noticed_is_no_survivor(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "streams-are-counted", "--jobs", "1"]) == 0
+@pytest.mark.parametrize(
+    "guard", ["nodes-of-the-machine", pytest.param("streams-are-counted", marks=pytest.mark.nightly)]
+)
+def test_a_mutant_that_is_noticed_is_no_survivor(guard: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """By a case, and by a test."""
+    assert main(["--only", guard, "--jobs", "1"]) == 0
     assert "1 guards removed in turn, 1 noticed" in capfd.readouterr().out

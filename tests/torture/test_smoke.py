@@ -1,17 +1,47 @@
-"""Every case of the torture, each count divided by 50."""
+"""The torture in the suite: a few tries of one case of each module; at night, a fiftieth of every case."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from torture.catalogue import cases
+from torture.invariants import INVARIANTS
+from torture.results import CaseResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SEED = 1
+BRIEF = [case for case in cases().values() if case.is_brief]
 
 
+@pytest.fixture(scope="module")
+def brief() -> Mapping[str, CaseResult]:
+    """What came of the brief run."""
+    command = [sys.executable, "-m", "torture.brief"]
+    played = subprocess.run(command, capture_output=True, text=True, check=True)
+    results = [CaseResult.of_json(json.loads(line)) for line in played.stdout.splitlines()]
+    return {result.name: result for result in results}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", [case.name for case in BRIEF])
+def test_a_few_tries_are_survived(name: str, brief: Mapping[str, CaseResult]) -> None:
+    assert brief[name].broken == []
+
+
+def test_the_brief_run_tries_each_invariant_and_one_case_of_a_module() -> None:
+    assert {number for case in BRIEF for number in case.invariants} == INVARIANTS.keys()
+    modules = [case.body.__module__ for case in BRIEF]
+    assert sorted({*modules}) == sorted(modules)
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", cases())
 def test_a_fiftieth_of_the_torture_is_survived(name: str) -> None:

@@ -165,6 +165,7 @@ def _check_ten_megabytes(trial: Trial) -> None:
     count=10_000,
     unit="files",
     invariants="I3 I4",
+    brief=True,
 )
 async def imported_files(trial: Trial) -> None:
     """Translate changed configurations, ConfigMaps and DaemonSets of the known peers."""

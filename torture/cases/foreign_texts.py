@@ -74,6 +74,7 @@ READERS: Final[dict[str, tuple[Callable[[bytes], object], tuple[type[Exception],
     count=60_000,
     unit="texts",
     invariants="I3 I4",
+    brief=True,
 )
 async def foreign_texts(trial: Trial) -> None:
     """Have every reader of a foreign text read changed ones."""

@@ -118,4 +118,5 @@ for _kind in KINDS:
         count=10_000,
         unit="connections",
         invariants="I3 I4 I6",
+        brief=_kind == next(iter(KINDS)),
     )(_body(_kind))

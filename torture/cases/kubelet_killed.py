@@ -80,6 +80,7 @@ class Held(Fed):
     unit="kills",
     invariants="I2 I3 I4 I7 I9",
     limit_seconds=200,
+    brief=True,
 )
 async def kubelet_killed(trial: Trial) -> None:
     """Kill the kubelet at each of its steps in turn, at once or a little later."""

@@ -128,6 +128,7 @@ class Small:
     count=30_000,
     unit="histories",
     invariants="I1 I12",
+    brief=True,
 )
 async def ledger_histories(trial: Trial) -> None:
     """Play random histories of forty operations."""

@@ -51,6 +51,7 @@ CODECS = _codecs()
     unit="messages",
     invariants="I3 I11",
     limit_seconds=400,
+    brief=True,
 )
 async def messages_in_process(trial: Trial) -> None:
     """Change kept messages of every kind, by bytes and by fields, and have every decoder read them."""

@@ -231,6 +231,7 @@ def _remove(place: Path) -> None:
     count=2_000,
     unit="Allocates",
     invariants="I1 I3 I4 I6",
+    brief=True,
 )
 async def nodes_swapped_by_an_attacker(trial: Trial) -> None:
     """Ask for adapters whose nodes a process exchanges with others all the time."""

@@ -131,6 +131,7 @@ async def paths_swapped_in_cdi_specs(trial: Trial) -> None:
     count=40_000,
     unit="Allocates",
     invariants="I3 I4",
+    brief=True,
 )
 async def paths_swapped_in_answers(trial: Trial) -> None:
     """Ask for devices with a mount each, whose path is swapped with one that leads into the system."""

@@ -34,6 +34,7 @@ INVARIANTS = "I1 I2 I3 I4 I5 I7 I8 I9 I12"
     unit="schedules",
     invariants=INVARIANTS,
     limit_seconds=900,
+    brief=True,
 )
 async def schedules_kubelet(trial: Trial) -> None:
     """Play two to six faults of the kubelet's end and of the sockets."""

@@ -16,7 +16,7 @@ from devplug.exchange import AdvertisedDevice
 from devplug.wire import methods
 from devplug.wire.sockets import connected
 from torture.beds import RESOURCE, Fed, within
-from torture.catalogue import Round, case
+from torture.catalogue import PATIENCE, Round, case
 from torture.held import nothing_kept
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ Lists = AsyncGenerator[Sequence[AdvertisedDevice], None]
     unit="opens",
     invariants="I3 I6 I8 I11",
     limit_seconds=150,
+    brief=True,
 )
 async def streams_come_and_go(trial: Trial) -> None:
     """Open streams over some connections, and close streams and connections in any order."""
@@ -125,7 +126,7 @@ class Crowd:
 
     async def _come(self, peer: Peer, turn: Round) -> None:
         lists: Lists = peer.stream(methods.LIST_AND_WATCH, None)
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS * PATIENCE.get()):
             first = await anext(lists)
         self.opened += 1
         self._open.append(_Open(lists, self.opened))
@@ -144,7 +145,7 @@ class Crowd:
         lists: Lists = peer.stream(methods.LIST_AND_WATCH, None)
         answer = "a list"
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS * PATIENCE.get()):
                 await anext(lists)
         except RemoteError as error:
             answer = f"{error.status}: {error.text}"

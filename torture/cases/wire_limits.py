@@ -63,6 +63,7 @@ PEAK_BYTES: Final = 100 * MIB
     count=250,
     unit="messages",
     invariants="I3 I4 I11",
+    brief=True,
 )
 async def sizes(trial: Trial) -> None:
     """Send messages a byte below the limit, at it and over it, of 64 MiB, and announce 2 GiB."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from torture.catalogue import PATIENCE
 from torture.fuzzing.corpus import Entry, minimised
 
 if TYPE_CHECKING:
@@ -74,6 +75,6 @@ class Clock:
     @property
     def fault(self) -> str:
         """What is wrong with the time of the last input; empty if nothing is."""
-        if self.last <= self.limit_seconds:
+        if self.last <= self.limit_seconds * PATIENCE.get():
             return ""
         return f"X40: one input took {self.last:.2f} s of processor, over {self.limit_seconds:g} s"

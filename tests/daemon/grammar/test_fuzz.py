@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.grammar.config import Config
@@ -64,26 +64,22 @@ def loads_or_says_why(source: bytes | str) -> None:
     assert all(line.startswith("f.yaml:") and "\n" not in line for line in lines or ())
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes(source: bytes) -> None:
     loads_or_says_why(source)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="ab:-?[]{}&*!|>'\"%@`# \n\t,01~<=./\\u$", max_size=80))
 def test_any_text_of_the_signs_that_mean_something_to_yaml(source: str) -> None:
     loads_or_says_why(source)
 
 
-@settings(max_examples=200, deadline=None)
 @given(TREES)
 def test_any_tree(tree: object) -> None:
     loads_or_says_why(yaml.safe_dump(tree, allow_unicode=True))
     loads_or_says_why(yaml.safe_dump({"version": 1, "resources": [tree, tree]}, default_flow_style=True))
 
 
-@settings(max_examples=200, deadline=None)
 @given(TREES, TREES, TREES)
 def test_any_values_in_the_right_places(discover: object, expose: object, rest: object) -> None:
     resource = {
@@ -96,7 +92,6 @@ def test_any_values_in_the_right_places(discover: object, expose: object, rest: 
     loads_or_says_why(json.dumps({"version": 1, "resources": [resource]}, default=str))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
 def test_any_texts_in_the_right_places(glob: str, name: str, value: str) -> None:
     resource = {

@@ -115,7 +115,7 @@ def given_out(config: Config, tree: Collection[str]) -> Counter[frozenset[tuple[
 
 
 @needs_mknod
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(CONFIGS, TREES)
 def test_devices_are_the_same_on_every_machine_unless_something_is_told(
     groups: list[dict[str, Any]], tree: list[str]
@@ -153,7 +153,7 @@ def test_the_model_and_the_translation_do_not_agree_by_finding_nothing() -> None
     assert sum(given_to.values()) == 6
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(0, 99), st.text("a/*[{\\ ", max_size=5), GLOBS),

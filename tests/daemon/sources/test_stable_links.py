@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.sources.found import FoundNode
@@ -96,7 +96,6 @@ def test_a_node_that_has_another_number_than_the_kernel_says_is_left_out(tmp_pat
     assert nodes_with_links(Host(tmp_path), [wrong, block, right], NONE, is_unique=True) == (right,)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.permutations(["by-id/b", "by-id/a", "by-id/long", "by-path/c", "by-path/bb"]))
 def test_the_order_in_which_links_appear_does_not_matter(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import Health, HealthState, device_id_fault
@@ -221,7 +221,6 @@ PLUGGED = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_
 SERIALS = st.lists(st.sampled_from(["", "0001", "A1", "@0000:00:14.0-1", "ü /"]), min_size=6, max_size=6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(SERIALS, PLUGGED)
 def test_ids_are_unique_and_stay_and_come_back_at_the_same_port(
     serials: list[str],
