@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
     from typing import Any
 
-__all__ = ["BACKEND", "now", "passes", "play"]
+__all__ = ["BACKEND", "now", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -64,3 +65,17 @@ async def passes(seconds: float) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
     await over.wait()
+
+
+@asynccontextmanager
+async def still() -> AsyncIterator[None]:
+    """Let no time go by meanwhile, so that other threads have all that they need."""
+
+    async def keep_turning() -> None:
+        while True:  # noqa: ASYNC110 -- it waits for nothing
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        turning = group.create_task(keep_turning())
+        yield
+        turning.cancel()
