@@ -6,36 +6,51 @@ import asyncio
 import os
 import resource
 import socket
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devplug.web.addresses import TcpAddress
+from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.server import serving
 from devplug.web.values import Answer, Limits, Page, Request, Stream
+from tests.virtualtime import passes
+from tests.virtualtime import play as play_in_no_time
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
 
-QUICK = Limits(header_seconds=0.05, idle_seconds=0.1, write_seconds=0.1, linger_seconds=0.05)
+    Handler = Callable[[Request], Awaitable[Answer]]
+    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 PATIENT = Limits(header_seconds=50, idle_seconds=50)
 
 
-def status_of(content: bytes, limits: Limits = PATIENT) -> bytes:
+def status_of(content: bytes) -> bytes:
     """The status that the server gives to these bytes; afterwards it must serve the next client."""
 
     async def ask() -> bytes:
-        async with serving(HERE, hello, name="test", limits=limits) as address:
+        async with serving(HERE, hello, name="test", limits=PATIENT) as address:
             answer = await answer_to(address, content)
             assert (await get(address, "/")).status == 200
         return answer[9:12]
 
     return asyncio.run(ask())
+
+
+@asynccontextmanager
+async def heard(folder: Path, answer: Handler = hello) -> AsyncIterator[Streams]:
+    """A connection to a server of the usual limits, all of which come in no time on a clock that jumps."""
+    async with (
+        serving(UnixAddress(f"{folder}/s"), answer, name="test") as address,
+        connection(address) as streams,
+    ):
+        yield streams
 
 
 @pytest.mark.parametrize(
@@ -85,50 +100,43 @@ async def test_garbage_never_harms_the_server(caplog: pytest.LogCaptureFixture, 
     assert caplog.records == []
 
 
-def test_headers_that_trickle_are_cut_off_with_a_word() -> None:
-    assert status_of(GET[:-2], QUICK) == b"408"
+@pytest.mark.parametrize(
+    ("content", "first", "end"),
+    [(GET[:-2], b"HTTP/1.1 408", b""), (b"", b"", b""), (GET, b"HTTP/1.1 200", b"hello /")],
+    ids=["headers that trickle are cut off with a word", "nothing is closed without one", "idle is closed"],
+)
+def test_a_connection_is_closed_in_time(short_dir: Path, content: bytes, first: bytes, end: bytes) -> None:
+    async def ask() -> None:
+        async with heard(short_dir) as (reader, writer):
+            writer.write(content)
+            answer = await reader.read()
+            assert (answer[:12], answer[len(answer) - len(end) :]) == (first, end)
+
+    play_in_no_time(ask())
 
 
-async def test_headers_that_trickle_without_end_are_cut_off_in_time() -> None:
-    async with (
-        serving(HERE, hello, name="test", limits=QUICK) as address,
-        connection(address) as (reader, writer),
-        asyncio.timeout(10),
-        asyncio.TaskGroup() as group,
-    ):
-        answer = group.create_task(reader.read(12))
-        while not answer.done():  # a byte at each turn of the loop
-            writer.write(b"G")
-            await asyncio.sleep(0)
-        assert answer.result() in {b"HTTP/1.1 408", b"HTTP/1.1 431"}
+def test_headers_that_trickle_without_end_are_cut_off_in_time(short_dir: Path) -> None:
+    async def ask() -> None:
+        async with heard(short_dir) as (reader, writer), asyncio.TaskGroup() as group:
+            answer = group.create_task(reader.read(12))
+            while not answer.done():
+                writer.write(b"G")
+                await passes(0.1)
+            assert answer.result() == b"HTTP/1.1 408"
+
+    play_in_no_time(ask())
 
 
-def test_a_connection_without_a_request_is_closed_without_a_word() -> None:
-    assert status_of(b"", QUICK) == b""
-
-
-async def test_an_idle_connection_is_closed() -> None:
-    async with serving(HERE, hello, name="test", limits=QUICK) as address:
-        answer = await answer_to(address, GET)
-        assert answer.endswith(b"hello /")
-
-
-def test_a_later_request_must_not_trickle_either() -> None:
-    limits = Limits(header_seconds=0.05, idle_seconds=50, linger_seconds=0.05)
-
-    async def ask(content: bytes, rest: bytes) -> bytes:
-        async with (
-            serving(HERE, hello, name="test", limits=limits) as address,
-            connection(address) as (reader, writer),
-            asyncio.timeout(10),
-        ):
+@pytest.mark.parametrize(("content", "rest"), [(GET + GET[:9], b""), (GET, GET[:9])])
+def test_a_later_request_must_not_trickle_either(short_dir: Path, content: bytes, rest: bytes) -> None:
+    async def ask() -> None:
+        async with heard(short_dir) as (reader, writer):
             writer.write(content)
             await one_answer(reader)
             writer.write(rest)
-            return await reader.read()
+            assert (await reader.read()).startswith(b"HTTP/1.1 408")
 
-    assert asyncio.run(ask(GET + GET[:9], b"")).startswith(b"HTTP/1.1 408")
-    assert asyncio.run(ask(GET, GET[:9])).startswith(b"HTTP/1.1 408")
+    play_in_no_time(ask())
 
 
 async def test_one_connection_too_many_is_told_so() -> None:
@@ -141,7 +149,7 @@ async def test_one_connection_too_many_is_told_so() -> None:
         await go_on.wait()
         return Page("done")
 
-    limits = Limits(connections=3, linger_seconds=0.1)
+    limits = Limits(connections=3, linger_seconds=50)
     async with serving(HERE, slow, name="test", limits=limits) as address, AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(connection(address)) for _ in range(3)]
         for _, writer in opened:
@@ -159,8 +167,7 @@ async def test_a_hundred_too_many_cost_no_more_than_sixteen() -> None:
     async with serving(HERE, hello, name="test", limits=limits) as address, AsyncExitStack() as stack:
         before = len(asyncio.all_tasks())
         readers = [(await stack.enter_async_context(connection(address)))[0] for _ in range(100)]
-        async with asyncio.timeout(10):
-            ends = [await reader.read() for reader in readers[17:]]
+        ends = [await reader.read() for reader in readers[17:]]
         assert set(ends) == {b""}
         assert len(asyncio.all_tasks()) - before == 17
 
@@ -181,29 +188,28 @@ async def test_idle_connections_make_room_for_a_new_one() -> None:
         assert (await one_answer(newest))[1] == b"hello /"
 
 
-async def test_a_reader_that_does_not_read_is_dropped() -> None:
-    closed = asyncio.Event()
+def test_a_reader_that_does_not_read_is_dropped(short_dir: Path) -> None:
+    async def ask() -> None:
+        closed = asyncio.Event()
 
-    async def endless(_: Request) -> Answer:
-        async def chunks() -> AsyncIterator[bytes]:
-            try:
-                while True:
-                    yield b"x" * 100_000
-            finally:
-                closed.set()
+        async def endless(_: Request) -> Answer:
+            async def chunks() -> AsyncIterator[bytes]:
+                try:
+                    while True:
+                        yield b"x" * 100_000
+                finally:
+                    closed.set()
 
-        return Stream(chunks())
+            return Stream(chunks())
 
-    async with (
-        serving(HERE, endless, name="test", limits=QUICK) as address,
-        connection(address) as (_, writer),
-        asyncio.timeout(10),
-    ):
-        transport = writer.transport
-        assert isinstance(transport, asyncio.ReadTransport)
-        transport.pause_reading()
-        writer.write(GET)
-        await closed.wait()
+        async with heard(short_dir, endless) as (_, writer):
+            transport = writer.transport
+            assert isinstance(transport, asyncio.ReadTransport)
+            transport.pause_reading()
+            writer.write(GET)
+            await closed.wait()
+
+    play_in_no_time(ask())
 
 
 async def test_a_client_that_resets_leaves_nothing() -> None:
@@ -239,8 +245,7 @@ async def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
             assert (await one_answer(reader))[1] == b"hello /"
             stack.close()
             await loop.sock_sendall(late, LAST_GET)
-            async with asyncio.timeout(10):
-                assert await loop.sock_recv(late, 12) == b"HTTP/1.1 200"
+            assert await loop.sock_recv(late, 12) == b"HTTP/1.1 200"
     assert [record.message for record in caplog.records] == ["cannot take connections"]
 
 
@@ -263,6 +268,5 @@ async def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_
             stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
             with socket.socket() as free:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free.fileno() + 1, hard))
-            async with asyncio.timeout(5):
-                assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
+            assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
     assert [record.message for record in caplog.records] == ["cannot take connections"]
