@@ -10,11 +10,13 @@ import selectors
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from typing import Any
 
-__all__ = ["BACKEND", "now", "passes", "play", "still"]
+__all__ = ["BACKEND", "in_no_time", "now", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -47,6 +49,9 @@ class _Loop(asyncio.SelectorEventLoop):
 
 BACKEND: Final = ("asyncio", {"loop_factory": _Loop})
 """What a module's fixture `anyio_backend` returns for its tests to run on such a loop."""
+
+in_no_time = pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["in no time"])
+"""Marks a test that runs on such a loop where the others of its module do not."""
 
 
 def play(story: Coroutine[Any, Any, Outcome]) -> Outcome:

@@ -18,8 +18,7 @@ from tests.kubelet.fakes import healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
 from tests.plugin.fakes import until
-from tests.virtualtime import now
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,21 +203,19 @@ async def test_what_we_gave_out_is_in_the_file_soon_and_before_anybody_is_asked(
         await until(lambda: held_in(short_dir) == {"a", "b", "c"})
 
 
-def test_many_allocates_make_few_writes(short_dir: Path) -> None:
-    async def scenario() -> None:
-        holders = owning(short_dir)
-        async with asking(holders):
-            holders.note_allocated(RESOURCE, ["first"])
-            await until(lambda: held_in(short_dir) == {"first"})
-            for number in range(100):  # which takes no time on this clock
-                holders.note_allocated(RESOURCE, [f"{number}"])
-                await turns(5)
-            assert held_in(short_dir) == {"first"}
-            since = now()
-            await until(lambda: len(held_in(short_dir)) == 101)
-            assert now() - since >= WRITE_PERIOD_SECONDS
-
-    play_in_no_time(scenario())
+@in_no_time
+async def test_many_allocates_make_few_writes(short_dir: Path) -> None:
+    holders = owning(short_dir)
+    async with asking(holders):
+        holders.note_allocated(RESOURCE, ["first"])
+        await until(lambda: held_in(short_dir) == {"first"})
+        for number in range(100):  # which takes no time on this clock
+            holders.note_allocated(RESOURCE, [f"{number}"])
+            await turns(5)
+        assert held_in(short_dir) == {"first"}
+        since = now()
+        await until(lambda: len(held_in(short_dir)) == 101)
+        assert now() - since >= WRITE_PERIOD_SECONDS
 
 
 async def test_what_we_gave_out_last_is_in_the_file_when_we_end(short_dir: Path) -> None:

@@ -31,8 +31,7 @@ from tests.plugin.fakes import (
     registered,
     served,
 )
-from tests.virtualtime import play as play_in_no_time
-from tests.virtualtime import still
+from tests.virtualtime import in_no_time, still
 from tests.wire.fakes import allocate_raw
 
 if TYPE_CHECKING:
@@ -526,26 +525,26 @@ class Turns(Listed):
         return available
 
 
-def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_deadline(short_dir: Path) -> None:
-    async def story() -> None:
-        turns = Turns()
-        async with served(short_dir, turns, devices("a")) as plugin, asyncio.TaskGroup() as group:
-            late = group.create_task(plugin.refusal(["a"]))
-            async with still():
-                await asyncio.to_thread(turns.has_begun.wait)
-            assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
-            assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
-            preference = [PreferenceRequest(("a",), (), 1)]
-            prefer = methods.GET_PREFERRED_ALLOCATION
-            assert [*await plugin.peer.call(prefer, preference)] == [()]
-            assert turns.begun == 1
-            turns.go.set()
-            async with still():
-                await plugin.allocate(["a"])
-                assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
-            assert turns.most == 1
-
-    play_in_no_time(story())
+@in_no_time
+async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_deadline(
+    short_dir: Path,
+) -> None:
+    turns = Turns()
+    async with served(short_dir, turns, devices("a")) as plugin, asyncio.TaskGroup() as group:
+        late = group.create_task(plugin.refusal(["a"]))
+        async with still():
+            await asyncio.to_thread(turns.has_begun.wait)
+        assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
+        assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
+        preference = [PreferenceRequest(("a",), (), 1)]
+        prefer = methods.GET_PREFERRED_ALLOCATION
+        assert [*await plugin.peer.call(prefer, preference)] == [()]
+        assert turns.begun == 1
+        turns.go.set()
+        async with still():
+            await plugin.allocate(["a"])
+            assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
+        assert turns.most == 1
 
 
 async def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> None:
@@ -593,17 +592,15 @@ async def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir
         assert (await admission).phase is PodPhase.PENDING
 
 
-def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path) -> None:
-    async def story() -> None:
-        async def hang(_: Sequence[Device]) -> None:
-            if len(steered.calls) == 1:
-                await asyncio.Event().wait()
+@in_no_time
+async def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path) -> None:
+    async def hang(_: Sequence[Device]) -> None:
+        if len(steered.calls) == 1:
+            await asyncio.Event().wait()
 
-        steered = Steered()
-        steered.on_call = hang
-        async with served(short_dir, steered, devices("a")) as plugin:
-            given_up = plugin.peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
-            assert (await refusal(given_up)).startswith("DeadlineExceeded")
-            await plugin.allocate(["a"])
-
-    play_in_no_time(story())
+    steered = Steered()
+    steered.on_call = hang
+    async with served(short_dir, steered, devices("a")) as plugin:
+        given_up = plugin.peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+        assert (await refusal(given_up)).startswith("DeadlineExceeded")
+        await plugin.allocate(["a"])

@@ -13,8 +13,7 @@ from devplug import Device, DeviceFeed, DevicePlugin, PluginError, serve
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, until
-from tests.virtualtime import now, still
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, now, still
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -361,27 +360,25 @@ async def test_a_failure_long_after_the_last_one_is_a_first_failure() -> None:
 # ── the end ──
 
 
-def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
-    async def story() -> None:
-        ends: list[threading.Thread] = []
+@in_no_time
+async def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
+    ends: list[threading.Thread] = []
 
-        def steps() -> Iterator[list[Device]]:
-            try:
-                while True:
-                    yield [A]
-                    go.wait()
-            finally:
-                ends.append(threading.current_thread())
+    def steps() -> Iterator[list[Device]]:
+        try:
+            while True:
+                yield [A]
+                go.wait()
+        finally:
+            ends.append(threading.current_thread())
 
-        go = threading.Event()
-        async with still(), discovered(Asked(lambda _: steps())) as inventory:
-            while not inventory.is_ready:  # noqa: ASYNC110 -- as below
-                await asyncio.sleep(0)
-            go.set()
-        assert len(ends) == 1
-        assert ends[0] is not threading.main_thread()
-
-    play_in_no_time(story())
+    go = threading.Event()
+    async with still(), discovered(Asked(lambda _: steps())) as inventory:
+        while not inventory.is_ready:  # noqa: ASYNC110 -- as below
+            await asyncio.sleep(0)
+        go.set()
+    assert len(ends) == 1
+    assert ends[0] is not threading.main_thread()
 
 
 async def test_the_finally_of_an_async_generator_runs_when_the_plugin_is_closed() -> None:
@@ -418,40 +415,39 @@ async def broken_async_clean_up() -> AsyncIterator[list[Device]]:
 
 
 @pytest.mark.parametrize("steps", [broken_clean_up, broken_async_clean_up])
-def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
+@in_no_time
+async def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
     steps: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        plugin = Asked(lambda _: steps())
-        async with still(), discovered(plugin) as inventory:
-            while not inventory.is_ready:  # noqa: ASYNC110 -- a thread makes it so
-                await asyncio.sleep(0)
-        assert plugin.times == 1
-
-    play_in_no_time(story())
+    plugin = Asked(lambda _: steps())
+    async with still(), discovered(plugin) as inventory:
+        while not inventory.is_ready:  # noqa: ASYNC110 -- a thread makes it so
+            await asyncio.sleep(0)
+    assert plugin.times == 1
     (record,) = [one for one in caplog.records if "clean up" in one.getMessage()]
     assert record.exc_info is not None
     assert "no way to clean up" in str(record.exc_info[1])
 
 
-def test_the_finally_runs_too_when_a_list_is_refused() -> None:
-    async def story() -> None:
-        ends = []
+@in_no_time
+async def test_the_finally_runs_too_when_a_list_is_refused() -> None:
+    ends = []
 
-        def steps() -> Iterator[Any]:
-            try:
-                yield "text"
-            finally:
-                ends.append(True)
+    def steps() -> Iterator[Any]:
+        try:
+            yield "text"
+        finally:
+            ends.append(True)
 
-        async with still():
-            await refused(Asked(lambda _: steps()))
-        assert ends == [True]
-
-    play_in_no_time(story())
+    async with still():
+        await refused(Asked(lambda _: steps()))
+    assert ends == [True]
 
 
-def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> None:
+@in_no_time
+async def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> (
+    None
+):
     blocked, go, ended = threading.Event(), threading.Event(), threading.Event()
 
     def steps() -> Iterator[list[Device]]:
@@ -463,17 +459,14 @@ def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_stil
         finally:
             ended.set()
 
-    async def story() -> None:
-        async with discovered(Asked(lambda _: steps())) as inventory:
-            await until(blocked.is_set)
-            assert inventory.is_ready
-            began = now()
-        assert now() - began == pytest.approx(0.5)
-        assert not ended.is_set()
-        go.set()
-        await until(ended.is_set)
-
-    play_in_no_time(story())
+    async with discovered(Asked(lambda _: steps())) as inventory:
+        await until(blocked.is_set)
+        assert inventory.is_ready
+        began = now()
+    assert now() - began == pytest.approx(0.5)
+    assert not ended.is_set()
+    go.set()
+    await until(ended.is_set)
 
 
 async def test_no_thread_is_left_after_the_close() -> None:

@@ -11,8 +11,7 @@ import pytest
 from devplug import Device, Health
 from devplug.exchange import AdvertisedDevice
 from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served, until
-from tests.virtualtime import now, passes
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,22 +178,22 @@ async def test_streams_end_without_an_error_when_the_plugin_is_drained(short_dir
         assert plugin.service.streams == set()
 
 
-def test_a_stream_that_waits_for_its_turn_ends_at_once_when_the_plugin_is_drained(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("d")) as plugin, aclosing(plugin.lists()) as lists:
-            await anext(lists)
-            for n in range(5):
-                await plugin.inventory.replace(devices(f"d{n}"))
-                if n < 4:
-                    await anext(lists)
-            await passes(0.01)
-            began = now()
-            await plugin.service.drain()
-            async for _ in lists:
-                pass
-            assert now() == began
-
-    play_in_no_time(story())
+@in_no_time
+async def test_a_stream_that_waits_for_its_turn_ends_at_once_when_the_plugin_is_drained(
+    short_dir: Path,
+) -> None:
+    async with served(short_dir, Listed(), devices("d")) as plugin, aclosing(plugin.lists()) as lists:
+        await anext(lists)
+        for n in range(5):
+            await plugin.inventory.replace(devices(f"d{n}"))
+            if n < 4:
+                await anext(lists)
+        await passes(0.01)
+        began = now()
+        await plugin.service.drain()
+        async for _ in lists:
+            pass
+        assert now() == began
 
 
 async def test_ten_thousand_devices_fit_into_a_list(short_dir: Path) -> None:

@@ -36,8 +36,7 @@ from tests.plugin.fakes import (
     refusal,
     until,
 )
-from tests.virtualtime import passes, still
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, passes, still
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -76,24 +75,22 @@ class Refusing(Fed):
         raise UnhealthyDeviceError("link down", *devices)
 
 
-def test_a_program_is_ready_once_a_kubelet_listens_to_every_list(short_dir: Path) -> None:
-    async def story() -> None:
-        plugin_dir, address = short_dir / "device-plugins", UnixAddress(str(short_dir / "pages.sock"))
-        async with serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving:
-            async with Kubelet.under(short_dir).running():
-                await serving.wait_registered()
-                assert await page(address, "/healthz") == (200, "ok\n")
-                assert await page(address, "/readyz") == (200, "ready\n")
-            async with lines(address, "/status?watch=1") as documents:
-                async for document in documents:
-                    if not json.loads(document)["resources"][0]["is_registered"]:
-                        break
-            status, text = await page(address, "/readyz")
-            assert status == 503
-            assert text.startswith(f"not ready: {RESOURCE}: ")
+@in_no_time
+async def test_a_program_is_ready_once_a_kubelet_listens_to_every_list(short_dir: Path) -> None:
+    plugin_dir, address = short_dir / "device-plugins", UnixAddress(str(short_dir / "pages.sock"))
+    async with serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving:
+        async with Kubelet.under(short_dir).running():
+            await serving.wait_registered()
             assert await page(address, "/healthz") == (200, "ok\n")
-
-    play_in_no_time(story())
+            assert await page(address, "/readyz") == (200, "ready\n")
+        async with lines(address, "/status?watch=1") as documents:
+            async for document in documents:
+                if not json.loads(document)["resources"][0]["is_registered"]:
+                    break
+        status, text = await page(address, "/readyz")
+        assert status == 503
+        assert text.startswith(f"not ready: {RESOURCE}: ")
+        assert await page(address, "/healthz") == (200, "ok\n")
 
 
 async def test_without_a_kubelet_the_page_says_what_is_missing(short_dir: Path) -> None:
@@ -107,7 +104,10 @@ async def test_without_a_kubelet_the_page_says_what_is_missing(short_dir: Path) 
             texts.append((await page(address, "/readyz"))[1])
 
 
-def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_list_again(short_dir: Path) -> None:
+@in_no_time
+async def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_list_again(
+    short_dir: Path,
+) -> None:
     class FailingOnce(DevicePlugin):
         resource_name = RESOURCE
         has_failed = False
@@ -119,22 +119,20 @@ def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_list_aga
                 raise OSError("bus error")
             await asyncio.Event().wait()
 
-    async def story() -> None:
-        faults = []
-        async with (
-            told(short_dir, FailingOnce()) as (_, address),
-            lines(address, "/status?watch=1") as documents,
-        ):
-            async for document in documents:
-                faults.append(json.loads(document)["resources"][0]["fault"])
-                if faults[-1] == "" and len(faults) > 1:
-                    break
-        assert "devices fails: OSError('bus error')" in faults
-
-    play_in_no_time(story())
+    faults = []
+    async with (
+        told(short_dir, FailingOnce()) as (_, address),
+        lines(address, "/status?watch=1") as documents,
+    ):
+        async for document in documents:
+            faults.append(json.loads(document)["resources"][0]["fault"])
+            if faults[-1] == "" and len(faults) > 1:
+                break
+    assert "devices fails: OSError('bus error')" in faults
 
 
-def test_code_that_holds_the_thread_of_allocate_makes_the_program_unready_until_it_comes_back(
+@in_no_time
+async def test_code_that_holds_the_thread_of_allocate_makes_the_program_unready_until_it_comes_back(
     short_dir: Path,
 ) -> None:
     begun, goes_on = threading.Event(), threading.Event()
@@ -162,11 +160,8 @@ def test_code_that_holds_the_thread_of_allocate_makes_the_program_unready_until_
             while await page(address, "/readyz") != (200, "ready\n"):
                 pass
 
-    async def story() -> None:
-        await hang_and_come_back()
-        gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
-
-    play_in_no_time(story())
+    await hang_and_come_back()
+    gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
 
 
 async def test_calls_are_counted_by_what_came_of_them(short_dir: Path) -> None:
@@ -301,7 +296,8 @@ async def test_who_follows_is_told_of_a_plugin_that_has_no_list_yet(short_dir: P
         assert json.loads(await anext(documents))["resources"][0]["fault"]
 
 
-def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_dir: Path) -> None:
+@in_no_time
+async def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_dir: Path) -> None:
     """Else sixteen who follow 10,000 devices would have the loop for themselves."""
     made = []
 
@@ -309,31 +305,28 @@ def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_dir: Pa
         made.append(1)
         return str(len(made)).encode()
 
-    async def story() -> None:
-        pulse = Pulse()
-        probes = Probes(status=status, faults=list, families=list, pulse=pulse)
+    pulse = Pulse()
+    probes = Probes(status=status, faults=list, families=list, pulse=pulse)
 
-        async def follow(seen: list[bytes]) -> None:
-            answer = await probes.answer(Request("/status", {"watch": "1"}, is_local=True))
-            assert isinstance(answer, Stream)
-            async for chunk in answer.chunks:
-                seen.append(chunk)  # noqa: PERF401 -- it never ends
+    async def follow(seen: list[bytes]) -> None:
+        answer = await probes.answer(Request("/status", {"watch": "1"}, is_local=True))
+        assert isinstance(answer, Stream)
+        async for chunk in answer.chunks:
+            seen.append(chunk)  # noqa: PERF401 -- it never ends
 
-        all_seen: list[list[bytes]] = [[] for _ in range(16)]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(follow(seen)) for seen in all_seen]
-            await until(lambda: all(all_seen))
-            first = len(made)
-            assert first <= 16
-            for _ in range(1000):
-                pulse.beat()
-                await passes(0.001)
-            assert len(made) - first <= 6
-            await until(lambda: {seen[-1] for seen in all_seen} == {f"{len(made)}\n".encode()})
-            for task in tasks:
-                task.cancel()
-
-    play_in_no_time(story())
+    all_seen: list[list[bytes]] = [[] for _ in range(16)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(follow(seen)) for seen in all_seen]
+        await until(lambda: all(all_seen))
+        first = len(made)
+        assert first <= 16
+        for _ in range(1000):
+            pulse.beat()
+            await passes(0.001)
+        assert len(made) - first <= 6
+        await until(lambda: {seen[-1] for seen in all_seen} == {f"{len(made)}\n".encode()})
+        for task in tasks:
+            task.cancel()
 
 
 def test_the_process_began_before_anybody_asked() -> None:
@@ -370,19 +363,17 @@ async def test_a_device_keeps_its_time_when_its_plugin_is_replaced(short_dir: Pa
         assert counts["unhealthy",] == 1
 
 
-def test_the_counts_of_names_that_come_and_go_for_years_are_forgotten(short_dir: Path) -> None:
-    async def story() -> None:
-        async with serve(plugin_dir=short_dir / "nowhere") as serving:
-            serving.add(Listed())
-            for number in range(150):
-                name = f"example.com/n{number}"
-                serving.add(Fed("a", resource_name=name))
-                await serving.remove(name)
-            assert RESOURCE in serving.tallies
-            assert "example.com/n149" in serving.tallies
-            assert len(serving.tallies) <= FORMER_LIMIT + 2
-
-    play_in_no_time(story())
+@in_no_time
+async def test_the_counts_of_names_that_come_and_go_for_years_are_forgotten(short_dir: Path) -> None:
+    async with serve(plugin_dir=short_dir / "nowhere") as serving:
+        serving.add(Listed())
+        for number in range(150):
+            name = f"example.com/n{number}"
+            serving.add(Fed("a", resource_name=name))
+            await serving.remove(name)
+        assert RESOURCE in serving.tallies
+        assert "example.com/n149" in serving.tallies
+        assert len(serving.tallies) <= FORMER_LIMIT + 2
 
 
 async def test_a_script_may_be_told_by_its_environment_where_to_listen(short_dir: Path) -> None:

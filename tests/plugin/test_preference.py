@@ -26,7 +26,7 @@ from tests.plugin.fakes import (
     registered,
     served,
 )
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -213,19 +213,17 @@ async def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
     assert "prefer failed, the kubelet chooses" in caplog.text
 
 
-def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> None:
+@in_no_time
+async def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> None:
     release = threading.Event()
 
-    async def story() -> None:
-        def block(*_: object) -> None:
-            release.wait()
+    def block(*_: object) -> None:
+        release.wait()
 
-        async with ranked(short_dir, block) as (plugin, ranking):
-            ranking.allocate_timeout_seconds = 0.2  # which is not the limit here
-            assert await preferred(plugin, "ab", "", 1) == ""
-            release.set()
-
-    play_in_no_time(story())
+    async with ranked(short_dir, block) as (plugin, ranking):
+        ranking.allocate_timeout_seconds = 0.2  # which is not the limit here
+        assert await preferred(plugin, "ab", "", 1) == ""
+        release.set()
 
 
 # ── refused ──

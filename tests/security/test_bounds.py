@@ -28,8 +28,7 @@ from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_R
 from devplug.wire.ownanswers import SPEAK_SECONDS
 from devplug.wire.sockets import connected
 from tests.plugin.fakes import Listed, Steered, devices, served, until
-from tests.virtualtime import now
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, now
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -98,15 +97,13 @@ async def test_connections_that_say_nothing_keep_nobody_from_being_answered_and_
         await until(lambda: open_descriptors() <= before)
 
 
-def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
-    async def story() -> None:
-        async with served(short_dir, Listed(), devices("a")) as stage:
-            reader, writer = await asyncio.open_unix_connection(stage.path)
-            await reader.read()  # its own settings, and then the end
-            assert now() == pytest.approx(SPEAK_SECONDS, abs=0.1)
-            writer.close()
-
-    play_in_no_time(story())
+@in_no_time
+async def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
+    async with served(short_dir, Listed(), devices("a")) as stage:
+        reader, writer = await asyncio.open_unix_connection(stage.path)
+        await reader.read()  # its own settings, and then the end
+        assert now() == pytest.approx(SPEAK_SECONDS, abs=0.1)
+        writer.close()
 
 
 # ── the page ──

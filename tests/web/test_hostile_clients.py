@@ -17,8 +17,7 @@ from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.server import serving
 from devplug.web.values import Answer, Limits, Page, Request, Stream
-from tests.virtualtime import passes
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_no_time, passes
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files, until
 
 if TYPE_CHECKING:
@@ -105,38 +104,34 @@ async def test_garbage_never_harms_the_server(caplog: pytest.LogCaptureFixture, 
     [(GET[:-2], b"HTTP/1.1 408", b""), (b"", b"", b""), (GET, b"HTTP/1.1 200", b"hello /")],
     ids=["headers that trickle are cut off with a word", "nothing is closed without one", "idle is closed"],
 )
-def test_a_connection_is_closed_in_time(short_dir: Path, content: bytes, first: bytes, end: bytes) -> None:
-    async def ask() -> None:
-        async with heard(short_dir) as (reader, writer):
-            writer.write(content)
-            answer = await reader.read()
-            assert (answer[:12], answer[len(answer) - len(end) :]) == (first, end)
+@in_no_time
+async def test_a_connection_is_closed_in_time(
+    short_dir: Path, content: bytes, first: bytes, end: bytes
+) -> None:
+    async with heard(short_dir) as (reader, writer):
+        writer.write(content)
+        answer = await reader.read()
+        assert (answer[:12], answer[len(answer) - len(end) :]) == (first, end)
 
-    play_in_no_time(ask())
 
-
-def test_headers_that_trickle_without_end_are_cut_off_in_time(short_dir: Path) -> None:
-    async def ask() -> None:
-        async with heard(short_dir) as (reader, writer), asyncio.TaskGroup() as group:
-            answer = group.create_task(reader.read(12))
-            while not answer.done():
-                writer.write(b"G")
-                await passes(0.1)
-            assert answer.result() == b"HTTP/1.1 408"
-
-    play_in_no_time(ask())
+@in_no_time
+async def test_headers_that_trickle_without_end_are_cut_off_in_time(short_dir: Path) -> None:
+    async with heard(short_dir) as (reader, writer), asyncio.TaskGroup() as group:
+        answer = group.create_task(reader.read(12))
+        while not answer.done():
+            writer.write(b"G")
+            await passes(0.1)
+        assert answer.result() == b"HTTP/1.1 408"
 
 
 @pytest.mark.parametrize(("content", "rest"), [(GET + GET[:9], b""), (GET, GET[:9])])
-def test_a_later_request_must_not_trickle_either(short_dir: Path, content: bytes, rest: bytes) -> None:
-    async def ask() -> None:
-        async with heard(short_dir) as (reader, writer):
-            writer.write(content)
-            await one_answer(reader)
-            writer.write(rest)
-            assert (await reader.read()).startswith(b"HTTP/1.1 408")
-
-    play_in_no_time(ask())
+@in_no_time
+async def test_a_later_request_must_not_trickle_either(short_dir: Path, content: bytes, rest: bytes) -> None:
+    async with heard(short_dir) as (reader, writer):
+        writer.write(content)
+        await one_answer(reader)
+        writer.write(rest)
+        assert (await reader.read()).startswith(b"HTTP/1.1 408")
 
 
 async def test_one_connection_too_many_is_told_so() -> None:
@@ -188,28 +183,26 @@ async def test_idle_connections_make_room_for_a_new_one() -> None:
         assert (await one_answer(newest))[1] == b"hello /"
 
 
-def test_a_reader_that_does_not_read_is_dropped(short_dir: Path) -> None:
-    async def ask() -> None:
-        closed = asyncio.Event()
+@in_no_time
+async def test_a_reader_that_does_not_read_is_dropped(short_dir: Path) -> None:
+    closed = asyncio.Event()
 
-        async def endless(_: Request) -> Answer:
-            async def chunks() -> AsyncIterator[bytes]:
-                try:
-                    while True:
-                        yield b"x" * 100_000
-                finally:
-                    closed.set()
+    async def endless(_: Request) -> Answer:
+        async def chunks() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 100_000
+            finally:
+                closed.set()
 
-            return Stream(chunks())
+        return Stream(chunks())
 
-        async with heard(short_dir, endless) as (_, writer):
-            transport = writer.transport
-            assert isinstance(transport, asyncio.ReadTransport)
-            transport.pause_reading()
-            writer.write(GET)
-            await closed.wait()
-
-    play_in_no_time(ask())
+    async with heard(short_dir, endless) as (_, writer):
+        transport = writer.transport
+        assert isinstance(transport, asyncio.ReadTransport)
+        transport.pause_reading()
+        writer.write(GET)
+        await closed.wait()
 
 
 async def test_a_client_that_resets_leaves_nothing() -> None:
