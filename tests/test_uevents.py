@@ -410,7 +410,7 @@ def test_a_user_namespace_of_ones_own_is_known_to_hear_nothing(namespaces: str, 
             capture_output=True,
             text=True,
             check=False,
-            timeout=15,
+            timeout=40,
         )
     except OSError as error:
         pytest.skip(f"no unshare here: {error}")

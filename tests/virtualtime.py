@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import pytest
+
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
     from typing import Any
 
-__all__ = ["BACKEND", "now", "passes", "play"]
+__all__ = ["BACKEND", "in_no_time", "now", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -47,6 +50,9 @@ class _Loop(asyncio.SelectorEventLoop):
 BACKEND: Final = ("asyncio", {"loop_factory": _Loop})
 """What a module's fixture `anyio_backend` returns for its tests to run on such a loop."""
 
+in_no_time = pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["in no time"])
+"""Marks a test that runs on such a loop where the others of its module do not."""
+
 
 def play(story: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run `story` on a clock that starts at 0 and moves only while everybody waits."""
@@ -64,3 +70,17 @@ async def passes(seconds: float) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().call_later(seconds, over.set)
     await over.wait()
+
+
+@asynccontextmanager
+async def still() -> AsyncIterator[None]:
+    """Let no time go by meanwhile, so that other threads have all that they need."""
+
+    async def keep_turning() -> None:
+        while True:  # noqa: ASYNC110 -- it waits for nothing
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        turning = group.create_task(keep_turning())
+        yield
+        turning.cancel()

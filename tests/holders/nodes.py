@@ -10,6 +10,7 @@ from devplug.holders.values import Rules
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import Listener, unary
 from tests.holders.listings import RESOURCE, holder
+from tests.kubelet.fakes import LONG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -30,8 +31,8 @@ ONCE = Rules(period_seconds=3600)
 
 @asynccontextmanager
 async def asking(*all_holders: Holders) -> AsyncIterator[None]:
-    """Run them, for at most ten seconds."""
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    """Run them, for a time that only a hang outlasts."""
+    async with asyncio.timeout(LONG_SECONDS), asyncio.TaskGroup() as group:
         tasks = [group.create_task(holders.run()) for holders in all_holders]
         try:
             yield

@@ -33,7 +33,7 @@ async def some_pods() -> Sequence[PodResources]:
     return PODS
 
 
-async def trouble(path: Path, *, timeout_seconds: float = 5) -> UnansweredError:
+async def trouble(path: Path, *, timeout_seconds: float = 30) -> UnansweredError:
     with pytest.raises(UnansweredError) as caught:
         await ask(path, timeout_seconds=timeout_seconds)
     return caught.value
@@ -45,7 +45,7 @@ async def trouble(path: Path, *, timeout_seconds: float = 5) -> UnansweredError:
 async def test_a_kubelet_of_today_answers_by_v1(short_dir: Path) -> None:
     async with monitored(short_dir) as kubelet:
         await kubelet.admit(new_pod("u", count=0))
-        answer = await ask(socket_below(short_dir), timeout_seconds=5)
+        answer = await ask(socket_below(short_dir), timeout_seconds=30)
         assert [one.name for one in answer.pods] == ["u"]
         assert answer.is_v1
         assert answer.kubelet == socket_identity(socket_below(short_dir))
@@ -58,7 +58,7 @@ async def test_an_old_kubelet_is_asked_by_v1alpha1(
     path = socket_below(short_dir)
 
     async with answering(path, some_pods, versions=versions):
-        answer = await ask(path, timeout_seconds=5)
+        answer = await ask(path, timeout_seconds=30)
         assert (answer.pods, answer.is_v1) == (PODS, is_v1)
 
 
@@ -70,7 +70,7 @@ async def test_an_answer_of_nearly_sixteen_mebibytes_is_read(short_dir: Path) ->
         return many
 
     async with answering(path, serve):
-        assert (await ask(path, timeout_seconds=5)).pods == many
+        assert (await ask(path, timeout_seconds=30)).pods == many
 
 
 # ── no answers ────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, first_answe
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
+from tests.virtualtime import BACKEND, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +26,17 @@ if TYPE_CHECKING:
 
     from devplug.exchange import PodResources
 
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
+
 # ── when it asks ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, asking(holders):
         await turns()
         assert questions(kubelet) == 0
@@ -42,7 +48,7 @@ async def test_nobody_is_asked_before_somebody_needs_to_know(short_dir: Path) ->
 
 
 async def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=ONCE)
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
     async with monitored(short_dir) as kubelet, asking(holders):
         with holders.needed(), holders.releases("a/b"), holders.releases("a/c"):
             await first_answer(holders)
@@ -53,7 +59,7 @@ async def test_all_who_need_to_know_share_the_questions(short_dir: Path) -> None
 
 
 async def test_the_kubelet_is_asked_again_every_period(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, asking(holders):
         with holders.needed():
             await holders.wait(lambda: questions(kubelet) >= 4)
@@ -61,7 +67,7 @@ async def test_the_kubelet_is_asked_again_every_period(short_dir: Path) -> None:
 
 async def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
     """A pod that lives shorter than the period must have been seen once."""
-    holders = Holders(socket_below(short_dir), rules=ONCE)
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
         with holders.needed():
             await first_answer(holders)
@@ -77,7 +83,7 @@ async def test_what_we_give_out_is_looked_for_soon(short_dir: Path) -> None:
 
 
 async def test_a_kubelet_that_comes_later_is_asked_when_its_socket_appears(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=ONCE)
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
     async with asking(holders):
         with holders.needed():
             await holders.wait(lambda: holders.last_error)
@@ -89,7 +95,7 @@ async def test_a_kubelet_that_comes_later_is_asked_when_its_socket_appears(short
 
 
 async def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_use(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=ONCE)
+    holders = Holders(socket_below(short_dir), rules=ONCE, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
         await kubelet.run_pod(new_pod("u"))
         with holders.needed():
@@ -100,7 +106,7 @@ async def test_a_restarted_kubelet_is_asked_at_once_and_what_was_held_stays_in_u
 
 
 async def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with asking(holders):
         with holders.needed():
             async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")):
@@ -114,7 +120,7 @@ async def test_a_dead_kubelet_leaves_what_it_said_last(short_dir: Path) -> None:
 
 async def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> None:
     clock = Clock()
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir, clock=clock) as kubelet, asking(holders):
         async with connected(socket_below(short_dir)) as other_monitor:
             for _ in range(10):
@@ -122,9 +128,9 @@ async def test_a_refusal_by_the_rate_limit_is_waited_out(short_dir: Path) -> Non
         with holders.needed():
             await holders.wait(lambda: holders.errors[Trouble.RATE_LIMITED])
             clock.seconds += 1
-            asked = asyncio.get_running_loop().time()
+            asked = now()
             await first_answer(holders)
-            assert asyncio.get_running_loop().time() - asked >= 0.9
+            assert now() - asked >= 0.9
         assert holders.errors == {Trouble.RATE_LIMITED: 1}
         assert questions(kubelet) == 11
 
@@ -134,7 +140,7 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with asking(holders):
         with holders.needed():
             await holders.wait(lambda: holders.errors[Trouble.ABSENT] == 2)
@@ -152,7 +158,7 @@ async def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"),)
 
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with answering(socket_below(short_dir), serve, versions=OLD), asking(holders):
         with holders.needed():
             await first_answer(holders)
@@ -168,7 +174,7 @@ async def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pyte
         asked += 1
         return (pod("p", "a"), pod("q", "a"))
 
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with answering(socket_below(short_dir), serve), asking(holders):
         with holders.needed():
             await holders.wait(lambda: asked >= 3)
@@ -182,7 +188,7 @@ async def test_a_device_of_two_pods_is_logged_once(short_dir: Path, caplog: pyte
 
 
 async def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")), asking(holders):
         with holders.needed(), holders.differences() as differences:
             await first_answer(holders)
@@ -202,7 +208,7 @@ async def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
 async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
     """The answer that settles a release says no more than the one before it."""
     changed = Pulse()
-    holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.beat)
 
     async def shown(ids: set[str]) -> None:
         while holders.held_ids(RESOURCE) != ids:
@@ -218,7 +224,7 @@ async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: 
 
 async def test_every_question_without_answer_is_announced(short_dir: Path) -> None:
     changed = Pulse()
-    holders = Holders(socket_below(short_dir), rules=QUICK, on_change=changed.beat)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.beat)
     async with asking(holders):
         with holders.needed():
             while holders.errors[Trouble.ABSENT] < 2:
@@ -226,7 +232,7 @@ async def test_every_question_without_answer_is_announced(short_dir: Path) -> No
 
 
 async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
         with holders.releases(RESOURCE) as releases, holders.releases("example.com/b"):
             for uid in ("u", "v"):
@@ -239,7 +245,7 @@ async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> Non
 async def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(
     short_dir: Path,
 ) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with monitored(short_dir), asking(holders):
         with holders.releases(RESOURCE) as releases:
             await first_answer(holders)
@@ -255,7 +261,7 @@ async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> 
     async def serve() -> Sequence[PodResources]:
         return listed[0]
 
-    holders = Holders(socket_below(short_dir), rules=QUICK)
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with answering(socket_below(short_dir), serve), asking(holders):
         with holders.releases(RESOURCE) as releases:
             await first_answer(holders)
@@ -266,7 +272,7 @@ async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> 
 
 
 async def test_releases_have_one_reader(short_dir: Path) -> None:
-    holders = Holders(socket_below(short_dir))
+    holders = Holders(socket_below(short_dir), clock=now)
     twice = pytest.raises(ValueError, match=f"^the releases of {RESOURCE} are being read already$")
     with holders.releases(RESOURCE), twice, holders.releases(RESOURCE):
         pass

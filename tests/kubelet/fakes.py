@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
 
+LONG_SECONDS = 50
+"""So long no story takes that does not hang."""
+
 Devices = tuple[AdvertisedDevice, ...]
 Ids = tuple[str, ...]
 
@@ -76,12 +79,12 @@ async def running(
     *,
     clock: Callable[[], float] = time.monotonic,
     compat: bool = True,
-    dial_timeout_seconds: float = 5,
-    pre_start_timeout_seconds: float = 5,
+    dial_timeout_seconds: float = 30,
+    pre_start_timeout_seconds: float = 30,
     machine: Machine = MACHINE,
     topology: TopologySettings = NO_TOPOLOGY,
 ) -> AsyncIterator[Kubelet]:
-    """A kubelet that runs, for at most ten seconds."""
+    """A kubelet that runs, for a time that only a hang outlasts."""
     settings = KubeletSettings(
         clock=clock,
         compat=compat,
@@ -91,7 +94,7 @@ async def running(
         topology=topology,
     )
     kubelet = Kubelet(folder, settings)
-    async with asyncio.timeout(10), kubelet.running():
+    async with asyncio.timeout(LONG_SECONDS), kubelet.running():
         yield kubelet
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -13,6 +12,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected
+from tests.kubelet.fakes import LONG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,21 +31,21 @@ MACHINE = Machine()
 async def monitored(
     root: Path,
     *,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] | None = None,
     compat: bool = True,
     machine: Machine = MACHINE,
     without: frozenset[Literal["get", "allocatable"]] = frozenset(),
 ) -> AsyncIterator[Kubelet]:
-    """A kubelet with a socket for monitors, for at most ten seconds."""
+    """A kubelet with a socket for monitors, for a time that only a hang outlasts."""
     settings = KubeletSettings(
-        clock=clock,
+        clock=clock or asyncio.get_running_loop().time,
         compat=compat,
         machine=machine,
         pod_resources_socket=socket_below(root),
         pod_resources_without=without,
     )
     kubelet = Kubelet(root / "device-plugins", settings)
-    async with asyncio.timeout(10), kubelet.running():
+    async with asyncio.timeout(LONG_SECONDS), kubelet.running():
         yield kubelet
 
 

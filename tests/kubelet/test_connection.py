@@ -63,7 +63,7 @@ def conversation(folder: Path) -> list[bytes]:
     """Return what a kubelet of default settings sends to a plugin that it makes every call to."""
 
     async def scenario() -> list[bytearray]:
-        async with asyncio.timeout(10), tapped(folder / "tap", folder / "plugins" / "p.sock") as heard:
+        async with tapped(folder / "tap", folder / "plugins" / "p.sock") as heard:
             kubelet = Kubelet(folder / "plugins")
             plugin = FakePlugin(kubelet.plugin_dir, devices=healthy("a", "b"), options=EVERY_CALL)
             async with kubelet.running(), plugin.serving():

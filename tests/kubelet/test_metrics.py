@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.topology import Policy, Scope, TopologySettings
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, registered, running
+from tests.virtualtime import in_no_time, passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,23 +167,19 @@ async def test_every_pod_is_counted_and_a_failure_is_an_error_unless_the_policy_
         assert admissions(kubelet) == (4, errors, 4)
 
 
+@in_no_time
 async def test_an_admission_is_measured_in_milliseconds(short_dir: Path) -> None:
     """From before the first call of a plugin to after the last one."""
-    inside: list[float] = []
 
-    async def note(_: Ids) -> Sequence[ContainerResponse]:
-        inside.append(time.perf_counter())
+    async def think(_: Ids) -> Sequence[ContainerResponse]:
+        await passes(0.25)
         return [ContainerResponse()]
 
     two = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 1}))
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
-        plugin.on_allocate = note
-        began = time.perf_counter()
+        plugin.on_allocate = think
         await kubelet.admit(Pod("u", "u", containers=two))
-        longest = (time.perf_counter() - began) * 1000
-        shortest = (inside[1] - inside[0]) * 1000
-        # The real kubelet counts whole milliseconds.
-        assert shortest - 1 <= kubelet.metrics.value(f"{ADMISSION_DURATION}_sum") <= longest
+        assert kubelet.metrics.value(f"{ADMISSION_DURATION}_sum") == 500
 
 
 async def test_a_pod_that_the_last_check_refuses_is_no_error_of_topology(short_dir: Path) -> None:

@@ -38,7 +38,7 @@ def our_tasks() -> set[asyncio.Task[object]]:
 
 async def eventful_life(folder: Path) -> None:
     """Registrations, takeovers, refusals, pods and restarts."""
-    async with running(folder, dial_timeout_seconds=1) as kubelet:
+    async with running(folder) as kubelet:
         async with (
             registered(kubelet, healthy("a", "b")) as plugin,
             registered(kubelet, healthy("c"), name="q"),
@@ -75,7 +75,7 @@ async def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None
 async def test_a_cancelled_block_cleans_up_and_stays_cancelled(short_dir: Path) -> None:
     kubelet = Kubelet(short_dir)
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05), kubelet.running():
+        async with asyncio.timeout(10), kubelet.running():
             await asyncio.get_running_loop().create_future()
     assert not kubelet.is_running
 
@@ -87,7 +87,7 @@ async def test_leaving_does_not_wait_for_a_plugin_that_is_being_dialled(short_di
         return caught.value.status
 
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         async with Kubelet(short_dir, KubeletSettings(dial_timeout_seconds=60)).running():
             with socket.socket(socket.AF_UNIX) as silent:
                 silent.setblocking(False)
@@ -136,7 +136,7 @@ async def test_a_kubelet_that_ends_during_an_admission_tells_nobody(short_dir: P
 
     kubelet = Kubelet(short_dir)
     plugin = FakePlugin(short_dir, devices=healthy("a"), on_allocate=never)
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks, kubelet.running(), plugin.serving():
+    async with asyncio.TaskGroup() as tasks, kubelet.running(), plugin.serving():
         await register(kubelet, plugin)
         waiting = tasks.create_task(kubelet.admit(pod("u")))
         await entered.wait()
@@ -145,21 +145,21 @@ async def test_a_kubelet_that_ends_during_an_admission_tells_nobody(short_dir: P
         assert (await waiting).phase is PodPhase.PENDING
         assert await behind == "the kubelet is not running"
     assert (kubelet.events, kubelet.allocations()) == ([], ())
-    async with asyncio.timeout(5), kubelet.running():
+    async with kubelet.running():
         assert "no healthy devices present" in kubelet.pod("u").message
 
 
 async def test_a_start_that_fails_half_way_leaves_nothing_running(short_dir: Path) -> None:
     """Plugins could register already when the socket for monitors turns out to be impossible."""
     kubelet = Kubelet.under(short_dir)
-    async with asyncio.timeout(5), kubelet.running():
+    async with kubelet.running():
         (short_dir / "pod-resources").rename(short_dir / "moved")
         (short_dir / "pod-resources").touch()
         with pytest.raises(KubeletError):
             await kubelet.restart()
         assert not kubelet.is_running
         with pytest.raises(RemoteError) as caught:
-            await FakePlugin(kubelet.plugin_dir).register(timeout_seconds=2)
+            await FakePlugin(kubelet.plugin_dir).register(timeout_seconds=30)
         assert caught.value.status == "Unavailable"
 
 
@@ -173,7 +173,7 @@ async def test_a_pod_admitted_while_nothing_runs_is_an_error(short_dir: Path) ->
 
 async def test_a_kubelet_that_runs_cannot_be_run_again(short_dir: Path) -> None:
     kubelet = Kubelet(short_dir)
-    async with asyncio.timeout(5), kubelet.running():
+    async with kubelet.running():
         with pytest.raises(KubeletError, match="running already"):
             async with kubelet.running():
                 pass

@@ -103,7 +103,7 @@ async def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
 
 async def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
     async with (
-        running(short_dir, dial_timeout_seconds=0.5) as kubelet,
+        running(short_dir) as kubelet,
         registered(kubelet, healthy("a")) as plugin,
     ):
         await kubelet.restart()

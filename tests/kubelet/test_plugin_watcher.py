@@ -36,7 +36,7 @@ from tests.kubelet.watched import (
     registry,
     watching,
 )
-from tests.virtualtime import BACKEND, play
+from tests.virtualtime import BACKEND, now, play
 from tests.wire.recordings import heads
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def answer_to(short_dir: Path, info: PluginInfo) -> RegistrationStatus:
 
     async def scenario() -> RegistrationStatus:
         async with (
-            watching(short_dir, dial_timeout_seconds=0.2) as kubelet,
+            watching(short_dir, dial_timeout_seconds=5) as kubelet,
             WatchedPlugin(registry(short_dir), info=info).serving() as plugin,
         ):
             status = await plugin.told()
@@ -299,7 +299,7 @@ async def test_an_answer_that_takes_longer_than_a_second_fails_the_attempt(
     clock, begun = Clock(), []
 
     async def hang() -> None:
-        begun.append(asyncio.get_running_loop().time())
+        begun.append(now())
         if len(begun) == 1:
             await asyncio.Event().wait()
 
@@ -307,7 +307,7 @@ async def test_an_answer_that_takes_longer_than_a_second_fails_the_attempt(
         plugin = WatchedPlugin(registry(short_dir), on_info=hang)
         async with plugin.serving():
             await kubelet.wait(lambda: failures(caplog))
-            assert 0.9 <= asyncio.get_running_loop().time() - begun[0] < 3
+            assert now() - begun[0] == pytest.approx(1)
             assert plugin.statuses == []
             clock.seconds += 0.6
             assert await plugin.told() == ACCEPTED
@@ -325,7 +325,7 @@ async def test_a_dead_socket_is_dialled_until_the_time_is_up(
     path = registry(short_dir) / "dead.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    async with watching(short_dir, dial_timeout_seconds=0.2) as kubelet:
+    async with watching(short_dir, dial_timeout_seconds=5) as kubelet:
         await kubelet.wait(lambda: caplog.records)
         assert in_state(kubelet, path, DESIRED)
         assert not in_state(kubelet, path)

@@ -110,7 +110,7 @@ async def test_an_orderly_end_removes_the_socket(short_dir: Path) -> None:
         short_dir / "device-plugins",
         KubeletSettings(pod_resources_socket=socket_below(short_dir)),
     )
-    async with asyncio.timeout(10), kubelet.running(orderly=True):
+    async with kubelet.running(orderly=True):
         assert socket_below(short_dir).is_socket()
     assert list(socket_below(short_dir).parent.iterdir()) == []
 

@@ -27,7 +27,7 @@ from tests.kubelet.fakes import (
     registered,
     running,
 )
-from tests.virtualtime import BACKEND, play
+from tests.virtualtime import BACKEND, now, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -49,7 +49,7 @@ def refusal(folder: Path, **request: str) -> str:
     """Return the text that Register fails with."""
 
     async def scenario() -> str:
-        async with running(folder, dial_timeout_seconds=0.2), FakePlugin(folder).serving() as plugin:
+        async with running(folder), FakePlugin(folder).serving() as plugin:
             resource_name = request.pop("resource_name", RESOURCE)
             with pytest.raises(RemoteError) as caught:
                 await plugin.register(
@@ -147,7 +147,7 @@ async def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None
 
 @pytest.mark.parametrize("endpoint", ["nothing.sock", "", "%ff.sock", "%00.sock", "x" * 200, "a#b.sock"])
 def test_register_fails_if_nobody_serves_the_endpoint_in_time(short_dir: Path, endpoint: str) -> None:
-    """C06; the time is 10 s, here 0.2 s."""
+    """C06."""
     assert refusal(short_dir, endpoint=endpoint) == (
         "failed to dial device plugin: context deadline exceeded"
     )
@@ -157,12 +157,10 @@ async def test_register_gives_a_dead_endpoint_all_of_the_time(short_dir: Path) -
     """C06: the time is the setting's, and that is 10 s if nobody sets it."""
     assert KubeletSettings().dial_timeout_seconds == 10
 
-    loop = asyncio.get_running_loop()
-    async with running(short_dir, dial_timeout_seconds=0.3):
-        began = loop.time()
+    async with running(short_dir, dial_timeout_seconds=20):
         with pytest.raises(RemoteError, match="failed to dial device plugin: context deadline exceeded"):
             await FakePlugin(short_dir).register()
-        assert loop.time() - began > 0.29
+        assert now() == pytest.approx(20)
 
 
 def test_register_refuses_an_endpoint_that_go_cannot_parse(short_dir: Path) -> None:
@@ -380,7 +378,7 @@ async def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugi
 ) -> None:
     """As in 1.36: the entry of the resource is gone, so its devices stay healthy for good."""
     async with (
-        running(short_dir, compat=compat, dial_timeout_seconds=0.5) as kubelet,
+        running(short_dir, compat=compat) as kubelet,
         registered(kubelet, healthy("a")) as plugin,
     ):
         with pytest.raises(RemoteError):
@@ -444,7 +442,7 @@ async def test_drop_stream_looks_like_a_transport_loss_to_the_plugin(short_dir: 
         kubelet.drop_stream(RESOURCE)
         await plugin.streams(0)
         assert kubelet.allocatable() == {RESOURCE: 0}
-        async with connected(plugin.socket_path, ready_within_seconds=2):
+        async with connected(plugin.socket_path, ready_within_seconds=30):
             pass
         await register(kubelet, plugin)
         assert kubelet.allocatable() == {RESOURCE: 1}

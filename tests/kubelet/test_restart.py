@@ -117,18 +117,17 @@ async def test_another_kubelet_on_the_same_folder_knows_who_holds_what(short_dir
     async with running(short_dir) as first, registered(first, healthy("a", "b")) as plugin:
         await first.run_pod(pod("u"))
         held = first.allocations()
-    async with asyncio.timeout(5):
-        second = Kubelet(short_dir)
-        async with second.running(running_containers=[("u", "c")], sources_ready=False):
-            assert second.allocations() == held
-            assert not (await second.admit(pod("u"))).is_terminal
-            second.sources_ready = True
-            await plugin.listen()
-            await register(second, plugin)
-            container = await second.start_container("u", "c")
-            assert container.options is not None
-            assert container.options.envs == {"DEVS_P": "a"}
-            await plugin.die()
+    second = Kubelet(short_dir)
+    async with second.running(running_containers=[("u", "c")], sources_ready=False):
+        assert second.allocations() == held
+        assert not (await second.admit(pod("u"))).is_terminal
+        second.sources_ready = True
+        await plugin.listen()
+        await register(second, plugin)
+        container = await second.start_container("u", "c")
+        assert container.options is not None
+        assert container.options.envs == {"DEVS_P": "a"}
+        await plugin.die()
 
 
 async def test_nothing_is_freed_until_all_sources_of_pods_are_ready(short_dir: Path) -> None:

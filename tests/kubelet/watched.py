@@ -13,7 +13,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import unary
-from tests.kubelet.fakes import RESOURCE, Call, FakePlugin, healthy
+from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, FakePlugin, healthy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,10 +41,10 @@ async def watching(
     *,
     clock: Callable[[], float] = time.monotonic,
     compat: bool = True,
-    dial_timeout_seconds: float = 5,
+    dial_timeout_seconds: float = 30,
     reconcile_period_seconds: float = PERIOD_SECONDS,
 ) -> AsyncIterator[Kubelet]:
-    """A kubelet that watches `plugins_registry` below `root`, for at most ten seconds."""
+    """A kubelet that watches `plugins_registry` below `root`, for a time that only a hang outlasts."""
     settings = KubeletSettings(
         clock=clock,
         compat=compat,
@@ -52,7 +52,7 @@ async def watching(
         reconcile_period_seconds=reconcile_period_seconds,
     )
     kubelet = Kubelet.under(root, settings)
-    async with asyncio.timeout(10), kubelet.running():
+    async with asyncio.timeout(LONG_SECONDS), kubelet.running():
         yield kubelet
 
 

@@ -20,6 +20,7 @@ from devplug.plugin.service import PluginService
 from devplug.plugin.tally import Tally
 from devplug.wire import methods
 from devplug.wire.sockets import Listener, Peer, connected, unary
+from tests.virtualtime import passes
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -49,8 +50,8 @@ def devices(*ids: str) -> list[Device]:
 # ── running a test ──
 
 
-def play(story: Coroutine[Any, Any, None], seconds: float = 15) -> None:
-    """Run a test's story on a loop of its own, which it may not outlast."""
+def play(story: Coroutine[Any, Any, None], seconds: float = 50) -> None:
+    """Run a test's story on a loop of its own, for a time that only a hang outlasts."""
 
     async def bounded() -> None:
         async with asyncio.timeout(seconds):
@@ -60,9 +61,9 @@ def play(story: Coroutine[Any, Any, None], seconds: float = 15) -> None:
 
 
 async def until(claim: Callable[[], object]) -> None:
-    """Wait for what nothing announces, such as a file; `play` bounds it."""
-    while not claim():  # noqa: ASYNC110 -- it is for what no event tells of
-        await asyncio.sleep(0)
+    """Wait for what nothing announces, such as a file; the test's time-out bounds it."""
+    while not claim():
+        await passes(0.002)
 
 
 def our_threads() -> set[str]:
@@ -97,7 +98,7 @@ class Listed(DevicePlugin):
 class Steered(Listed):
     """A plugin whose calls do what `on_call` says: it may raise, wait, or give any answer."""
 
-    allocate_timeout_seconds: float = 5
+    allocate_timeout_seconds: float = 30
     on_call: Callable[[Sequence[Device]], Awaitable[Any]] | None = None
 
     def __init__(self) -> None:
@@ -176,7 +177,8 @@ async def registered(
     folder: Path, *plugins: DevicePlugin, compat: bool = True
 ) -> AsyncIterator[tuple[Kubelet, Serving]]:
     """A kubelet and the plugins that are registered with it."""
-    kubelet = Kubelet(folder, KubeletSettings(compat=compat))
+    clock = asyncio.get_running_loop().time
+    kubelet = Kubelet(folder, KubeletSettings(clock=clock, compat=compat))
     async with kubelet.running(), serve(*plugins, plugin_dir=folder) as serving:
         await serving.wait_registered()
         yield kubelet, serving
@@ -271,10 +273,10 @@ def start(program: str, folder: Path | None = None, *wrapper: str) -> subprocess
     )
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 10) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a program's end; return its exit code and what it wrote to standard error."""
     try:
-        _, errors = process.communicate(timeout=seconds)
+        _, errors = process.communicate(timeout=40)
     finally:
         process.kill()
     return process.returncode, errors

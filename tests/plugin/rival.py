@@ -20,7 +20,7 @@ async def main(folder: Path, resource_name: str, ids: list[str]) -> None:
     async with plugin.serving():
         async with connected(folder / "kubelet.sock") as kubelet:
             request = RegisterRequest(DEVICE_PLUGIN_VERSION, "vendor.sock", resource_name, NO_OPTIONS)
-            await kubelet.call(REGISTER, request, timeout_seconds=10)
+            await kubelet.call(REGISTER, request, timeout_seconds=40)
         sys.stdout.write("registered\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

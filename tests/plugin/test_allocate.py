@@ -30,8 +30,8 @@ from tests.plugin.fakes import (
     refusal,
     registered,
     served,
-    until,
 )
+from tests.virtualtime import in_no_time, still
 from tests.wire.fakes import allocate_raw
 
 if TYPE_CHECKING:
@@ -500,7 +500,7 @@ class Turns(Listed):
     allocate_timeout_seconds = 0.1
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.go, self.has_begun = threading.Event(), threading.Event()
         self.running = self.most = self.begun = 0
         self._lock = threading.Lock()
 
@@ -509,6 +509,7 @@ class Turns(Listed):
             self.begun += 1
             self.running += 1
             self.most = max(self.most, self.running)
+        self.has_begun.set()
         self.go.wait()
         with self._lock:
             self.running -= 1
@@ -524,13 +525,15 @@ class Turns(Listed):
         return available
 
 
+@in_no_time
 async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_deadline(
     short_dir: Path,
 ) -> None:
     turns = Turns()
     async with served(short_dir, turns, devices("a")) as plugin, asyncio.TaskGroup() as group:
         late = group.create_task(plugin.refusal(["a"]))
-        await until(lambda: turns.begun == 1)
+        async with still():
+            await asyncio.to_thread(turns.has_begun.wait)
         assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
         assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
         preference = [PreferenceRequest(("a",), (), 1)]
@@ -538,8 +541,9 @@ async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_de
         assert [*await plugin.peer.call(prefer, preference)] == [()]
         assert turns.begun == 1
         turns.go.set()
-        await plugin.allocate(["a"])
-        assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
+        async with still():
+            await plugin.allocate(["a"])
+            assert [*await plugin.peer.call(prefer, preference)] == [("a",)]
         assert turns.most == 1
 
 
@@ -588,6 +592,7 @@ async def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir
         assert (await admission).phase is PodPhase.PENDING
 
 
+@in_no_time
 async def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path) -> None:
     async def hang(_: Sequence[Device]) -> None:
         if len(steered.calls) == 1:

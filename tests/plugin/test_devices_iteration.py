@@ -13,6 +13,7 @@ from devplug import Device, DeviceFeed, DevicePlugin, PluginError, serve
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
 from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, until
+from tests.virtualtime import in_no_time, now, still
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -359,6 +360,7 @@ async def test_a_failure_long_after_the_last_one_is_a_first_failure() -> None:
 # ── the end ──
 
 
+@in_no_time
 async def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> None:
     ends: list[threading.Thread] = []
 
@@ -371,8 +373,9 @@ async def test_the_finally_of_a_generator_runs_when_the_plugin_is_closed() -> No
             ends.append(threading.current_thread())
 
     go = threading.Event()
-    async with discovered(Asked(lambda _: steps())) as inventory:
-        await until(lambda: inventory.is_ready)
+    async with still(), discovered(Asked(lambda _: steps())) as inventory:
+        while not inventory.is_ready:  # noqa: ASYNC110 -- as below
+            await asyncio.sleep(0)
         go.set()
     assert len(ends) == 1
     assert ends[0] is not threading.main_thread()
@@ -412,18 +415,21 @@ async def broken_async_clean_up() -> AsyncIterator[list[Device]]:
 
 
 @pytest.mark.parametrize("steps", [broken_clean_up, broken_async_clean_up])
+@in_no_time
 async def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_from_closing(
     steps: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     plugin = Asked(lambda _: steps())
-    async with discovered(plugin) as inventory:
-        await until(lambda: inventory.is_ready)
+    async with still(), discovered(plugin) as inventory:
+        while not inventory.is_ready:  # noqa: ASYNC110 -- a thread makes it so
+            await asyncio.sleep(0)
     assert plugin.times == 1
     (record,) = [one for one in caplog.records if "clean up" in one.getMessage()]
     assert record.exc_info is not None
     assert "no way to clean up" in str(record.exc_info[1])
 
 
+@in_no_time
 async def test_the_finally_runs_too_when_a_list_is_refused() -> None:
     ends = []
 
@@ -433,10 +439,12 @@ async def test_the_finally_runs_too_when_a_list_is_refused() -> None:
         finally:
             ends.append(True)
 
-    await refused(Asked(lambda _: steps()))
+    async with still():
+        await refused(Asked(lambda _: steps()))
     assert ends == [True]
 
 
+@in_no_time
 async def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_and_still_cleans_up_later() -> (
     None
 ):
@@ -451,12 +459,11 @@ async def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_an
         finally:
             ended.set()
 
-    loop = asyncio.get_running_loop()
     async with discovered(Asked(lambda _: steps())) as inventory:
         await until(blocked.is_set)
         assert inventory.is_ready
-        began = loop.time()
-    assert 0.4 < loop.time() - began < 1
+        began = now()
+    assert now() - began == pytest.approx(0.5)
     assert not ended.is_set()
     go.set()
     await until(ended.is_set)

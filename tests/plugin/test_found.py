@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,8 @@ from tests.plugin.fakes import (
     start,
     until,
 )
+from tests.plugin.fakes import play as play_with_programs
+from tests.virtualtime import BACKEND, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,12 +42,19 @@ if TYPE_CHECKING:
     from devplug import DevicePlugin, Serving
     from devplug.wire.sockets import Peer
 
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
+
 BOTH = pytest.mark.parametrize("compat", [True, False])
 
 
 def quick_kubelet(root: Path, *, compat: bool = True) -> Kubelet:
     """A kubelet that looks at its folder a hundred times as often as a real one."""
-    return Kubelet.under(root, KubeletSettings(compat=compat, reconcile_period_seconds=0.01))
+    clock = asyncio.get_running_loop().time
+    return Kubelet.under(root, KubeletSettings(clock=clock, compat=compat, reconcile_period_seconds=0.01))
 
 
 def served(root: Path, *plugins: DevicePlugin) -> AbstractAsyncContextManager[Serving]:
@@ -295,10 +303,10 @@ async def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly
         waits = []
         for _ in range(3):
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            cut_at = time.monotonic()
+            cut_at = now()
             kubelet.drop_stream(RESOURCE)
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            waits.append(time.monotonic() - cut_at)
+            waits.append(now() - cut_at)
         assert waits[0] >= 0.25
         assert min(waits[1:]) >= 0.5
 
@@ -359,41 +367,22 @@ async def test_the_socket_of_an_older_plugin_takes_ours_down_in_1_36_and_ours_co
 # ── without a kubelet ──
 
 
-class LaterLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
-
-    ahead_seconds = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.ahead_seconds
-
-
-def test_a_socket_that_nobody_asks_at_is_made_anew_ever_more_slowly(
+async def test_a_socket_that_nobody_asks_at_is_made_anew_ever_more_slowly(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, LaterLoop)
-        (short_dir / "plugins_registry").mkdir()
-        async with served(short_dir, Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)) as serving:
-            await until(lambda: len(sockets(short_dir)) == 2)
-            for patience_seconds in (15, 30, 60, 120):
-                before = [socket_identity(path) for path in sockets(short_dir)]
-                loop.ahead_seconds += 0.9 * patience_seconds
-                for _ in range(50):
-                    await asyncio.sleep(0)
-                assert [socket_identity(path) for path in sockets(short_dir)] == before
-                loop.ahead_seconds += 0.4 * patience_seconds
-                await until(
-                    lambda: not {socket_identity(path) for path in sockets(short_dir)}.intersection(before),  # noqa: B023 -- called here only
-                )
-            assert said(caplog, "no kubelet asks at the sockets in plugins_registry") == 1
-            async with quick_kubelet(short_dir).running() as kubelet:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    with asyncio.Runner(loop_factory=LaterLoop) as runner:
-        runner.run(story())
+    (short_dir / "plugins_registry").mkdir()
+    async with served(short_dir, Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)) as serving:
+        await until(lambda: len(sockets(short_dir)) == 2)
+        path, _ = sockets(short_dir)
+        for patience_seconds in (15, 30, 60, 120):
+            before, since = socket_identity(path), now()
+            while socket_identity(path) == before:
+                await passes(1)
+            assert patience_seconds - 1 <= now() - since <= 1.2 * patience_seconds + 1
+        assert said(caplog, "no kubelet asks at the sockets in plugins_registry") == 1
+        async with quick_kubelet(short_dir).running() as kubelet:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
 # ── ending ──
@@ -406,8 +395,8 @@ async def test_closing_removes_the_socket_and_the_lock_and_the_kubelet_learns_it
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
             (path,) = sockets(short_dir)
             assert (path.parent / ".devplug").is_dir()
-            began = time.monotonic()
-        assert time.monotonic() - began < 1
+            began = now()
+        assert now() - began < 1
         assert list(path.parent.iterdir()) == []
         await kubelet.wait(lambda: allocatable(kubelet) == 0)
         await kubelet.wait(lambda: not in_state(kubelet, path))
@@ -431,22 +420,25 @@ async def test_plugins_that_come_and_go_do_not_touch_the_others(short_dir: Path)
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-async def test_a_second_process_waits_for_the_first_and_takes_over(
+def test_a_second_process_waits_for_the_first_and_takes_over(
     short_dir: Path, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
-    async with quick_kubelet(short_dir).running() as kubelet:
-        first = start('run(P(), registration="watcher")', kubelet.plugin_dir)
-        try:
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            async with served(short_dir, Fed("b", "c")) as serving:
-                words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
-                await until(lambda: said(caplog, words))
-                first.terminate() if end == "SIGTERM" else first.kill()
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                assert len(sockets(short_dir)) == 1
-        finally:
-            ended(first)
+    async def story() -> None:
+        async with quick_kubelet(short_dir).running() as kubelet:
+            first = start('run(P(), registration="watcher")', kubelet.plugin_dir)
+            try:
+                await kubelet.wait(lambda: allocatable(kubelet) == 1)
+                async with served(short_dir, Fed("b", "c")) as serving:
+                    words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+                    await until(lambda: said(caplog, words))
+                    first.terminate() if end == "SIGTERM" else first.kill()
+                    await serving.wait_registered()
+                    await kubelet.wait(lambda: allocatable(kubelet) == 2)
+                    assert len(sockets(short_dir)) == 1
+            finally:
+                ended(first)
+
+    play_with_programs(story())
 
 
 async def test_a_script_says_when_it_is_registered_and_ends_well(short_dir: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from devplug import Device, Health
 from devplug.exchange import AdvertisedDevice
 from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served, until
+from tests.virtualtime import in_no_time, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,6 +178,7 @@ async def test_streams_end_without_an_error_when_the_plugin_is_drained(short_dir
         assert plugin.service.streams == set()
 
 
+@in_no_time
 async def test_a_stream_that_waits_for_its_turn_ends_at_once_when_the_plugin_is_drained(
     short_dir: Path,
 ) -> None:
@@ -186,14 +188,12 @@ async def test_a_stream_that_waits_for_its_turn_ends_at_once_when_the_plugin_is_
             await plugin.inventory.replace(devices(f"d{n}"))
             if n < 4:
                 await anext(lists)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        await passes(0.01)
+        began = now()
         await plugin.service.drain()
         async for _ in lists:
             pass
-        assert loop.time() - began < 0.3
+        assert now() == began
 
 
 async def test_ten_thousand_devices_fit_into_a_list(short_dir: Path) -> None:

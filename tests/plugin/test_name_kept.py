@@ -6,6 +6,8 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kubelet.fakes import FakePlugin, healthy
 from tests.plugin.fakes import (
     RESOURCE,
@@ -17,6 +19,7 @@ from tests.plugin.fakes import (
     served,
     until,
 )
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
     from devplug.exchange import RegisterRequest
     from devplug.plugin.nameguard import NameGuard
     from devplug.status.values import Takeover
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
 def takeover(serving: Serving) -> Takeover | None:

@@ -26,6 +26,7 @@ from tests.plugin.fakes import (
     registered,
     served,
 )
+from tests.virtualtime import in_no_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -212,6 +213,7 @@ async def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
     assert "prefer failed, the kubelet chooses" in caplog.text
 
 
+@in_no_time
 async def test_a_rank_that_takes_over_a_second_is_an_empty_answer(short_dir: Path) -> None:
     release = threading.Event()
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -257,11 +256,12 @@ def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
     assert KUBELET_PLUGIN_DIR == "/var/lib/kubelet/device-plugins"
     if os.path.exists(KUBELET_PLUGIN_DIR):  # noqa: PTH110 -- a plain question
         pytest.skip("this machine has a kubelet, which shall not get a plugin of ours")
-    script = start("threading.Timer(1, os._exit, [7]).start(); run(P())")
-    code, errors = ended(script)
-    assert code == 7
-    assert "no kubelet here, waiting for its folder" in errors
-    assert f"folder={KUBELET_PLUGIN_DIR}" in errors
+    script = start("run(P())")
+    assert script.stderr is not None
+    said = next((line for line in script.stderr if "no kubelet here, waiting for its folder" in line), "")
+    script.terminate()
+    assert ended(script)[0] == 0
+    assert f"folder={KUBELET_PLUGIN_DIR}" in said
 
 
 # ── scripts ──
@@ -272,9 +272,9 @@ def with_script(
     program: str,
     then: Callable[[Kubelet, subprocess.Popen[str]], Coroutine[Any, Any, None]],
     ready: Callable[[Kubelet], object] = allocatable,
-) -> tuple[int, str, float]:
-    """Run a script until it is ready and `then` is over; return its code, its log and its last seconds."""
-    result: list[tuple[int, str, float]] = []
+) -> tuple[int, str]:
+    """Run a script until it is ready and `then` is over; return its code and its log."""
+    result: list[tuple[int, str]] = []
 
     async def story() -> None:
         async with Kubelet(short_dir).running() as kubelet:
@@ -282,26 +282,21 @@ def with_script(
             try:
                 await kubelet.wait(lambda: ready(kubelet))
                 await then(kubelet, script)
-                began = time.monotonic()
             finally:
-                end = ended(script)
-            result.append((*end, time.monotonic() - began))
+                result.append(ended(script))
             assert plugin_sockets(short_dir) == []
 
-    play(story(), 18)
+    play(story())
     return result[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_an_idle_script_with_code_0_within_a_second(
-    short_dir: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_an_idle_script_with_code_0(short_dir: Path, number: signal.Signals) -> None:
     async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
         script.send_signal(number)
 
-    code, errors, seconds = with_script(short_dir, "run(P())", signalled)
+    code, errors = with_script(short_dir, "run(P())", signalled)
     assert code == 0
-    assert seconds < 1
     assert "Traceback" not in errors
     assert "registered with the kubelet  resource_name=example.com/a devices=1" in errors
 
@@ -322,9 +317,8 @@ run(Q())
     async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
         script.terminate()
 
-    code, errors, seconds = with_script(short_dir, program, signalled)
+    code, errors = with_script(short_dir, program, signalled)
     assert code == 0
-    assert seconds < 1
     assert "devices failed to clean up" in errors
 
 
@@ -334,20 +328,20 @@ import threading
 class Q(P):
     def devices(self):
         yield [Device("a")]
-        threading.Event().wait(8)
+        threading.Event().wait(3600)
 """,
     "a thread of asyncio": """
 import asyncio
 class Q(P):
     async def devices(self):
         yield [Device("a")]
-        await asyncio.to_thread(time.sleep, 8)
+        await asyncio.to_thread(time.sleep, 3600)
 """,
     "a thread of asyncio that nobody waits for": """
 import asyncio
 class Q(P):
     async def devices(self):
-        asyncio.get_running_loop().run_in_executor(None, time.sleep, 8)
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
         yield [Device("a")]
         await asyncio.Event().wait()
 """,
@@ -355,19 +349,18 @@ class Q(P):
 
 
 @pytest.mark.parametrize("program", BLOCKED.values(), ids=BLOCKED)
-def test_code_that_blocks_for_eight_seconds_does_not_hold_the_exit(short_dir: Path, program: str) -> None:
+def test_code_that_blocks_for_an_hour_does_not_hold_the_exit(short_dir: Path, program: str) -> None:
     async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
         script.terminate()
 
-    code, errors, seconds = with_script(short_dir, f"{program}\nrun(Q())", signalled)
+    code, errors = with_script(short_dir, f"{program}\nrun(Q())", signalled)
     assert code == 0, errors
-    assert seconds < 1.5
 
 
 def test_a_pod_that_is_being_admitted_when_the_signal_comes_has_its_answer(short_dir: Path) -> None:
     program = f"""
 class Q(P):
-    allocate_timeout_seconds = 15
+    allocate_timeout_seconds = 60
     def allocate(self, devices):
         os.mkfifo("{short_dir}/begun")
         open("{short_dir}/go").read()
@@ -385,7 +378,7 @@ run(Q())
             (short_dir / "go").write_text("")
             answers.append((await admission).containers[0].options)
 
-    code, errors, _ = with_script(short_dir, program, signalled)
+    code, errors = with_script(short_dir, program, signalled)
     assert code == 0, errors
     assert answers[0] is not None
     assert answers[0].envs == {"X": "1"}
@@ -394,10 +387,10 @@ run(Q())
 async def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
     program = f"""
 class Q(P):
-    allocate_timeout_seconds = 15
+    allocate_timeout_seconds = 60
     def allocate(self, devices):
         os.mkfifo("{short_dir}/begun")
-        threading.Event().wait(60)
+        threading.Event().wait(3600)
 run(Q())
 """
 
@@ -438,7 +431,7 @@ devplug.run(Fpga())
         assert {node.host_path for node in options.device_nodes} == {"/dev/fpga0", "/dev/fpga1"}
         script.terminate()
 
-    code, errors, _ = with_script(short_dir, program, used, lambda kubelet: allocatable(kubelet, name) == 2)
+    code, errors = with_script(short_dir, program, used, lambda kubelet: allocatable(kubelet, name) == 2)
     assert code == 0, errors
     assert "allocated" in errors
 
@@ -470,8 +463,13 @@ def test_a_type_checker_catches_a_misspelt_name(tmp_path: Path) -> None:
     pytest.importorskip("mypy", reason="mypy is a tool of developers")
     file = tmp_path / "plugin.py"
     file.write_text("import devplug\ndevplug.Device('a')\ndevplug.Devices\n")
+    # What the names lead to does not matter here, and takes seconds to read.
+    config = tmp_path / "mypy.ini"
+    config.write_text(
+        "[mypy]\n[mypy-devplug]\nfollow_imports = silent\n[mypy-devplug.*]\nfollow_imports = skip\n"
+    )
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--no-incremental", "--cache-dir", os.devnull, str(file)],
+        [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", os.devnull, file],
         check=False,
         capture_output=True,
         text=True,

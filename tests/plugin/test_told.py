@@ -5,44 +5,49 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from devplug.plugin.slices import SLICE_DEVICES, whole
 from devplug.plugin.told import TAKEN_SECONDS, Told
 from tests.plugin.fakes import devices
+from tests.virtualtime import BACKEND, now, passes
 
 if TYPE_CHECKING:
     from devplug import Device
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 A = {device.id: device for device in devices("a")}
 BOTH = {device.id: device for device in devices("a", "b")}
 
 
 def tell(told: Told, known: dict[str, Device]) -> None:
-    now = asyncio.get_running_loop().time()
-    whole(told.tell(1, known, now))
-    told.sent(1, now)
+    whole(told.tell(1, known, now()))
+    told.sent(1, now())
 
 
 async def test_what_never_left_the_list_is_not_waited_for() -> None:
     told = Told()
     tell(told, BOTH)
-    waited = asyncio.get_running_loop().time()
     await told.until_known(["a", "b"])
-    assert asyncio.get_running_loop().time() - waited < TAKEN_SECONDS / 2
+    assert now() == 0
 
 
 async def test_what_is_back_is_waited_for_until_the_kubelet_has_the_list() -> None:
-    told, loop = Told(), asyncio.get_running_loop()
+    told = Told()
     for known in (BOTH, A):
         tell(told, known)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(told.until_known(["b"]))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await passes(10)
         assert not waiting.done()
         tell(told, BOTH)
-        sent_at = loop.time()
         await waiting
-        assert loop.time() - sent_at >= TAKEN_SECONDS * 0.9
+        assert now() == pytest.approx(10 + TAKEN_SECONDS)
 
 
 async def test_a_stream_that_has_ended_is_not_waited_for() -> None:
@@ -57,24 +62,23 @@ async def test_a_stream_that_has_ended_is_not_waited_for() -> None:
 
 
 async def test_a_list_that_is_still_to_be_sent_is_waited_for_however_long_that_takes() -> None:
-    told, loop = Told(), asyncio.get_running_loop()
+    told = Told()
     for known in (BOTH, A):
         tell(told, known)
-    whole(told.tell(1, BOTH, loop.time() - 10 * TAKEN_SECONDS))
+    whole(told.tell(1, BOTH, now()))
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(told.until_known(["b"]))
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await passes(10 * TAKEN_SECONDS)
         assert not waiting.done()
-        told.sent(1, loop.time() - 10 * TAKEN_SECONDS)
+        told.sent(1, now())
         await waiting
 
 
 async def test_what_leaves_with_a_long_list_is_waited_for_before_all_of_that_was_looked_at() -> None:
-    told, loop = Told(), asyncio.get_running_loop()
+    told = Told()
     many = {device.id: device for device in devices(*(f"d{number}" for number in range(2 * SLICE_DEVICES)))}
     tell(told, many)
-    looking = told.tell(1, {}, loop.time())
+    looking = told.tell(1, {}, now())
     next(looking)
     async with asyncio.TaskGroup() as group:
         last = group.create_task(told.until_known([[*many][-1]]))

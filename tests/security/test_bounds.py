@@ -28,6 +28,7 @@ from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_R
 from devplug.wire.ownanswers import SPEAK_SECONDS
 from devplug.wire.sockets import connected
 from tests.plugin.fakes import Listed, Steered, devices, served, until
+from tests.virtualtime import in_no_time, now
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -70,11 +71,11 @@ async def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(shor
         async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
             ask = channel.unary_unary(methods.GET_OPTIONS.path, None, None)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=5)
+                await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=30)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             # More than four times as much is no call any more, and the connection ends.
             with pytest.raises(grpc.aio.AioRpcError) as ended:
-                await ask(b"", metadata=(("x", "a" * 80 * 1024),), timeout=5)
+                await ask(b"", metadata=(("x", "a" * 80 * 1024),), timeout=30)
             assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
         assert len(await stage.allocate(["a"])) == 1
 
@@ -96,13 +97,12 @@ async def test_connections_that_say_nothing_keep_nobody_from_being_answered_and_
         await until(lambda: open_descriptors() <= before)
 
 
+@in_no_time
 async def test_a_connection_that_does_not_speak_http2_is_closed_after_its_time(short_dir: Path) -> None:
     async with served(short_dir, Listed(), devices("a")) as stage:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
         reader, writer = await asyncio.open_unix_connection(stage.path)
         await reader.read()  # its own settings, and then the end
-        assert SPEAK_SECONDS <= loop.time() - begun < 2 * SPEAK_SECONDS
+        assert now() == pytest.approx(SPEAK_SECONDS, abs=0.1)
         writer.close()
 
 

@@ -64,7 +64,7 @@ def intruded(folder: Path) -> Iterator[None]:
             assert process.stdout is not None
             assert process.stdout.readline() == "trying\n"
             yield
-            told = json.loads(process.communicate("", timeout=20)[0])
+            told = json.loads(process.communicate("", timeout=40)[0])
         finally:
             process.kill()
             process.wait()

@@ -44,7 +44,7 @@ async def answering(answer: bytes, *, stays: bool = False) -> AsyncIterator[TcpA
         await asyncio.sleep(0)
 
 
-async def why_not(address: Address, *, timeout_seconds: float = 5, limit_bytes: int = 1000) -> str:
+async def why_not(address: Address, *, timeout_seconds: float = 30, limit_bytes: int = 1000) -> str:
     with pytest.raises(WebClientError) as caught:
         await get(address, "/x", timeout_seconds=timeout_seconds, limit_bytes=limit_bytes)
     return str(caught.value)

@@ -76,7 +76,7 @@ async def test_a_stream_ends_when_its_reader_goes_while_it_is_written() -> None:
 
         return Stream(chunks())
 
-    async with serving(HERE, endless, name="test") as address, asyncio.timeout(10):
+    async with serving(HERE, endless, name="test") as address:
         async with connection(address) as (reader, writer):
             writer.write(GET)
             await reader.readexactly(3_000_000)

@@ -86,7 +86,7 @@ async def served(path: Path, plugin: Plugin, **limits: Any) -> AsyncIterator[Pee
     listener = Listener(path, plugin.bindings(), **limits)
     await listener.bind()
     try:
-        async with connected(path, ready_within_seconds=5) as peer:
+        async with connected(path, ready_within_seconds=30) as peer:
             yield peer
     finally:
         await listener.close()
@@ -94,7 +94,7 @@ async def served(path: Path, plugin: Plugin, **limits: Any) -> AsyncIterator[Pee
 
 async def refusal(peer: Peer, ids: tuple[str, ...] = ("a",)) -> RemoteError:
     with pytest.raises(RemoteError) as caught:
-        await peer.call(methods.ALLOCATE, [ids], timeout_seconds=5)
+        await peer.call(methods.ALLOCATE, [ids], timeout_seconds=30)
     return caught.value
 
 
@@ -104,7 +104,7 @@ async def allocate_raw(
     """Call with any bytes, as a hostile client may; returns the status and its text."""
     async with grpc.aio.insecure_channel(f"unix:{path}", **options) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await channel.unary_unary(method, None, None)(content, timeout=5)
+            await channel.unary_unary(method, None, None)(content, timeout=30)
         return f"{caught.value.code().name} {caught.value.details()}"
 
 
@@ -151,8 +151,8 @@ def open_descriptors() -> int:
 
 
 def eventually(claim: Callable[[], bool]) -> bool:
-    """Whether `claim` comes true within five seconds; for what threads of gRPC do in their own time."""
-    end = time.monotonic() + 5
+    """Whether `claim` comes true in a time that only a hang outlasts; for what other threads do."""
+    end = time.monotonic() + 30
     while not (found := claim()) and time.monotonic() < end:
         os.sched_yield()
     return found

@@ -155,7 +155,7 @@ async def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Pat
     async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
         call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
-        closing = group.create_task(listener.close(grace_seconds=5))
+        closing = group.create_task(listener.close(grace_seconds=40))
         await asyncio.sleep(0)
         plugin.hold.set()
         assert (await call)[0].envs == {"IDS": "a"}
@@ -262,9 +262,8 @@ def test_nothing_is_left_open(short_dir: Path) -> None:
             async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
                 await anext(answers)
         # gRPC's own task for a call ends a moment after the call; one that was left would never.
-        async with asyncio.timeout(10):
-            while asyncio.all_tasks() != {asyncio.current_task()}:  # noqa: ASYNC110 -- no event tells
-                await asyncio.sleep(0)
+        while asyncio.all_tasks() != {asyncio.current_task()}:  # noqa: ASYNC110 -- no event tells
+            await asyncio.sleep(0)
 
     asyncio.run(story())  # gRPC keeps a few descriptors of its own for ever
     before = open_descriptors()

@@ -77,7 +77,7 @@ async def test_it_calls_our_server(program: list[str], short_dir: Path) -> None:
     listener = Listener(short_dir / "p.sock", plugin.bindings())
     await listener.bind()
     request = methods.ALLOCATE.request.encode([("a", "b")])
-    async with asyncio.timeout(20), peer(*program, "call", str(listener.path), request.hex()) as process:
+    async with peer(*program, "call", str(listener.path), request.hex()) as process:
         assert process.stdout is not None
         seen = json.loads(await process.stdout.readline())
         assert seen["error"] is None
@@ -92,13 +92,13 @@ async def test_it_calls_our_server(program: list[str], short_dir: Path) -> None:
 async def test_our_client_calls_it(program: list[str], short_dir: Path) -> None:
     path = short_dir / "p.sock"
     answer = methods.ALLOCATE.response.encode([ContainerResponse(envs={"A": "b"})])
-    async with asyncio.timeout(20), peer(*program, "serve", str(path), answer.hex()) as process:
+    async with peer(*program, "serve", str(path), answer.hex()) as process:
         assert process.stdout is not None
         await process.stdout.readline()
-        async with connected(path, ready_within_seconds=5) as ours:
+        async with connected(path, ready_within_seconds=60) as ours:
             assert (await ours.call(methods.ALLOCATE, [("a",)]))[0].envs == {"A": "b"}
             with pytest.raises(RemoteError) as caught:
-                await ours.call(methods.ALLOCATE, [], timeout_seconds=5)
+                await ours.call(methods.ALLOCATE, [], timeout_seconds=60)
             assert (caught.value.status, caught.value.text) == ("NotFound", "nothing é")
             async with aclosing(ours.stream(methods.LIST_AND_WATCH, None)) as lists:
                 assert await anext(lists)

@@ -56,7 +56,7 @@ async def main():
         async with devplug.serve(Plugin(), plugin_dir=folder, registration="socket"):
             while not (found := list(pathlib.Path(folder).glob("devplug-*.sock"))):
                 await asyncio.sleep(0)
-            async with connected(found[0], ready_within_seconds=5) as peer:
+            async with connected(found[0], ready_within_seconds=30) as peer:
                 await peer.call(methods.ALLOCATE, [("a",)])
 
 asyncio.run(main())

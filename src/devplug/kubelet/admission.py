@@ -5,7 +5,7 @@ Lives as long as a kubelet process. The rules are in `topology`; who allocates i
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from devplug.errors import AllocationError, RemoteError
@@ -57,12 +57,13 @@ class TopologyManager:
         The first error ends it. What earlier containers got stays theirs until the pod is inactive. Raises
         `KubeletCrashError`.
         """
-        began = time.perf_counter()
+        clock = asyncio.get_running_loop().time
+        began = clock()
         self._metrics.admissions.inc()
         try:
             return await self._admit(pod, provider)
         finally:
-            self._metrics.admission_duration_ms.observe(int((time.perf_counter() - began) * 1000))
+            self._metrics.admission_duration_ms.observe(int((clock() - began) * 1000))
 
     async def _admit(self, pod: Pod, provider: HintProvider) -> Rejection | None:
         rules = self.rules
