@@ -29,7 +29,7 @@ def environment(**variables: str) -> dict[str, str]:
 def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, timeout=15, check=False
+        command, env=environment(**variables), capture_output=True, text=True, timeout=50, check=False
     )
 
 
