@@ -247,10 +247,10 @@ class SleepsThroughARestart(Mutant):
     missed: object = None
 
     async def live(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, self.go_on)
+        signal.signal(signal.SIGCONT, self.go_on)  # not the loop's, which may look for kubelets first
         await super().live()
 
-    def go_on(self) -> None:
+    def go_on(self, *_: object) -> None:
         self.missed = socket_identity(self.folder / "kubelet.sock")
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
