@@ -10,6 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
+from devplug.cli.main import commands
 from devplug.conformance.registry import all_checks
 from tests.cli.programs import devplug
 from tests.conformance.trials import ROOT
@@ -22,6 +24,11 @@ PLAY = (sys.executable, "-m", "tests.conformance.play")
 
 def verify(*words: str, plugin: str = "right") -> subprocess.CompletedProcess[str]:
     return devplug("verify", *words, "--env", f"PYTHONPATH={ROOT}", "--", *PLAY, plugin, "{dir}", "{work}")
+
+
+def verify_here(*words: str) -> int:
+    """Return the exit code of what starts nothing, in this process."""
+    return exit_code_of(lambda: commands.main(["verify", *words], standalone_mode=False))
 
 
 def test_a_right_plugin_ends_with_0_and_a_table() -> None:
@@ -43,7 +50,7 @@ def test_a_wrong_plugin_ends_with_1_and_what_to_change() -> None:
 
 
 def test_json_junit_and_tap_are_read_by_their_readers() -> None:
-    only = ("--only", "REG01", "--only", "STR04")
+    only = ("--only", "REG01", "--only", "REG03")
     value = json.loads(verify(*only, "-o", "json").stdout)
     assert [one["outcome"] for one in value["checks"]] == ["passed", "passed"]
     suite = ET.fromstring(verify(*only, "-o", "junit").stdout)[0]
@@ -53,14 +60,13 @@ def test_json_junit_and_tap_are_read_by_their_readers() -> None:
     assert sorted(line.split(" - ")[0] for line in tap[2:]) == ["ok 1", "ok 2"]
 
 
-def test_the_list_and_the_explanation_start_nothing() -> None:
-    listed = devplug("verify", "--list")
-    assert listed.returncode == 0
-    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [one.id for one in all_checks()]
-    explained = devplug("verify", "--explain", "str07")
-    assert explained.stdout.startswith(
-        "STR07 (must, stream)  A list is sent only when something in it changed."
-    )
+def test_the_list_and_the_explanation_start_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify_here("--list") == OK
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [one.id for one in all_checks()]
+    assert verify_here("--explain", "str07") == OK
+    explained = capsys.readouterr().out
+    assert explained.startswith("STR07 (must, stream)  A list is sent only when something in it changed.")
 
 
 @pytest.mark.parametrize(
@@ -70,16 +76,24 @@ def test_the_list_and_the_explanation_start_nothing() -> None:
         ([], "name either a COMMAND after --, or a socket with --attach"),
         (["--attach", "/nowhere/x.sock", "--", "x"], "name either a COMMAND"),
         (["--attach", "/nowhere/x.sock"], "/nowhere/x.sock is no socket"),
-        (["--", "./no-such-plugin", "{dir}"], "cannot run ./no-such-plugin"),
         (["--unplug", "x", "--", "y"], "--unplug and --replug belong together"),
         (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),
         (["--quick", "--only", "RES11", "--", "y"], "leave no check"),
     ],
 )
-def test_what_cannot_be_judged_ends_with_2_and_says_why(words: list[str], text: str) -> None:
-    done = devplug("verify", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert text in done.stderr
+def test_what_cannot_be_judged_ends_with_2_and_says_why(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify_here(*words) == BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert text in printed.err
+
+
+def test_a_program_that_is_not_there_is_no_plugin_that_fails() -> None:
+    done = devplug("verify", "--", "./no-such-plugin", "{dir}")
+    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
+    assert "cannot run ./no-such-plugin" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting over the kubelet's own path takes root")

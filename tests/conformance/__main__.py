@@ -8,28 +8,17 @@ a ! or a ?.
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
 
 from devplug.conformance.registry import all_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
-from tests.conformance.trials import lanes_of, trials
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devplug.conformance.registry import Check
-
-TRIAL_SECONDS = 900
+from tests.conformance.trials import lanes_of, side_by_side, trial
 
 
-def lanes_of_mutant(name: str) -> Sequence[Check]:
-    """Return the checks of the lanes in which a mutant's fault shows; for the right plugin all."""
-    return lanes_of(mutants()[name].fails) if name in mutants() else all_checks()
-
-
-def main(words: list[str]) -> int:
+async def main(words: list[str]) -> int:
     """Print the matrix, for all mutants or for those that are named; return the exit code."""
     is_full = "--full" in words
     words = [word for word in words if word != "--full"]
@@ -43,10 +32,10 @@ def main(words: list[str]) -> int:
     caught: set[str] = set()
     wrong: list[str] = []
     names = list(rows)
-    chosen = (lambda _: checks) if is_full else lanes_of_mutant
-    with trials(["right", *names], chosen) as verdicts_of:
+    tried = {name: partial(trial, name, checks if is_full else lanes_of(name)) for name in ("right", *names)}
+    async with side_by_side(tried) as verdicts_on:
         for name in ("right", *names):
-            verdicts = verdicts_of[name].result(TRIAL_SECONDS)
+            verdicts = await verdicts_on[name]
             failed = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
             made = {one.check.id for one in verdicts}
             due = {*rows[name].fails, *rows[name].also} & made if name in rows else set()
@@ -70,4 +59,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(asyncio.run(main(sys.argv[1:])))

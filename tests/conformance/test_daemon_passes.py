@@ -8,32 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from devplug.conformance.answers import answers, demand_none
-from devplug.conformance.judging import ARRIVAL, judge
+from devplug.conformance.judging import judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
 from devplug.conformance.rules.stream import absent_numa_faults
 from devplug.conformance.stage import once
-from devplug.conformance.times import Times
 from devplug.conformance.verdicts import Outcome, SkippedError
 from devplug.daemon.grammar.loading import load
 from devplug.daemon.grammar.selectors import Discover
 from devplug.daemon.sources.host import Host
+from tests.conformance.trials import TIMES, asked_for, on_one_start, side_by_side
 from tests.daemon.examplemachines import add_gpus, machine_of_the_examples, write_nvidia_spec
 from tests.daemon.gpumachines import build, needs_standin
 from tests.daemon.hosts import needs_mknod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future
+    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
     from devplug.conformance.registry import Check
     from devplug.conformance.stage import Stage
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
+
 TRIAL_SECONDS: Final = 300
 
 CHANGES: Final = "STR2?"
@@ -48,26 +48,6 @@ CHANGES: Final = "STR2?"
 
 AT_ONCE: Final = 3
 """How many daemons are judged side by side."""
-
-BRISK: Final = Times(
-    start_seconds=15.0,
-    answer_seconds=10.0,
-    silence_seconds=1.5,
-    slow_kubelet_seconds=2.0,
-    refusing_seconds=1.5,
-    down_seconds=1.0,
-    return_seconds=15.0,
-    return_limit_seconds=5.0,
-    change_seconds=15.0,
-    end_seconds=15.0,
-    end_limit_seconds=10.0,
-    idle_seconds=1.0,
-    settle_seconds=0.3,
-    restarts=8,
-    calls=50,
-    check_seconds=60.0,
-)
-"""It looks for less long than a real run; the limits are for a machine that is busy with something else."""
 
 # ── why a check is skipped: what a resource does not have ─────────────────────────────────────────
 
@@ -108,6 +88,10 @@ class Case:
     untried: frozenset[str] = frozenset()
     """Checks of something that is not the daemon's."""
 
+    @property
+    def resource(self) -> tuple[str, str]:
+        return self.file, self.resource_name
+
     def __str__(self) -> str:
         return f"{self.file.removesuffix('.yaml')}-{self.resource_name.partition('/')[2]}"
 
@@ -132,6 +116,13 @@ CASES: Final = (
     Case("sriov-vms.yaml", "example.com/vmnic", NODES),
     Case("tpm.yaml", "example.com/tpm", NODES | {NO_VARIABLE, NO_NUMA} | ONE_EACH),
 )
+
+KINDS: Final = {
+    (path.name, str(resource.name)): resource.discover.kind
+    for path in EXAMPLES.glob("*.yaml")
+    for resource in load(path.read_bytes(), path.name).resources
+}
+"""How each resource of the examples is discovered."""
 
 OURS: Final = """
 version: 1
@@ -223,57 +214,27 @@ def looking_below(root: Path, one: Check) -> Check:
     return replace(one, function=function) if function else one
 
 
-def on_one_start(one: Check) -> Check:
-    """Return a check in the lane of all others: the daemon starts less often, each time for half a second."""
-    return one if one.fresh or one.lane == ARRIVAL else replace(one, lane="one start", alone=False)
-
-
-async def verdicts_on(case: Case, folder: Path) -> Sequence[Verdict]:
+async def verdicts_of(case: Case, folder: Path) -> Sequence[Verdict]:
     subject, root = await asyncio.to_thread(served, case, folder)
     tried = [
         on_one_start(looking_below(root, one))
         for one in all_checks()
         if (one.quick or (case.gadget and fnmatchcase(one.id, CHANGES))) and one.id not in case.untried
     ]
-    return await judge(subject, tried, times=BRISK, jobs=2)
+    return await judge(subject, tried, times=TIMES, jobs=2)
 
 
 @pytest.fixture(scope="module")
-def running(
+async def verdicts_on(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, Future[Sequence[Verdict]]]]:
-    """Try all cases that are asked for, some at a time in a thread; yield their verdicts to come."""
-    params = [
-        item.callspec.params.get("case")
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and item.function is test_an_example_fails_no_check
-    ]
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def one(case: Case) -> Sequence[Verdict]:
-        async with places:
-            return await verdicts_on(case, tmp_path_factory.mktemp("machine"))
-
-    async def all_ended() -> None:
-        if others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others)
-        await loop.shutdown_default_executor()
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="cases", daemon=True)
-    thread.start()
-    futures = {
-        str(case): asyncio.run_coroutine_threadsafe(one(case), loop)
-        for case in params
-        if isinstance(case, Case)
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try all cases that are asked for, some at a time."""
+    trials = {
+        str(case): partial(verdicts_of, case, tmp_path_factory.mktemp("machine"))
+        for case in asked_for(request, "case")
     }
-    yield futures
-    for future in futures.values():
-        future.cancel()
-    asyncio.run_coroutine_threadsafe(all_ended(), loop).result(BRISK.check_seconds)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    async with side_by_side(trials, AT_ONCE) as verdicts:
+        yield verdicts
 
 
 def judged(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
@@ -291,43 +252,45 @@ def judged(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
 # ── the claims ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(TRIAL_SECONDS)
 async def test_the_daemon_passes_every_check_with_a_path() -> None:
-    verdicts = await judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=BRISK)
+    verdicts = await judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=TIMES)
     judged(verdicts, frozenset({NO_PRE_START, NO_NUMA}))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(TRIAL_SECONDS)
 async def test_devices_without_hardware_fail_no_check() -> None:
     subject = ours("{static: {ids: [a, b, c, d, broken], numaNodes: {a: 0}}}")
     tried = [on_one_start(one) for one in all_checks() if one.quick]
     judged(
-        await judge(subject, tried, times=BRISK, jobs=2),
+        await judge(subject, tried, times=TIMES, jobs=2),
         frozenset({NO_PRE_START, "no answer holds a device node"}),
     )
 
 
 def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
-    resources = {
-        (path.name, str(resource.name)): resource.discover.kind
-        for path in EXAMPLES.glob("*.yaml")
-        for resource in load(path.read_bytes(), path.name).resources
-    }
-    tried = {(case.file, case.resource_name) for case in CASES}
+    tried = {case.resource for case in CASES}
     # kvm and fuse are as tun is.
-    assert resources.keys() - tried == {("everyone.yaml", f"example.com/{name}") for name in ("kvm", "fuse")}
-    assert {*(resources[one] for one in tried), "static"} == set(Discover.alternatives)
+    assert KINDS.keys() - tried == {("everyone.yaml", f"example.com/{name}") for name in ("kvm", "fuse")}
+    assert {*(KINDS[one] for one in tried), "static"} == set(Discover.alternatives)
 
 
-@pytest.mark.slow
+def marks(case: Case) -> Sequence[pytest.MarkDecorator]:
+    """Have `make test` try one case for each kind of discovery, one with a gadget if there is any."""
+    same = sorted(
+        (one for one in CASES if KINDS[one.resource] == KINDS[case.resource]), key=lambda one: not one.gadget
+    )
+    return [
+        *([] if case == same[0] else [pytest.mark.nightly]),
+        *([needs_standin] if "nvidia" in case.resource_name else []),
+    ]
+
+
 @needs_mknod
 @pytest.mark.timeout(TRIAL_SECONDS)
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(one, marks=needs_standin if "nvidia" in one.resource_name else ()) for one in CASES],
-    ids=str,
-)
-def test_an_example_fails_no_check(case: Case, running: Mapping[str, Future[Sequence[Verdict]]]) -> None:
-    judged(running[str(case)].result(TRIAL_SECONDS), case.skips)
+@pytest.mark.parametrize("case", [pytest.param(one, marks=marks(one)) for one in CASES], ids=str)
+async def test_an_example_fails_no_check(
+    case: Case, verdicts_on: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    judged(await verdicts_on[str(case)], case.skips)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,30 +15,19 @@ from devplug.conformance.judging import judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks, chosen
 from devplug.conformance.verdicts import Outcome
-from tests.conformance.trials import BRISK, ROOT, told
+from tests.conformance.trials import ROOT, TIMES, asked_for, on_one_start, side_by_side, told
 from tests.daemon.gpumachines import GpuMachine, build, needs_standin
 from tests.examples.beds import EXAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from devplug.conformance.verdicts import Verdict
 
 FILES: Final = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 
 CHANGES: Final = "STR2?"
 """The checks that unplug a device: not in the quick set, because what other plugins need for it is long."""
-
-PATIENT: Final = replace(
-    BRISK,
-    start_seconds=15.0,
-    answer_seconds=10.0,
-    first_list_limit_seconds=5.0,
-    return_seconds=15.0,
-    return_limit_seconds=5.0,
-    change_seconds=15.0,
-    end_seconds=15.0,
-    end_limit_seconds=10.0,
-)
-"""A machine may be busy with something else; how fast our plugins are, the bench says."""
 
 _PYTHON: Final = sys.executable
 
@@ -128,15 +118,30 @@ def not_of_this_machine(file: str) -> list[str]:
     return [id_ for id_, is_lacking in lacks.items() if is_lacking and file == "fpga.py"]
 
 
-@pytest.mark.slow
+async def verdicts_of(file: str, folder: Path) -> Sequence[Verdict]:
+    checks = chosen(all_checks(), skip=not_of_this_machine(file))
+    tried = [on_one_start(one) for one in checks if one.quick or fnmatchcase(one.id, CHANGES)]
+    return await judge(await asyncio.to_thread(BEDS[file], folder), tried, times=TIMES, jobs=2)
+
+
+@pytest.fixture(scope="module")
+async def verdicts_on(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    files = asked_for(request, "file")
+    trials = {file: partial(verdicts_of, file, tmp_path_factory.mktemp("example")) for file in files}
+    async with side_by_side(trials) as verdicts:
+        yield verdicts
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "file", [pytest.param(file, marks=needs_standin if file == "gpu.py" else ()) for file in FILES]
 )
-async def test_an_example_fails_no_check(file: str, tmp_path: Path) -> None:
-    checks = chosen(all_checks(), skip=not_of_this_machine(file))
-    tried = [one for one in checks if one.quick or fnmatchcase(one.id, CHANGES)]
-    verdicts = await judge(BEDS[file](tmp_path), tried, times=PATIENT, jobs=3)
+async def test_an_example_fails_no_check(
+    file: str, verdicts_on: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    verdicts = await verdicts_on[file]
     outcomes = {one.check.id: one.outcome for one in verdicts}
     story = told(one for one in verdicts if one.outcome is not Outcome.PASSED)
     assert [id_ for id_, outcome in outcomes.items() if outcome is Outcome.FAILED] == [], story

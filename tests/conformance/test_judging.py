@@ -14,7 +14,7 @@ from devplug.conformance.registry import UnknownCheckError, all_checks, chosen
 from devplug.conformance.stage import Lab
 from devplug.conformance.verdicts import Outcome
 from devplug.errors import PluginError, RegistrationError
-from tests.conformance.trials import BRISK, subject_of
+from tests.conformance.trials import TIMES, subject_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ async def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each()
     verdicts = await judge(
         subject_of("right"),
         ONE_OF_EACH,
-        times=BRISK,
+        times=TIMES,
         on_arrival=names.extend,
         on_verdict=lambda verdict: told.append(verdict.check.id),
     )
@@ -71,37 +71,36 @@ async def test_verdicts_come_in_the_order_of_the_checks_and_are_told_once_each()
 
 
 async def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
-    verdicts = await judge(Subject(("sleep", "60")), ONE_OF_EACH, times=replace(BRISK, start_seconds=0.5))
+    verdicts = await judge(Subject(("sleep", "60")), ONE_OF_EACH, times=replace(TIMES, start_seconds=0.5))
     assert [one.outcome for one in verdicts] == [Outcome.FAILED, *[Outcome.SKIPPED] * 3]
     assert verdicts[-1].seen == "the plugin did not start (REG01)"
 
 
 async def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
     subject = Subject((sys.executable, "-c", "import sys; sys.exit('no such device')"))
-    first = (await judge(subject, ONE_OF_EACH, times=BRISK))[0]
+    first = (await judge(subject, ONE_OF_EACH, times=TIMES))[0]
     assert "no such device" in first.seen
 
 
 async def test_a_command_that_cannot_be_run_is_an_error_and_no_verdict() -> None:
     with pytest.raises(PluginError, match=r"cannot run \./no-such-plugin: No such file"):
-        await judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, times=BRISK)
+        await judge(Subject(("./no-such-plugin",)), ONE_OF_EACH, times=TIMES)
 
 
-@pytest.mark.timeout(60)
 async def test_a_plugin_that_bears_no_other_of_its_kind_is_tried_by_itself(tmp_path: Path) -> None:
     right = subject_of("right")
     command = (sys.executable, "-c", LOCKED, str(tmp_path / "lock"), "{dir}", "{work}")
     subject = replace(right, command=command)
-    verdicts = await judge(subject, ONE_OF_EACH, times=BRISK, jobs=4)
+    verdicts = await judge(subject, ONE_OF_EACH, times=TIMES, jobs=4)
     assert {one.outcome for one in verdicts} == {Outcome.PASSED}, verdicts
 
 
 async def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
     async def attach() -> tuple[set[str], bool]:
-        async with Lab(subject_of("right"), BRISK).stage() as stage:
-            client = await stage.wait_ready(5)
+        async with Lab(subject_of("right"), TIMES).stage() as stage:
+            client = await stage.wait_ready(TIMES.start_seconds)
             checks = chosen(all_checks(), harmless=True)
-            verdicts = await judge(Subject(), checks, times=BRISK, attached=client.path)
+            verdicts = await judge(Subject(), checks, times=TIMES, attached=client.path)
             wrong = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
             return wrong, stage.is_ready()
 
@@ -110,4 +109,6 @@ async def test_a_running_plugin_is_judged_by_its_socket_and_goes_on() -> None:
 
 async def test_a_socket_where_nobody_answers_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match="failed to dial"):
-        await judge(Subject(), ONE_OF_EACH, times=BRISK, attached=tmp_path / "none.sock")
+        await judge(
+            Subject(), ONE_OF_EACH, times=replace(TIMES, dial_seconds=0.2), attached=tmp_path / "none.sock"
+        )

@@ -1,46 +1,55 @@
-"""How tests try a plugin of `play` by the checks: with short waits, and only in the lanes that matter."""
+"""How tests try a plugin of `play` by the checks: with a shorter look, and only in the lanes that matter."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
 
 from devplug.conformance.judging import ARRIVAL, judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
 from devplug.conformance.times import Times
+from tests.conformance.mutants import mutants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
 
-BRISK: Final = Times(
-    start_seconds=12.0,
-    answer_seconds=3.0,
-    first_list_limit_seconds=1.0,
+TIMES: Final = Times(
+    start_seconds=60.0,
+    dial_seconds=30.0,
+    answer_seconds=60.0,
+    call_limit_seconds=30.0,
+    quick_call_limit_seconds=30.0,
+    options_limit_seconds=30.0,
+    preference_limit_seconds=30.0,
+    first_list_limit_seconds=30.0,
     silence_seconds=1.5,
     slow_kubelet_seconds=2.0,
     refusing_seconds=1.5,
     down_seconds=1.0,
-    return_seconds=4.0,
-    return_limit_seconds=1.0,
-    change_seconds=3.0,
-    end_seconds=4.0,
-    end_limit_seconds=1.5,
+    return_seconds=60.0,
+    return_limit_seconds=30.0,
+    change_seconds=60.0,
+    notice_limit_seconds=30.0,
+    end_seconds=60.0,
+    end_limit_seconds=30.0,
     idle_seconds=1.0,
-    settle_seconds=0.3,
+    settle_seconds=0.5,
     restarts=8,
     calls=30,
-    check_seconds=40.0,
+    check_seconds=300.0,
 )
-"""For plugins of ours, which do in tenths of a second what others may take seconds for."""
+"""Shows a fault as soon as it can be seen; no limit is one that a right plugin comes near, however busy the
+machine. A mutant that is wrong by being late has limits of its own."""
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -56,50 +65,57 @@ def subject_of(name: str) -> Subject:
     )
 
 
-def lanes_of(ids: Iterable[str]) -> Sequence[Check]:
-    """Return the checks of the lanes that have these checks in them, and those of the arrival."""
+def lanes_of(name: str) -> Sequence[Check]:
+    """Return the checks of the arrival and of the lanes in which a mutant fails; for `right` all."""
     checks = all_checks()
-    lanes = {one.lane for one in checks if one.id in set(ids)} | {ARRIVAL}
+    if name not in mutants():
+        return checks
+    lanes = {one.lane for one in checks if one.id in mutants()[name].fails} | {ARRIVAL}
     return [one for one in checks if one.lane in lanes]
 
 
-async def trial(
-    name: str, checks: Sequence[Check], *, times: Times = BRISK, jobs: int = 3
-) -> Sequence[Verdict]:
+def on_one_start(one: Check) -> Check:
+    """Return a check in the lane of all others: a plugin starts less often, each time for half a second."""
+    return one if one.fresh or one.lane == ARRIVAL else replace(one, lane="one start", alone=False)
+
+
+async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
-    return await judge(subject_of(name), checks, times=times, jobs=jobs)
+    times = mutants()[name].times if name in mutants() else {}
+    return await judge(subject_of(name), checks, times=replace(TIMES, **times))
 
 
-@contextmanager
-def trials(
-    names: Sequence[str], checks_of: Callable[[str], Sequence[Check]], *, at_once: int = 4
-) -> Iterator[Mapping[str, Future[Sequence[Verdict]]]]:
-    """Try several plugins, side by side in a thread; yield their verdicts to come.
+def asked_for(request: pytest.FixtureRequest, parameter: str) -> Sequence[Any]:
+    """Return with which values of a parameter the tests of a module are run."""
+    return [
+        item.callspec.params[parameter]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and parameter in item.fixturenames
+    ]
 
-    Those that are measured where nothing else may run come last, one after the other.
-    """
-    futures: dict[str, Future[Sequence[Verdict]]] = {name: Future() for name in names}
 
-    async def one(name: str, places: asyncio.Semaphore) -> None:
+@asynccontextmanager
+async def side_by_side(
+    trials: Mapping[str, Callable[[], Awaitable[Sequence[Verdict]]]], at_once: int = 6
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try several plugins, most of which wait most of the time; yield the verdicts to come."""
+    places = asyncio.Semaphore(at_once)
+    futures = {name: asyncio.get_running_loop().create_future() for name in trials}
+
+    async def one(name: str) -> None:
         async with places:
             try:
-                futures[name].set_result(await trial(name, checks_of(name)))
+                futures[name].set_result(await trials[name]())
             except Exception as error:  # noqa: BLE001 -- the test that waits for it fails of it
                 futures[name].set_exception(error)
 
-    async def run_all() -> None:
-        alone = [name for name in names if any(check.alone for check in checks_of(name))]
-        for group_names, places in (
-            ([name for name in names if name not in alone], asyncio.Semaphore(at_once)),
-            (alone, asyncio.Semaphore(1)),
-        ):
-            async with asyncio.TaskGroup() as group:
-                for name in group_names:
-                    group.create_task(one(name, places))
-
-    thread = threading.Thread(target=lambda: asyncio.run(run_all()), name="trials", daemon=True)
-    thread.start()
-    yield futures
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(name)) for name in trials]
+        yield futures
+        for task in tasks:
+            task.cancel()
 
 
 def told(verdicts: Iterable[Verdict]) -> str:

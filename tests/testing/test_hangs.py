@@ -82,9 +82,9 @@ def test_a_plugin_that_never_lists_anything_is_not_waited_for_longer_than_wanted
 
     with (
         pytest.raises(TimeoutError, match=r"no list of example.com/a within 0.2 s"),
-        SyncKubelet(timeout_seconds=0.2) as kubelet,
+        SyncKubelet() as kubelet,
     ):
-        kubelet.start(Silent())
+        kubelet.start(Silent(), timeout_seconds=0.2)
 
 
 class Clinging(Plain):
@@ -101,7 +101,7 @@ class Clinging(Plain):
 def test_a_plugin_that_does_not_end_is_told_by_its_line_and_ended() -> None:
     with SyncKubelet():
         threads = threading.active_count() - 1  # with the one of gRPC, that lasts as long as the process
-    kubelet = SyncKubelet(timeout_seconds=3)
+    kubelet = SyncKubelet(end_seconds=0.1)
     with pytest.raises(TimeoutError) as caught, kubelet:
         kubelet.start(Clinging())
     root = kubelet.root
@@ -113,7 +113,7 @@ def test_a_plugin_that_does_not_end_is_told_by_its_line_and_ended() -> None:
 def test_the_blocks_own_error_stays_and_the_one_of_the_end_is_a_note() -> None:
     with (  # noqa: PT012 -- what the end adds to the error is the point
         pytest.raises(AssertionError, match="of the test") as caught,
-        SyncKubelet(timeout_seconds=3) as kubelet,
+        SyncKubelet(end_seconds=0.1) as kubelet,
     ):
         kubelet.start(Clinging())
         raise AssertionError("of the test")

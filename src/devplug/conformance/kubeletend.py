@@ -9,7 +9,7 @@ import asyncio
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.devices import HEALTHY
 from devplug.errors import KubeletError, RegistrationError, RemoteError
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from devplug.conformance.times import Times
     from devplug.exchange import AdvertisedDevice, PluginOptions
 
 __all__ = ["Attempt", "Client", "JudgeKubelet", "Manner"]
-
-DIAL_SECONDS: Final = 10.0
-"""How long the kubelet dials a plugin that registers (plugin/v1beta1/client.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +91,16 @@ class JudgeKubelet:
     `manner` may be exchanged at any time. Judged is `resource_name`, or the first resource that registers.
     """
 
-    def __init__(self, folder: Path, tasks: asyncio.TaskGroup, resource_name: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, tasks: asyncio.TaskGroup, times: Times, resource_name: str | None
+    ) -> None:
         self.folder = PluginFolder(folder)
         self.manner = Manner()
         self.resource_name = resource_name
         self.attempts: list[Attempt] = []
         self.started_at = 0.0
         self._tasks = tasks
+        self._dial_seconds = times.dial_seconds
         self._changed = asyncio.Condition()
         self._listener: Listener | None = None
         self._connections: dict[asyncio.Task[None], Client | None] = {}
@@ -240,9 +241,9 @@ class JudgeKubelet:
         assert task is not None
         try:
             begun = time.monotonic()
-            async with connected(path, ready_within_seconds=DIAL_SECONDS) as peer:
+            async with connected(path, ready_within_seconds=self._dial_seconds) as peer:
                 attempt.dialled_seconds = time.monotonic() - begun
-                options = await peer.call(GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
+                options = await peer.call(GET_OPTIONS, None, timeout_seconds=self._dial_seconds)
                 attempt.options_seconds = time.monotonic() - begun
                 client = Client(attempt.request.resource_name, path, peer, options)
                 attempt.client = client

@@ -111,8 +111,10 @@ class Program:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, as a container runtime does: its children are its own affair."""
-        with suppress(ProcessLookupError):
-            self.child.send_signal(number)
+        # Not by `send_signal` of asyncio: that polls, and the exit code that it may find there is lost.
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; returns whether it came in time."""

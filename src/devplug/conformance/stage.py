@@ -232,7 +232,9 @@ class Lab:
             folder = root / "device-plugins"
             folder.mkdir()
             async with asyncio.TaskGroup() as tasks:
-                stage = Stage(self, root, JudgeKubelet(folder, tasks, self.subject.resource_name), tasks)
+                stage = Stage(
+                    self, root, JudgeKubelet(folder, tasks, self.times, self.subject.resource_name), tasks
+                )
                 try:
                     if self.attached is not None:
                         await stage.kubelet.attach(self.attached)

@@ -14,8 +14,18 @@ class Times:
 
     start_seconds: float = 30.0
     """How long a started plugin has until it is registered."""
+    dial_seconds: float = 10.0
+    """How long the kubelet dials a plugin that registers, and asks for its options (v1beta1/client.go)."""
     answer_seconds: float = 10.0
     """How long any single call is waited for."""
+    call_limit_seconds: float = 5.0
+    """How soon a single Allocate should be answered."""
+    quick_call_limit_seconds: float = 0.1
+    """How soon nearly every Allocate should be."""
+    options_limit_seconds: float = 1.0
+    """How soon the options should be: so long the kubelet waits in plugins_registry (plugin_watcher)."""
+    preference_limit_seconds: float = 1.0
+    """How soon a preference should be."""
     first_list_limit_seconds: float = 5.0
     """How long after the stream's opening the first list may come."""
     silence_seconds: float = 10.0
@@ -32,6 +42,8 @@ class Times:
     """How soon it should be back."""
     change_seconds: float = 15.0
     """How long a change of the devices is waited for."""
+    notice_limit_seconds: float = 1.0
+    """How soon the kubelet should know of it: within this, few pods are sent to what is not there."""
     end_seconds: float = 15.0
     """How long a plugin has to end after SIGTERM, before it is killed."""
     end_limit_seconds: float = 5.0

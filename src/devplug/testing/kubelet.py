@@ -65,8 +65,8 @@ class _Counts(dict[str, int]):
 class SyncKubelet:
     """A kubelet in a temporary folder, for as long as its `with` block lasts.
 
-    Plugins that it started end with it. `timeout_seconds` is how long a single step may take. The settings'
-    clock is replaced by one that can be moved.
+    Plugins that it started end with it. `timeout_seconds` is how long a single step may take, `end_seconds`
+    how long all ends may together. The settings' clock is replaced by one that can be moved.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class SyncKubelet:
         settings: KubeletSettings | None = None,
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        end_seconds: float = _END_SECONDS,
     ) -> None:
         self._timeout_seconds = timeout_seconds
+        self._end_seconds = min(timeout_seconds, end_seconds)
         self.clock = Clock(lambda: self._ask(self._kubelet.update_node_status))
         self._settings = replace(settings or KubeletSettings(), clock=self.clock)
         self._thread = LoopThread("kubelet of a test")
@@ -106,7 +108,7 @@ class SyncKubelet:
 
         If the block failed, its own error stays, and what happens here becomes a note of it.
         """
-        self._end_by = time.monotonic() + min(self._timeout_seconds, _END_SECONDS)
+        self._end_by = time.monotonic() + self._end_seconds
         try:
             self._cleanup.close()
         except Exception as failure:
@@ -128,7 +130,12 @@ class SyncKubelet:
 
     # ── plugins ──
 
-    def start(self, *plugins: DevicePlugin, registration: Registration = "auto") -> StartedPlugins:
+    def start(
+        self,
+        *plugins: DevicePlugin,
+        registration: Registration = "auto",
+        timeout_seconds: float | None = None,
+    ) -> StartedPlugins:
         """Serve plugins in this process; returns once the kubelet has their first lists.
 
         Raises what `devplug.serve` raises, and `TimeoutError` if a plugin does not get that far.
@@ -141,6 +148,7 @@ class SyncKubelet:
         names = [plugin.resource_name for plugin in plugins]
         self.wait(
             lambda: held.ended.done() or self._changes.lists_since(lists).issuperset(names),
+            timeout_seconds=timeout_seconds,
             what=f"no list of {', '.join(names)}",
         )
         if held.ended.done():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.conformance.right import RightPlugin
 
@@ -20,8 +21,12 @@ class Mutant(RightPlugin):
     """The IDs of the checks that have to notice."""
     also: ClassVar[tuple[str, ...]] = ()
     """Those of other lanes that notice too, as the fault shows there as well."""
+    times: ClassVar[Mapping[str, Any]] = {}
+    """Times of its own: limits that a late one breaks, where nothing that is right is held to them, and more
+    time to see a fault that needs it."""
 
 
+@cache
 def mutants() -> Mapping[str, type[Mutant]]:
     """Return every mutant by its class's name."""
     found: dict[str, type[Mutant]] = {}

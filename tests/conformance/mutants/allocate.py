@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from devplug.errors import NotReadyError, RemoteError, UnhealthyDeviceError, UnknownDeviceError
 from devplug.wire.sockets import Listener
@@ -174,7 +174,7 @@ class MixesUpCallsAtOnce(Mutant):
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         self.asked = containers
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
         return await super().allocate(self.asked)
 
 
@@ -191,7 +191,7 @@ class FailsTheSecondCallAtOnce(Mutant):
             raise NotReadyError("the plugin answers somebody else")
         self.is_busy = True
         try:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
             return await super().allocate(containers)
         finally:
             self.is_busy = False
@@ -201,6 +201,7 @@ class TakesLongOverItsFirstAllocate(Mutant):
     """Loads a driver when the first device is asked for."""
 
     fails = ("ALL12",)
+    times: ClassVar = {"call_limit_seconds": 1.0}
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         if not self.handed_out:
@@ -212,6 +213,7 @@ class IsSlowNowAndThen(Mutant):
     """Scans the machine in each tenth call."""
 
     fails = ("ALL13",)
+    times: ClassVar = {"quick_call_limit_seconds": 0.1}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -228,6 +230,7 @@ class StarvesBehindStreams(Mutant):
     """Has a pool of four threads for streams and calls."""
 
     fails = ("ALL27",)
+    times: ClassVar = {"answer_seconds": 20.0}
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         if self.streams >= 4:
@@ -270,6 +273,7 @@ class LosesItsLockWithTheCaller(Mutant):
     """Does not release its lock when the call is cancelled."""
 
     fails = ("ALL31",)
+    times: ClassVar = {"answer_seconds": 20.0}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -277,7 +281,7 @@ class LosesItsLockWithTheCaller(Mutant):
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         await self.lock.acquire()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
         self.lock.release()
         return await super().allocate(containers)
 

@@ -8,7 +8,7 @@ import threading
 import traceback
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from devplug.conformance.rawbytes import UNKNOWN_METHODS
 from devplug.errors import RemoteError
@@ -133,13 +133,14 @@ class LosesCallsThatComeTogether(Mutant):
 
     fails = ("HOS13",)
     also = ("ALL11", "ALL31")
+    times: ClassVar = {"answer_seconds": 20.0}
     busy = False
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         if self.busy:
             await asyncio.Event().wait()
         self.busy = True
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
         self.busy = False
         return await super().allocate(containers)
 
@@ -152,6 +153,7 @@ class KeepsAThreadPerStream(Mutant):
 
     fails = ("HOS09",)
     also = ("RES14",)
+    times: ClassVar = {"change_seconds": 20.0}
 
     def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -162,6 +164,7 @@ class EndsWithoutDescriptors(Mutant):
     """Opens its device again and again, and panics when that fails once."""
 
     fails = ("HOS14",)
+    times: ClassVar = {"settle_seconds": 3.0}
 
     async def live(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -276,6 +279,7 @@ class WaitsForTheFirstWord(HasAFront):
     """Hears one newcomer at a time."""
 
     fails = ("HOS06",)
+    times: ClassVar = {"return_limit_seconds": 10.0}
 
     async def first_words(self, reader: asyncio.StreamReader) -> bytes:
         async with self.hearing:
@@ -291,6 +295,7 @@ class KeepsEveryConnection(HasAFront):
 
     fails = ("HOS07",)
     also = ("RES12", "HOS12", "END09")
+    times: ClassVar = {"change_seconds": 20.0, "check_seconds": 30.0}
 
     def make_listener(self) -> Listener:
         self.kept: list[int] = []

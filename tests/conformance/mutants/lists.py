@@ -29,6 +29,7 @@ class ListsBytesThatAreNoText(Mutant):
     """Takes the raw bytes of a descriptor for an ID."""
 
     fails = ("STR03",)
+    times: ClassVar = {"start_seconds": 20.0}
 
     def bindings(self) -> tuple[Binding, ...]:
         right = LIST_AND_WATCH.response
@@ -103,6 +104,7 @@ class ListsMoreThanTheKubeletTakes(ListsTooMuch):
     """Takes all that it knows of a device for its ID, and the list is over the limit."""
 
     fails = ("STR10",)
+    times: ClassVar = {"start_seconds": 20.0}
     count = 1_100
 
     def make_listener(self) -> Listener:

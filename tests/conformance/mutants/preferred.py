@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from devplug.errors import InvalidRequestError
 from devplug.exchange import PluginOptions
@@ -70,6 +70,7 @@ class PrefersSlowly(Mutant):
     """Thinks long where it has the choice of everything."""
 
     fails = ("PRE06",)
+    times: ClassVar = {"preference_limit_seconds": 1.0}
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
         if len(requests[0].available) == 4 and requests[0].size == 1:
@@ -99,6 +100,7 @@ class LeavesPreferenceHanging(Mutant):
     """Does not announce preferred allocation, and never answers it."""
 
     fails = ("PRE09",)
+    times: ClassVar = {"answer_seconds": 20.0}
     options = PluginOptions(pre_start_required=True)
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:

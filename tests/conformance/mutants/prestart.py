@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from devplug.errors import UnhealthyDeviceError
 from devplug.exchange import PluginOptions
@@ -29,6 +29,7 @@ class HangsBeforeAStart(Mutant):
     """Never comes back from its second reset."""
 
     fails = ("PST02",)
+    times: ClassVar = {"answer_seconds": 20.0}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -66,6 +67,7 @@ class LeavesPreStartHanging(Mutant):
     """Does not announce pre-start, and never answers it."""
 
     fails = ("PST05",)
+    times: ClassVar = {"answer_seconds": 20.0}
     options = PluginOptions(preferred_allocation_available=True)
 
     async def pre_start(self, ids: Ids) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from devplug.exchange import PluginOptions, RegisterRequest
 from tests.conformance.mutants import Mutant
@@ -17,6 +17,7 @@ class NeverRegisters(Mutant):
     """Serves its socket and waits to be found."""
 
     fails = ("REG01",)
+    times: ClassVar = {"start_seconds": 20.0}
 
     async def live(self) -> None:
         await self.serve()
@@ -27,6 +28,7 @@ class RegistersBeforeItServes(Mutant):
     """Registers first and means to serve after the answer, which so never comes."""
 
     fails = ("REG02",)
+    times: ClassVar = {"start_seconds": 20.0, "dial_seconds": 5.0}
 
     async def serve(self) -> None:
         pass
@@ -61,6 +63,7 @@ class DoesNotAnswerTheOptions(Mutant):
     """Throws where the kubelet asks for the options, inside Register."""
 
     fails = ("REG06",)
+    times: ClassVar = {"start_seconds": 20.0}
 
     async def get_options(self, _: None) -> PluginOptions:
         raise RuntimeError("not now")
@@ -79,6 +82,7 @@ class RegistersNowAndThen(Mutant):
     """Registers again every half second, in case the kubelet has forgotten it."""
 
     fails = ("REG14",)
+    times: ClassVar = {"silence_seconds": 4.0}
 
     registered_at = 0.0
 
@@ -116,6 +120,7 @@ class LooksForItsOptions(Mutant):
     """Takes more than a second to find out what it offers."""
 
     fails = ("REG18",)
+    times: ClassVar = {"options_limit_seconds": 1.0}
 
     async def get_options(self, _: None) -> PluginOptions:
         await asyncio.sleep(1.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
+from typing import ClassVar
 
 from devplug.errors import RemoteError
 from devplug.wire.sockets import socket_identity
@@ -15,6 +16,7 @@ class GivesUpOnASlowKubelet(Mutant):
     """Calls Register with a deadline shorter than the kubelet's dial."""
 
     fails = ("REG08",)
+    times: ClassVar = {"slow_kubelet_seconds": 10.0}
 
     register_timeout_seconds = 1.0
 
@@ -23,6 +25,7 @@ class RegistersWhileItRegisters(Mutant):
     """Calls Register again where the answer does not come at once, and keeps waiting for both."""
 
     fails = ("REG09",)
+    times: ClassVar = {"slow_kubelet_seconds": 4.0}
 
     async def register(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -36,6 +39,7 @@ class NeedsAKubelet(Mutant):
     """Ends where there is no kubelet.sock when it starts."""
 
     fails = ("REG10",)
+    times: ClassVar = {"down_seconds": 5.0}
 
     async def live(self) -> None:
         if socket_identity(self.folder / "kubelet.sock") is None:
@@ -48,6 +52,7 @@ class TakesItsTimeToRegister(Mutant):
 
     fails = ("REG11",)
     also = ("RES02",)
+    times: ClassVar = {"return_limit_seconds": 1.0}
 
     async def serve(self) -> None:
         await asyncio.sleep(1.3)
@@ -84,6 +89,7 @@ class EndsAtADeadSocket(Mutant):
 
     fails = ("REG15",)
     also = ("RES10",)
+    times: ClassVar = {"down_seconds": 5.0}
 
     async def register(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import ClassVar
 
 from tests.conformance.mutants import Mutant
 
@@ -16,6 +17,7 @@ class DoesNotEnd(Mutant):
         "END07",
         "END08",
     )
+    times: ClassVar = {"end_seconds": 5.0}
 
     async def end(self) -> None:
         await asyncio.Event().wait()
@@ -25,6 +27,7 @@ class EndsLate(Mutant):
     """Waits for its callers before it ends."""
 
     fails = ("END02",)
+    times: ClassVar = {"end_limit_seconds": 1.0}
 
     async def end(self) -> None:
         await asyncio.sleep(2.0)
@@ -65,6 +68,7 @@ class RemovesItsSocketByName(Mutant):
     """Removes at its end whatever has the name of its socket."""
 
     fails = ("END06",)
+    poll_seconds = 1.0  # or it sees the loss, and takes its name back, before it ends
 
     async def end(self) -> None:
         await super().end()
@@ -75,6 +79,7 @@ class WaitsForTheKubeletFirst(Mutant):
     """Does not look at signals before it has registered."""
 
     fails = ("END07",)
+    times: ClassVar = {"settle_seconds": 3.0, "end_seconds": 5.0}
 
     async def end(self) -> None:
         if not self.listener.is_bound():
@@ -86,6 +91,7 @@ class IgnoresInterrupts(Mutant):
     """Knows SIGTERM alone."""
 
     fails = ("END08",)
+    times: ClassVar = {"end_seconds": 5.0}
 
     async def run(self) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from devplug.exchange import AdvertisedDevice
 from tests.conformance.mutants import Mutant
@@ -16,6 +16,7 @@ class ListsLate(Mutant):
     """Takes 1.3 s until its first stream gets a list."""
 
     fails = ("STR01",)
+    times: ClassVar = {"first_list_limit_seconds": 1.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         if self.streams_opened == 1:
@@ -32,7 +33,6 @@ class ListsNothingAtFirst(Mutant):
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         if self.streams_opened == 1:
             yield []
-            await asyncio.sleep(0.1)
         async for devices in super().lists():
             yield devices
 
@@ -41,6 +41,7 @@ class SendsTheSameListAgain(Mutant):
     """Sends its list every 0.3 s, changed or not."""
 
     fails = ("STR07",)
+    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
@@ -52,6 +53,7 @@ class SendsTheSameListInAnotherOrder(Mutant):
     """Lists its devices forwards and backwards in turn."""
 
     fails = ("STR07",)
+    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
@@ -65,6 +67,7 @@ class ServesOneStreamAtATime(Mutant):
     """Lets a second stream wait until the first has ended."""
 
     fails = ("STR11",)
+    times: ClassVar = {"first_list_limit_seconds": 10.0}
     turn = asyncio.Lock()
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -77,6 +80,7 @@ class KeepsTwoStreams(Mutant):
     """Ends the oldest of three streams."""
 
     fails = ("STR11", "ALL27", "HOS09")
+    times: ClassVar = {"settle_seconds": 3.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         number = self.streams_opened
@@ -112,6 +116,7 @@ class EndsItsStream(Mutant):
     """Ends a stream after a second without news, if it is the only one."""
 
     fails = ("STR14",)
+    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         sent = None
@@ -134,13 +139,14 @@ class FloodsTheKubelet(Mutant):
         while True:
             for numa_nodes in ((0,), None):
                 yield [*self.devices(), AdvertisedDevice("dev-flicker", "Unhealthy", numa_nodes)]
-                await asyncio.sleep(0.07)
+                await asyncio.sleep(0.01)
 
 
 class ForgetsADeviceNowAndThen(Mutant):
     """Leaves out a device when a look for it fails, every second time."""
 
     fails = ("STR18",)
+    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:

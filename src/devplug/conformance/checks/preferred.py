@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.rules.preferred import (
@@ -15,6 +15,7 @@ from devplug.conformance.rules.preferred import (
     size_fault,
     total_question,
 )
+from devplug.conformance.times import FULL
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.wire.methods import GET_PREFERRED_ALLOCATION
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from devplug.conformance.rules.preferred import Ids
     from devplug.conformance.stage import Stage
     from devplug.exchange import PreferenceRequest
-
-LIMIT_SECONDS: Final = 1.0
-"""How soon a preference should be there: the kubelet admits no other pod meanwhile."""
 
 _API = "v1beta1 api.proto, service DevicePlugin, GetPreferredAllocation"
 
@@ -118,7 +116,7 @@ async def is_never_an_error(stage: Stage) -> str:
 @check(
     "PRE06",
     SHOULD,
-    f"A preference is there within {LIMIT_SECONDS:g} s.",
+    f"A preference is there within {FULL.preference_limit_seconds:g} s.",
     why="the kubelet waits for it without a limit of its own, and admits no other pod of the node meanwhile",
     change="compute what is costly when the devices change, not when the kubelet asks",
     source="manager.go, no timeout on GetPreferredAllocation; kubernetes/kubernetes#117435",
@@ -129,7 +127,7 @@ async def is_prompt(stage: Stage) -> str:
     begun = time.monotonic()
     await _answer(stage, total_question(_healthy(stage)))
     took = time.monotonic() - begun
-    if took > LIMIT_SECONDS:
+    if took > stage.times.preference_limit_seconds:
         raise FailedError(f"with {len(_healthy(stage))} devices available it took {took:.1f} s")
     return f"{1000 * took:.0f} ms"
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from devplug.conformance.stage import Stage
     from devplug.exchange import PluginOptions
 
-OPTIONS_LIMIT_SECONDS: Final = 1.0
-"""As long as the kubelet waits for GetInfo, the same question in plugins_registry (plugin_watcher)."""
-
 _ASKED: Final = 3
 _NO_UMASK: Final = 0o777
 
@@ -275,6 +272,6 @@ async def answers_the_options_at_once(stage: Stage) -> str:
     if attempt.options_seconds is None or attempt.dialled_seconds is None:
         raise SkippedError("the kubelet did not ask")
     seconds = attempt.options_seconds - attempt.dialled_seconds
-    if seconds > OPTIONS_LIMIT_SECONDS:
+    if seconds > stage.times.options_limit_seconds:
         raise FailedError(f"the answer took {seconds:.1f} s")
     return f"{1000 * seconds:.0f} ms"

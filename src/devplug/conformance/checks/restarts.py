@@ -221,7 +221,7 @@ async def back_after_a_standstill(stage: Stage) -> None:
     program.signal(_STOP)
     try:
         moment = await stage.kubelet.restart()
-        await asyncio.sleep(stage.times.return_limit_seconds)
+        await asyncio.sleep(stage.times.down_seconds)
     finally:
         program.signal(_CONTINUE)
     words = "it was stopped over a restart of the kubelet, continued, and no list came"
