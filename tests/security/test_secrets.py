@@ -140,7 +140,7 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
 
 
 @given(st.lists(odd, min_size=len(PLACES), max_size=len(PLACES)))
-@settings(max_examples=settings().max_examples // 4, phases=[Phase.generate])
+@settings(max_examples=settings().max_examples // 8, phases=[Phase.generate])
 async def test_what_containers_and_commands_are_given_is_told_to_nobody_else(texts: list[str]) -> None:
     """Whatever it is made of: at every level, in both forms, on every page, in refusals and Events."""
     secrets = {place: f"{MARK}-{place}-{text}" for place, text in zip(PLACES, texts, strict=True)}
