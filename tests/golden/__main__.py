@@ -9,30 +9,24 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests import virtualtime
-from tests.golden.player import differences, records
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tests.golden.player import Json
+from tests.golden.player import differences, records, sample
 
 SHOWN_DIFFERENCES = 5
 
 
-def play(path: Path, chosen: Callable[[Iterable[Json]], Iterable[Json]] = iter) -> tuple[int, int, list[str]]:
-    """Return how many of the chosen records of a file matched, how many there are, and what differed.
+def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]]:
+    """Return how many records of a file, or of a sample, matched, how many there are, and what differed.
 
     A slow machine makes no difference: the waits of a record are over when nobody has anything to do.
     """
-    return virtualtime.play(_played(chosen(records(path))))
+    return virtualtime.play(_played(path, is_whole=is_whole))
 
 
-async def _played(stories: Iterable[Json]) -> tuple[int, int, list[str]]:
+async def _played(path: Path, *, is_whole: bool) -> tuple[int, int, list[str]]:
     matched, total, found = 0, 0, list[str]()
-    for record in stories:
+    for record in records(path) if is_whole else sample(records(path)):
         with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder:
             differing = await differences(record, Path(folder))
         total += 1
