@@ -6,6 +6,7 @@ Prints `FILE matched/total` for each file and its first differences; exits with 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests import virtualtime
 from tests.golden.player import differences, records, sample
 
 SHOWN_DIFFERENCES = 5
+FOLDERS = next(filter(os.path.isdir, ("/dev/shm", "/tmp")))
+"""In memory if it can be: each checkpoint is written through to the disk, which may be a busy one."""
 
 
 def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]]:
@@ -27,7 +30,7 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]]:
 async def _played(path: Path, *, is_whole: bool) -> tuple[int, int, list[str]]:
     matched, total, found = 0, 0, list[str]()
     for record in records(path) if is_whole else sample(records(path)):
-        with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder:
+        with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
             differing = await differences(record, Path(folder))
         total += 1
         matched += not differing
