@@ -25,8 +25,6 @@ __all__ = ["PATIENCE", "SMOKE_DIVISOR", "BrokenError", "Case", "Round", "Trial",
 SMOKE_DIVISOR: Final = 50
 """By how much the smoke run divides each count."""
 
-BRIEF_DIVISOR: Final = 1000
-
 PATIENCE: Final = ContextVar("patience", default=1.0)
 """How far every bound on time and memory is stretched: in a brief run only a hang or a flood reaches it."""
 
@@ -57,16 +55,11 @@ class Case:
     is_alone: bool = False
     """Whether it takes what all processes share, such as inotify descriptors; it runs after all others."""
     is_brief: bool = False
-    """Whether it is its module's case in a brief run: soon over, whatever else the machine does."""
+    """Whether a brief run has it although it notices no guard's absence: it is soon over on any machine."""
 
     def count_for(self, *, smoke: bool) -> int:
         """Return how often it is tried."""
         return max(1, self.count // SMOKE_DIVISOR) if smoke else self.count
-
-    @property
-    def brief_count(self) -> int:
-        """How often it is tried in a brief run."""
-        return max(2, self.count // BRIEF_DIVISOR)
 
 
 @dataclass(frozen=True, slots=True)

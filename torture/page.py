@@ -31,8 +31,8 @@ A device plugin runs for months beside a kubelet that restarts, hangs, upgrades 
 that comes and goes. What devplug promises there are the invariants below. `make torture` attacks them: each
 case is one fault, tried many times in a process of its own, with real sockets, files and processes, and after
 each try it looks whether the invariants hold. The whole of it takes less than 30 minutes on two cores; a
-fiftieth of every case runs in `make test-all`, and in `make test` a few tries of one case of each module that
-has one which is soon over, with bounds on time and memory that only a hang reaches.
+fiftieth of every case runs in `make test-all`, and in `make test` as much as notices the absence of a guard,
+with bounds on time and memory that only a hang reaches.
 
 ```console
 $ make torture                                           # everything; the seed is printed

@@ -50,7 +50,6 @@ TRUTH: Final = checkpoint.decode(WHOLE)
     count=15_000,
     unit="files",
     invariants="I3 I4",
-    brief=True,
 )
 async def checkpoint_damage(trial: Trial) -> None:
     """Cut a real one at each byte, flip each of its bits, then change it by chance."""

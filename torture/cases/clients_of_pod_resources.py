@@ -20,7 +20,7 @@ from devplug.wire.methods import Method
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import Listener, unary
 from torture.beds import RESOURCE, within
-from torture.catalogue import BrokenError, case
+from torture.catalogue import PATIENCE, BrokenError, case
 from torture.held import nothing_kept
 from torture.relays import Leaps
 from torture.telling import told
@@ -230,7 +230,7 @@ class Client:
         self._check(not more or is_due, f"I7: asked again within {wait:g} s", turn)
 
     async def _until_healed(self) -> None:
-        end = time.monotonic() + HEALED_SECONDS
+        end = time.monotonic() + HEALED_SECONDS * PATIENCE.get()
         while self._holders.trouble is not None:
             if time.monotonic() > end:
                 raise BrokenError(f"I8: {self._story}: a good answer has not come")

@@ -59,7 +59,6 @@ def _ids(name: str, version: int) -> list[str]:
     unit="edits",
     invariants="I2 I3 I4 I8",
     limit_seconds=300,
-    brief=True,
 )
 async def config_rewritten(trial: Trial) -> None:
     """Edit a served file without pause, and now and then look whether what is served is what it says."""

@@ -46,7 +46,6 @@ STATE_SECONDS: Final = 0.06
     count=1_000,
     unit="kills",
     invariants="I3",
-    brief=True,
 )
 async def crash_while_writing(trial: Trial) -> None:
     """Kill a forked writer at one of its calls into C, or at any moment where one call does all; a writer

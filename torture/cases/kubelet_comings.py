@@ -37,7 +37,6 @@ APART_SECONDS: Final = 0.05
     count=500,
     unit="pairs",
     invariants="I2 I3 I7 I9",
-    brief=True,
 )
 async def kubelet_restart_pairs(trial: Trial) -> None:
     """Restart the kubelet twice, each time killed or in order, by chance."""

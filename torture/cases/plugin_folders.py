@@ -32,7 +32,6 @@ AWAY_SECONDS: Final = (0.0, 0.001, 0.02)
     count=400,
     unit="folders",
     invariants="I2 I3 I4 I7 I9",
-    brief=True,
 )
 async def plugin_folder_remade(trial: Trial) -> None:
     """Take the folder away under the plugin in one of four ways, and make it again with another kubelet."""

@@ -39,7 +39,6 @@ BACK_SECONDS: Final = 1.0
     count=1_000,
     unit="deletions",
     invariants="I2 I3 I7 I8 I9",
-    brief=True,
 )
 async def sockets_deleted(trial: Trial) -> None:
     """Delete our socket, the kubelet's, or both, while the list is watched."""

@@ -18,7 +18,7 @@ from devplug.web.client import get
 from devplug.wire import methods
 from devplug.wire.sockets import connected
 from torture.beds import Fed
-from torture.catalogue import BrokenError, case
+from torture.catalogue import PATIENCE, BrokenError, case
 from torture.held import nothing_kept
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def _once(
             await neighbour.call(methods.ALLOCATE, [("d0",)], timeout_seconds=5)
     finally:
         hanging.free()
-    ends = time.monotonic() + LATE_SECONDS
+    ends = time.monotonic() + LATE_SECONDS * PATIENCE.get()
     while (await get(pages, "/readyz", timeout_seconds=5)).status != 200:
         if time.monotonic() > ends:
             raise BrokenError("I6: /readyz still says that its code hangs")
@@ -141,6 +141,6 @@ async def _statused(peer: Peer, *, with_starts: bool) -> str:
             await peer.call(methods.ALLOCATE, [("d0",)], timeout_seconds=20)
     except RemoteError as error:
         status = error.status
-    if (took := time.monotonic() - started) > DEADLINE_SECONDS + LATE_SECONDS:
+    if (took := time.monotonic() - started) > DEADLINE_SECONDS + LATE_SECONDS * PATIENCE.get():
         raise BrokenError(f"I6: an answer took {took:.1f} s")
     return status

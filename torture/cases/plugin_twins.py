@@ -51,7 +51,6 @@ async def _listed(kubelet: Kubelet, count: int, seconds: float = TRUTH_SECONDS) 
     count=300,
     unit="starts",
     invariants="I2 I5",
-    brief=True,
 )
 async def strangers(trial: Trial) -> None:
     """Start among many odd files, end, look at what is left."""

@@ -51,7 +51,6 @@ ANSWER_SECONDS: Final = 5.0
     count=1_000_000,
     unit="questions",
     invariants="I3 I6 I11",
-    brief=True,
 )
 async def preferences(trial: Trial) -> None:
     """Ask the pure chooser, the service around an author's code that may do anything, and a socket."""

@@ -120,7 +120,6 @@ def _facts(content: bytes) -> dict[str, str | int]:
     count=50_000,
     unit="templates",
     invariants="I3 I4",
-    brief=True,
 )
 async def templates(trial: Trial) -> None:
     """Parse and render changed templates, with values that try to lead elsewhere."""

@@ -47,7 +47,6 @@ Lists = AsyncGenerator[Sequence[AdvertisedDevice], None]
     unit="opens",
     invariants="I3 I6 I8 I11",
     limit_seconds=150,
-    brief=True,
 )
 async def streams_come_and_go(trial: Trial) -> None:
     """Open streams over some connections, and close streams and connections in any order."""

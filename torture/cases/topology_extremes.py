@@ -28,7 +28,6 @@ ANSWER_SECONDS: Final = 0.1
     count=5_000,
     unit="questions",
     invariants="I3 I6",
-    brief=True,
 )
 async def topology_extremes(trial: Trial) -> None:
     """Ask for hints for devices that name good, unknown, repeated and impossible nodes."""

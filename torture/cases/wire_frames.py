@@ -89,7 +89,6 @@ class End:
     unit="frames",
     invariants="I3 I4",
     limit_seconds=1200,
-    brief=True,
 )
 async def wire_frames(trial: Trial) -> None:
     """Send frames in any order, whole and spoilt, to both ends."""

@@ -128,7 +128,6 @@ def oddly_said(random: Random, stream_id: int) -> bytes:
     unit="connections",
     invariants="I4 I6",
     limit_seconds=600,
-    brief=True,
 )
 async def wire_same_bytes(trial: Trial) -> None:
     """Say calls oddly, and every third time spoil them; compare what is carried on the streams."""
