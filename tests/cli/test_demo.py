@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import pytest
 from devplug.cli.demo import tell
 from devplug.cli.hotplug import TerminalPlug
 from devplug.cli.telling import JsonTeller
-from tests.cli.programs import DEVPLUG, devplug, ended, environment, said_until, started
+from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, said_until, started
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,17 @@ WORDS = "requested number of devices unavailable"
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one demo tells machines."""
-    ran = devplug("demo", "--output", "json")
+    """What one demo tells machines; what lies in the current folder is no part of it."""
+    folder = tmp_path_factory.mktemp("current")
+    (folder / "yaml.py").write_text("raise SystemExit(9)\n")
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "devplug", "demo"],
+        cwd=folder,
+        env=environment(DEVPLUG_OUTPUT="json"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 
@@ -62,10 +72,13 @@ def test_the_story_has_this_machines_devices(story: dict[str, Any]) -> None:
 
 
 def test_the_kubelet_counts_what_was_found(story: dict[str, Any]) -> None:
-    expected: dict[str, int] = {}
+    """But for those that any other program may plug in meanwhile: they only have to be there."""
+    registration, (hot,) = story["registration"], story["pods"][1]["limits"]
+    expected = Counter({hot: registration["capacity"][hot]})
     for device in story["devices"]:
-        expected[device["resource"]] = expected.get(device["resource"], 0) + device["replicas"]
-    assert story["registration"]["capacity"] == story["registration"]["allocatable"] == expected
+        expected[device["resource"]] += device["replicas"] if device["resource"] != hot else 0
+    assert registration["capacity"] == registration["allocatable"] == expected
+    assert expected[hot] > 0
 
 
 def test_the_first_pod_runs_with_a_node_for_each_of_its_resources(story: dict[str, Any]) -> None:
@@ -101,22 +114,16 @@ def test_the_daemon_stops_cleanly(story: dict[str, Any]) -> None:
 # ── for people ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_a_file_gets_plain_lines_that_fit(temporary: Path, columns: int) -> None:
-    ran = devplug("demo", COLUMNS=str(columns), TMPDIR=str(temporary))
+def test_a_file_gets_plain_lines_that_fit(temporary: Path) -> None:
+    ran = devplug("demo", COLUMNS="60", TMPDIR=str(temporary))
     lines = ran.stdout.splitlines()
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "\x1b" not in ran.stdout
-    assert [line for line in lines if line != line.rstrip() or len(line) > columns] == []
+    assert [line for line in lines if line != line.rstrip() or len(line) > 60] == []
     assert lines[1].split() == ["RESOURCE", "DEVICE", "NODE", "NUMA", "HEALTH", "SHARED"]
     heads = [line.split()[0] for line in lines if re.match(r"[a-z]", line) and not line.startswith("example")]
     assert heads == ["registered", "node", "pod-a", "pod-b", "hot-plug", "restart", "stop"]
     assert WORDS in " ".join(ran.stdout.split())
-
-
-def test_the_format_may_come_from_the_environment(temporary: Path) -> None:
-    ran = devplug("demo", DEVPLUG_OUTPUT="json", TMPDIR=str(temporary))
-    assert json.loads(ran.stdout)["ok"] is True
 
 
 def test_on_a_terminal_it_is_coloured_and_ends_with_the_cursor_shown(temporary: Path) -> None:
@@ -128,9 +135,13 @@ def test_on_a_terminal_it_is_coloured_and_ends_with_the_cursor_shown(temporary: 
 # ── its end ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_behind(temporary: Path, number: signal.Signals) -> None:
-    with started("demo", TMPDIR=str(temporary)) as process:
+@pytest.mark.parametrize(
+    ("number", "by"), [(signal.SIGINT, ()), (signal.SIGTERM, IN_BACKGROUND)], ids=["terminal", "background"]
+)
+def test_an_interrupted_demo_leaves_nothing_behind(
+    temporary: Path, number: signal.Signals, by: tuple[str, ...]
+) -> None:
+    with started("demo", by=by, TMPDIR=str(temporary)) as process:
         said_until(process, "registered ", on_error=False)
         process.send_signal(number)
         assert ended(process) == 130
@@ -147,23 +158,10 @@ def test_a_reader_that_goes_away_is_no_failure(temporary: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert processes_about(temporary) == []
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-def test_what_lies_in_the_current_folder_is_no_part_of_it(temporary: Path, tmp_path: Path) -> None:
-    (tmp_path / "yaml.py").write_text("raise SystemExit(9)\n")
-    ran = subprocess.run(
-        [sys.executable, "-P", "-m", "devplug", "demo"],
-        cwd=tmp_path,
-        env=environment(TMPDIR=str(temporary)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 async def test_terminals_will_do_where_nobody_may_make_loop_devices(
@@ -172,7 +170,7 @@ async def test_terminals_will_do_where_nobody_may_make_loop_devices(
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     teller = JsonTeller()
 
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         await tell(teller, TerminalPlug)
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is True

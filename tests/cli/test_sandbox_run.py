@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.programs import DEVPLUG, devplug, ended, environment, run, said_until, started
+from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, run, said_until, started
 from tests.sandbox.standin import up_in
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def told(place: Place, *words: str, **variables: str) -> dict[str, Any]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ends within a few seconds; its outputs are closed a moment before it has."""
+    """Whether a process ends; its outputs are closed a moment before it has."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([fd], [], [], 5)[0])
+        return bool(select.select([fd], [], [], 30)[0])
     finally:
         os.close(fd)
 
@@ -102,7 +102,7 @@ def test_output_goes_where_ours_does_and_the_exit_code_is_the_programs(place: Pl
 def test_a_program_reads_what_is_piped_in(place: Place) -> None:
     command = [*DEVPLUG, "sandbox", "run", "--dir", str(place.folder), "--", "cat", "-"]
     ran = subprocess.run(
-        command, input="hello", env=environment(), capture_output=True, text=True, check=False, timeout=15
+        command, input="hello", env=environment(), capture_output=True, text=True, check=False, timeout=30
     )
     assert ran.stdout == "hello"
 
@@ -130,6 +130,15 @@ def test_signals_are_passed_on_and_what_the_program_makes_of_them_counts(
         assert ended(process) == 7
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 128 + signal.SIGINT), (signal.SIGHUP, 5)])
+def test_a_program_of_a_background_job_is_interrupted_and_outlives_its_terminal(
+    place: Place, number: signal.Signals, code: int
+) -> None:
+    script = f"kill -{number} $$; exit 5 # {{dir}}"
+    words = ("sandbox", "run", "--dir", str(place.folder), "--", "sh", "-c", script)
+    assert run([*IN_BACKGROUND, *DEVPLUG, *words]).returncode == code
+
+
 def test_a_program_that_does_not_end_is_killed_at_the_third_signal(place: Place) -> None:
     with started("sandbox", "run", "--dir", place.folder, "--", *PYTHON, BEARS_ALL, "{dir}") as process:
         pid = int(said_until(process, "ready", on_error=False).split()[1])
@@ -146,7 +155,7 @@ def test_a_program_does_not_outlive_us_if_we_are_killed(place: Place) -> None:
     with started("sandbox", "run", "--dir", place.folder, "--", *PYTHON, script, "{dir}") as process:
         pid = int(said_until(process, "ready", on_error=False).split()[1])
         process.kill()
-        process.communicate(timeout=10)  # which ends when nobody has the outputs any more
+        process.communicate(timeout=30)  # which ends when nobody has the outputs any more
     assert is_gone(pid)
 
 

@@ -58,7 +58,7 @@ def amounts(place: Place, part: str) -> dict[str, str]:
 
 
 def wait_for(place: Place, what: str, path: str, value: str) -> None:
-    kubectl(place, "wait", what, f"--for=jsonpath={path}={value}", "--timeout=20s")
+    kubectl(place, "wait", what, f"--for=jsonpath={path}={value}", "--timeout=30s")
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_where_none_is_up_a_plugin_gets_a_sandbox_of_its_own(short_dir: Path) ->
         said_until(process, "ready", on_error=False)
         assert "worker-0   Ready" in kubectl(place, "get", "nodes")
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=20)
+        _, told = process.communicate(timeout=30)
         assert process.returncode == 128 + signal.SIGINT
     assert "no sandbox was up; this one lives as long as the program" in told
     assert f"  export KUBECONFIG={place.kubeconfig}\n" in told

@@ -56,6 +56,8 @@ def demo(*, output: str, color: str) -> int:
     # The kubelet's log tells of every lost stream, which is what the story is about.
     logging.getLogger("devplug.kubelet").addHandler(logging.NullHandler())
     teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
+    # A background job may ignore SIGINT; then so would asyncio, with SIGTERM, and the daemon that is started.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         asyncio.run(_tell_or_clean_up(teller))
     finally:

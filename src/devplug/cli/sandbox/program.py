@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError
@@ -22,7 +21,8 @@ from devplug.sandbox.containers.warden import Warden
 from devplug.sandbox.place import PLACE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Self
 
     from devplug.sandbox.place import Place
 
@@ -48,18 +48,16 @@ async def run_program(
     if we are killed. Raises `PluginError` if it cannot be started.
     """
     async with Warden.watching() as warden:
-        child = await _start(place, node, command)
-        warden.watch([child.pid])
-        try:
-            with _signals_passed_on(child):
-                if until is None:
-                    code = await child.wait()
-                else:
-                    code = await _end_with(child, until())
-        finally:
-            signal_group(child.pid, signal.SIGKILL)
-            await child.wait()
-            warden.watch([])
+        with _SignalsPassedOn() as signals:
+            child = await _start(place, node, command)
+            warden.watch([child.pid])
+            try:
+                signals.send_to(child.pid)
+                code = await (child.wait() if until is None else _end_with(child, until()))
+            finally:
+                signal_group(child.pid, signal.SIGKILL)
+                await child.wait()
+                warden.watch([])
     return code if code >= 0 else 128 - code
 
 
@@ -102,19 +100,36 @@ async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, No
         return await ended
 
 
-@contextmanager
-def _signals_passed_on(child: asyncio.subprocess.Process) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    seen: list[int] = []
+class _SignalsPassedOn:
+    """What we are told by signals while the block lasts, for the group of a program that is started in it.
 
-    def pass_on(number: int) -> None:
-        seen.append(number)
-        signal_group(child.pid, number if len(seen) <= _PATIENCE else signal.SIGKILL)
+    In what is started before, signals that a background job ignores (SIGINT in a script's) stay ignored, and
+    it would not end by them.
+    """
 
-    for number in _PASSED_ON:
-        loop.add_signal_handler(number, pass_on, number)
-    try:
-        yield
-    finally:
-        for number in _PASSED_ON:
-            loop.remove_signal_handler(number)
+    def __init__(self) -> None:
+        self._seen: list[int] = []
+        self._group: int | None = None
+        # Who ignores the end of the terminal wants that for the program, too: nohup.
+        is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._taken = [number for number in _PASSED_ON if not (is_nohup and number is signal.SIGHUP)]
+
+    def __enter__(self) -> Self:
+        for number in self._taken:
+            asyncio.get_running_loop().add_signal_handler(number, self._pass_on, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in self._taken:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def send_to(self, group: int) -> None:
+        """Pass on what came until now, and what comes."""
+        self._group = group
+        for number in self._seen:
+            signal_group(group, number)
+
+    def _pass_on(self, number: int) -> None:
+        self._seen.append(number)
+        if self._group is not None:
+            signal_group(self._group, number if len(self._seen) <= _PATIENCE else signal.SIGKILL)
