@@ -1,6 +1,7 @@
 """A loop whose clock jumps to the next timer when there is nothing to do: an hour of waiting takes no time.
 
-What the kernel tells is read as it comes, so a story with real devices happens at exact times.
+What the kernel tells is read as it comes, so a story with real devices happens at exact times. The clock
+stands while a thread or a child process is waited for: nobody is late for having been slow.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import selectors
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
-    from typing import Any
 
 __all__ = ["BACKEND", "in_no_time", "now", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
+
+
+PIDFD = "anon_inode:[pidfd]"
 
 
 class _Selector(selectors.DefaultSelector):
@@ -28,14 +32,20 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
+        self.threads: list[asyncio.Future[Any]] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
+        self.threads = [one for one in self.threads if not one.done()]
+        if timeout is None or (timeout > 0 and (self.threads or self._awaits_a_child())):
             return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0:
             self.seconds += timeout
         return ready
+
+    def _awaits_a_child(self) -> bool:
+        """Whether a process is waited for: its pidfd (pidfd_open(2)) is among what is listened to."""
+        return any(str(Path(f"/proc/self/fd/{fd}").readlink()) == PIDFD for fd in self.get_map())
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -45,6 +55,13 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._waited.seconds
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> asyncio.Future[Any]:
+        future = super().run_in_executor(executor, func, *args)
+        self._waited.threads.append(future)
+        return future
 
 
 BACKEND: Final = ("asyncio", {"loop_factory": _Loop})

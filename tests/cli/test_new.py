@@ -22,7 +22,7 @@ def new_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=30,
         check=False,
     )
 

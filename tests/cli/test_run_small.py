@@ -29,7 +29,7 @@ def threads_of(pid: int) -> int:
 
 async def until(claim: Callable[[], bool]) -> None:
     """Wait for what another process does in its own time, and tells nobody."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not claim():  # noqa: ASYNC110 -- as it says
             await asyncio.sleep(0)
 
@@ -42,7 +42,7 @@ async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(
         plugin_dir.mkdir()
         file, page = config_file(short_dir), UnixAddress(str(short_dir / "pages.sock"))
         kubelet = Kubelet(plugin_dir)
-        async with asyncio.timeout(25), kubelet.running():
+        async with asyncio.timeout(30), kubelet.running():
             arguments = ("run", "-c", file, "--plugin-dir", plugin_dir, "--listen", f"unix:{page.path}")
             with started(*arguments, PYTHONPROFILEIMPORTTIME="1") as daemon:
                 await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)

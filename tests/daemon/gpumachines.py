@@ -56,7 +56,7 @@ def build(folder: Path, *flags: str) -> Path:
         str(source),
         "-lpthread",
     ]
-    subprocess.run(command, check=True, timeout=15)
+    subprocess.run(command, check=True, timeout=30)
     return folder
 
 

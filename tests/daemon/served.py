@@ -18,6 +18,7 @@ from devplug.wire.methods import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.daemon.hosts import link, resource
 from tests.kubelet.fakes import RESOURCE, pod
+from tests.virtualtime import passes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def play(story: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await story
 
     asyncio.run(bounded())
@@ -37,8 +38,8 @@ def play(story: Coroutine[Any, Any, None]) -> None:
 
 async def until(claim: Callable[[], object]) -> None:
     """Wait for what nothing announces, such as a log line; `play` bounds it."""
-    while not claim():  # noqa: ASYNC110 -- it is for what no event tells of
-        await asyncio.sleep(0)
+    while not claim():
+        await passes(0.002)
 
 
 @asynccontextmanager

@@ -16,9 +16,16 @@ from devplug.daemon.sources.found import Found
 from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.hosts import config
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 TWO = """
 - {name: example.com/here, discover: {static: {ids: [a, b]}}, nodeNames: ["gpu-*", edge]}
@@ -66,7 +73,7 @@ async def test_resources_of_other_machines_are_left_out_and_named_in_the_log(
 
 async def test_nothing_is_left_in_the_folder_when_the_block_is_left(short_dir: Path) -> None:
     async with serve_config(config(TWO), plugin_dir=short_dir) as serving:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not list(short_dir.iterdir()):  # noqa: ASYNC110 -- nothing tells of the lock without a kubelet
                 await asyncio.sleep(0)
         assert serving.plugins

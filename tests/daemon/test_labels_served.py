@@ -13,9 +13,16 @@ from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.apiserver import api_server
 from tests.daemon.served import until
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]")
 

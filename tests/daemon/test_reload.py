@@ -17,12 +17,19 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod
 from tests.daemon.served import until
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from devplug.plugin.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
 B = "- {name: example.com/b, discover: {static: {ids: [b0]}}}"

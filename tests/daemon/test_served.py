@@ -6,6 +6,8 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+import pytest
+
 from devplug.daemon.cdi.files import CdiFolder, file_name
 from devplug.daemon.cdi.spec import kind_of, qualified_name
 from devplug.daemon.configured import ConfiguredPlugin
@@ -15,11 +17,17 @@ from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import container, plugin, serving, table, until
 from tests.kubelet.fakes import RESOURCE, pod
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.daemon.grammar.config import Resource
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
 
 
 def by_id(folder: Path, rest: str) -> Resource:

@@ -10,6 +10,8 @@ import stat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from devplug.daemon.configured import ConfiguredPlugin
 from devplug.daemon.grammar.loading import load
 from devplug.daemon.machine import Machine
@@ -24,12 +26,17 @@ from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import until
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    import pytest
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
 

@@ -1,4 +1,4 @@
-"""A foreign program takes a resource name: with a real daemon, a kubelet as of 1.36 and another process."""
+"""A foreign program takes a resource name: with a real daemon and a kubelet as of 1.36."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import asyncio
 import json
 import logging
 import os
-import sys
-from asyncio.subprocess import PIPE
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from devplug.daemon.comparing import compare_holders, compare_lists
 from devplug.daemon.configured import ConfiguredPlugin
@@ -36,11 +31,13 @@ from tests.daemon.served import until
 from tests.daemon.test_status import pod, told
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy
 from tests.kubelet.fakes import pod as wanting
-from tests.virtualtime import now, passes
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import now, passes, play
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    import pytest
 
 NAME = "example.com/a"
 FILE = """version: 1
@@ -49,38 +46,15 @@ resources:
 - {name: example.com/b, discover: {static: {ids: [b0]}}}
 """
 IDS = healthy("a0", "a1")
-ROOT = Path(__file__).parents[2]
-
-
-def play_slowly(story: Coroutine[Any, Any, None]) -> None:
-    """For what is confirmed by the clock."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(50):
-            await story
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager
-async def rival(folder: Path, *ids: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Somebody else's program, in a process of its own, that has registered our name; killed at the end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.plugin.rival", str(folder), NAME, *ids),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        stdout=PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"registered\n"
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        # Its pipe is closed by the loop, which must get to it before it ends.
-        await asyncio.sleep(0)
+async def rival(folder: Path) -> AsyncIterator[None]:
+    """Somebody else's plugin that has registered our name; dead at the end."""
+    plugin = FakePlugin(folder, "vendor", healthy("x0"))
+    async with plugin.serving():
+        await plugin.register(NAME)
+        yield
 
 
 async def page(address: UnixAddress, path: str) -> tuple[int, str]:
@@ -106,7 +80,6 @@ async def serving(root: Path) -> AsyncIterator[tuple[Kubelet, Path, UnixAddress]
         yield kubelet, plugin_dir, UnixAddress(str(next(plugin_dir.glob(STATUS_SOCKETS))))
 
 
-@pytest.mark.slow
 def test_a_name_that_a_foreign_program_takes_is_told_everywhere_and_is_ours_again_at_its_end(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,14 +89,14 @@ def test_a_name_that_a_foreign_program_takes_is_told_everywhere_and_is_ours_agai
     async def story() -> None:
         async with serving(short_dir) as (kubelet, plugin_dir, address):
             assert await page(address, "/readyz") == (200, "ready\n")
-            async with rival(plugin_dir, "x0") as process:
+            async with rival(plugin_dir):
                 await kubelet.wait(lambda: [one.id for one in kubelet.devices(NAME)] == ["x0"])
                 status = await told(address, lambda one: named(one)["takeover"])
                 takeover = named(status)["takeover"]
                 assert (takeover["signs"], takeover["device_ids"]) == (["listed"], ["x0"])
                 (socket,) = takeover["sockets"]
                 assert (socket["name"], socket["is_live"]) == ("vendor.sock", True)
-                assert socket["process"].startswith(f"{process.pid} (")
+                assert socket["process"].startswith(f"{os.getpid()} (")
                 # Only the resource that was lost is not ready; and the kubelet still listens to both.
                 assert [one["is_registered"] for one in status["resources"]] == [True, True]
                 assert named(status, "example.com/b")["takeover"] is None
@@ -144,14 +117,13 @@ def test_a_name_that_a_foreign_program_takes_is_told_everywhere_and_is_ours_agai
             assert (takeover.signs, takeover.is_lost) == (("listed",), False)
             assert (await kubelet.admit(pod("p"))).message == ""
 
-    play_slowly(story())
+    play(story())
     lines_told = [record for record in caplog.records if record.name == AUDIT]
     (warned,) = [one for one in lines_told if "another plugin has this resource name" in one.message]
     assert vars(warned)["resource_name"] == NAME
     assert [one.message for one in lines_told].count("registered with the kubelet") == 3
 
 
-@pytest.mark.slow
 def test_a_kubelet_that_forgets_us_while_our_stream_is_open_is_registered_with_again(short_dir: Path) -> None:
     """As at the end of an older stream, which it takes for ours (1.36), before it was asked what it has."""
 
@@ -162,7 +134,7 @@ def test_a_kubelet_that_forgets_us_while_our_stream_is_open_is_registered_with_a
             await kubelet.wait(lambda: kubelet.allocatable()[NAME] == 2)
             assert (await kubelet.admit(pod("p"))).message == ""
 
-    play_slowly(story())
+    play(story())
 
 
 def test_a_kubelet_that_keeps_forgetting_us_is_asked_again_after_a_minute(short_dir: Path) -> None:
@@ -189,7 +161,7 @@ def test_a_kubelet_that_keeps_forgetting_us_is_asked_again_after_a_minute(short_
             await passes(250)
             comparing.cancel()
 
-    play_in_no_time(story())
+    play(story())
     first, second, *_ = times
     assert first < 10
     assert 60 <= second - first < 75

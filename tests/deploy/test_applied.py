@@ -31,7 +31,7 @@ def test_the_manifests_are_taken_and_their_pod_runs(short_dir: Path) -> None:
             "configmap/devplug created",
             "daemonset.apps/devplug created",
         ]
-        stage.kubectl("-n", "devplug", "rollout", "status", "daemonset/devplug", "--timeout=20s")
+        stage.kubectl("-n", "devplug", "rollout", "status", "daemonset/devplug", "--timeout=30s")
         (pod,) = json.loads(stage.kubectl("-n", "devplug", "get", "pods", "-o", "json"))["items"]
         assert pod["status"]["phase"] == "Running"
         assert pod["spec"]["priorityClassName"] == "system-node-critical"

@@ -56,7 +56,7 @@ def test_three_commands_lead_to_a_daemonset_that_serves(tmp_path: Path) -> None:
         try:
             said = [player.shell(command) for command in commands]
             assert "daemonset.apps/devplug created" in said[-1]
-            player.shell("kubectl -n devplug rollout status daemonset/devplug --timeout=20s")
+            player.shell("kubectl -n devplug rollout status daemonset/devplug --timeout=30s")
             served = re.findall(r"name: (\S+/\S+)", (tmp_path / "devplug.yaml").read_text())
             node = json.loads(player.shell("kubectl get node worker-0 -o json"))
             assert {name.strip('"') for name in served} <= node["status"]["capacity"].keys(), said

@@ -111,7 +111,7 @@ async def test_a_control_file_that_nobody_has_made_yet_holds_back_too(
     monkeypatch.setenv("REGISTER_CONTROL_FILE", str(control))
 
     # aclosing wants what only generators have, and the annotation does not promise one.
-    async with asyncio.timeout(10), aclosing(Sample().devices()) as lists:  # type: ignore[type-var]
+    async with asyncio.timeout(30), aclosing(Sample().devices()) as lists:  # type: ignore[type-var]
         async with asyncio.TaskGroup() as group:
             first: asyncio.Task[list[Device]] = group.create_task(anext(lists))  # type: ignore[arg-type]
             await turns()

@@ -17,12 +17,19 @@ from devplug.kubelet.pods import Container, Pod
 from devplug.monitor.collecting import Collector, collected
 from devplug.status.values import Holder
 from tests.plugin.fakes import Fed, devices
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from devplug.status.values import NodeStatus
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
 
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1], numaNodes: {a1: 1}}}}"
 B = "- {name: example.com/b, discover: {static: {ids: [b0]}}}"

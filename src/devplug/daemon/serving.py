@@ -90,7 +90,8 @@ async def serve_config(
         memory = serving.folder / LOCK_FOLDER
         holders = None
         if pod_resources is not None:
-            holders = Holders(pod_resources, memory, on_change=serving.pulse.beat)
+            clock = asyncio.get_running_loop().time
+            holders = Holders(pod_resources, memory, clock=clock, on_change=serving.pulse.beat)
         machine = Machine(
             holders=holders,
             cdi=CdiFolder(CDI_FOLDER),

@@ -50,7 +50,12 @@ class Collector:
         self.pulse = Pulse()
         self._plugin_dir = plugin_dir
         self._pod_resources = pod_resources
-        self._holders = Holders(pod_resources, with_allocatable=True, on_change=self.pulse.beat)
+        self._holders = Holders(
+            pod_resources,
+            with_allocatable=True,
+            clock=lambda: asyncio.get_running_loop().time(),
+            on_change=self.pulse.beat,
+        )
         self._processes: dict[Path, ProcessStatus] = {}
         self._problems: dict[Path, str] = {}
         self._followed: dict[Path, asyncio.Task[None]] = {}

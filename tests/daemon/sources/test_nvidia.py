@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,9 +43,13 @@ def one(tmp_path: Path, library: Path) -> GpuMachine:
     return machine
 
 
+def is_healthy(devices: dict[str, Any]) -> bool:
+    return bool(devices) and {device["health"] for device in devices.values()} == {"healthy"}
+
+
 def test_the_source_is_imported_without_the_vendors_package() -> None:
     code = "import sys, devplug.daemon.sources.nvidia.source; sys.exit('pynvml' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=15)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 @needs_standin
@@ -133,7 +137,7 @@ def test_a_double_bit_error_counts_as_its_xid(one: GpuMachine) -> None:
 
 @needs_standin
 def test_an_xid_that_needs_no_reset_is_over_after_a_time(one: GpuMachine) -> None:
-    with one.followed(options={"recovery_seconds": 0.2}) as follower:
+    with one.followed(options={"recovery_seconds": 1.0}) as follower:
         follower.next()
         one.event(0, 94)
         assert [device["health"] for device in follower.next().values()] == ["unhealthy"]
@@ -302,19 +306,20 @@ def test_an_old_driver_without_newer_functions_is_enough(tmp_path: Path) -> None
 @needs_standin
 def test_a_driver_that_hangs_makes_its_gpus_unhealthy_and_holds_nobody(one: GpuMachine) -> None:
     with one.followed(options={"answer_limit_seconds": 0.3}) as follower:
-        follower.next()
+        follower.until(is_healthy)  # a busy machine may be late at first, too
         one.set({"hangs": 1})
-        (device,) = follower.next().values()
-        assert device["reason"] == "the NVIDIA driver does not answer"
+        late = ["the NVIDIA driver does not answer"]
+        follower.until(lambda now: [device["reason"] for device in now.values()] == late)
         one.set({}, "hangs")
-        assert [device["health"] for device in follower.next().values()] == ["healthy"]
+        follower.until(is_healthy)
 
 
 @needs_standin
 def test_a_look_at_a_driver_that_hangs_knows_nothing_new_and_soon_does_not_wait(one: GpuMachine) -> None:
     with one.followed(looks_at_line=True, options={"answer_limit_seconds": 0.2}) as follower:
-        assert [device["health"] for device in follower.next().values()] == ["healthy"]
-        assert [device["health"] for device in follower.look().values()] == ["healthy"]
+        follower.next()
+        while not is_healthy(follower.look()):
+            pass  # a busy machine may be late at first, too
         one.set({"hangs": 1})
         for _ in range(2):
             assert [device["health"] for device in follower.look().values()] == ["unknown"]

@@ -270,7 +270,7 @@ def follow(one: PathSource, *changes: Callable[[], object]) -> list[list[str]]:
         raise AssertionError(seen)
 
     async def bounded() -> list[list[str]]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return await scenario()
 
     return asyncio.run(bounded())

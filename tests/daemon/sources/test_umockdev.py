@@ -35,7 +35,7 @@ def _fault() -> str | None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=10,
+        timeout=30,
     )
     return (
         f"umockdev cannot be used from {SYSTEM_PYTHON}: {tried.stderr[-200:]}" if tried.returncode else None

@@ -38,7 +38,7 @@ def made_up(*sources: Source, port: int = 0) -> Iterator[tuple[str, Callable[[Ca
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="the page's server")
     thread.start()
-    url, loop, stop = ready.get(timeout=10)
+    url, loop, stop = ready.get(timeout=30)
     try:
         yield url, lambda change: void(loop.call_soon_threadsafe(change))
     finally:

@@ -74,7 +74,7 @@ def page_of(kubelet: SyncKubelet) -> Iterator[str]:
     with started("ui", *options, NODE_NAME="worker-0") as process:
         yield address_in(said_until(process, "Ctrl-C", on_error=False))
         process.terminate()
-        _, said = process.communicate(timeout=10)
+        _, said = process.communicate(timeout=30)
         assert (process.returncode, said) == (0, "")
 
 
@@ -83,5 +83,5 @@ def address_in(line: str) -> str:
 
 
 def asked(url: str) -> Any:
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=30) as answer:
         return json.loads(answer.read())

@@ -17,6 +17,7 @@ from devplug.web.addresses import TcpAddress
 from devplug.web.client import get, lines
 from devplug.web.server import serving
 from tests.monitor.page.nodes import EVIL, RESOURCE, Source, device, held, node, resource, sick
+from tests.virtualtime import play as play_in_no_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -168,17 +169,20 @@ async def test_nothing_else_is_there(path: str) -> None:
         assert (await get(address, path)).status == 404
 
 
-async def test_a_node_that_nobody_can_ask_keeps_no_other_from_being_shown() -> None:
+def test_a_node_that_nobody_can_ask_keeps_no_other_from_being_shown() -> None:
     class Mute(Source):
         async def wait_first(self) -> None:
             await asyncio.Event().wait()
 
-    follower = Follower([Mute(node(name="mute")), port("a")])
-    async with asyncio.TaskGroup() as group:
-        following = group.create_task(follower.run())
-        while not healths(follower.state()):
-            await follower.pulse.next.wait()
-        assert follower.state()["waiting"] == ["mute"]
-        while follower.state()["waiting"]:
-            await follower.pulse.next.wait()
-        following.cancel()
+    async def story() -> None:
+        follower = Follower([Mute(node(name="mute")), port("a")])
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(follower.run())
+            while not healths(follower.state()):
+                await follower.pulse.next.wait()
+            assert follower.state()["waiting"] == ["mute"]
+            while follower.state()["waiting"]:
+                await follower.pulse.next.wait()
+            following.cancel()
+
+    play_in_no_time(story())

@@ -22,7 +22,7 @@ def test_it_says_where_the_page_is_and_ctrl_c_ends_it_well(short_dir: Path) -> N
     options = ("--listen", "127.0.0.1:0", "--kubelet-root", short_dir)
     with started("ui", *options, NODE_NAME="worker-0") as process:
         line = said_until(process, "shows worker-0; Ctrl-C ends it", on_error=False)
-        with urlopen(address_in(line), timeout=10) as answer:
+        with urlopen(address_in(line), timeout=30) as answer:
             assert "<title>worker-0 - devplug</title>" in answer.read().decode()
         process.send_signal(signal.SIGINT)
         assert ended(process) == 0
@@ -32,7 +32,7 @@ def test_it_shows_a_node_that_has_no_plugin_yet_and_follows_when_one_comes(
     kubelet: SyncKubelet, short_dir: Path
 ) -> None:
     with page_of(kubelet) as url:
-        with urlopen(f"{url}events", timeout=20) as events:
+        with urlopen(f"{url}events", timeout=30) as events:
             scene = Scene(short_dir, kubelet)
             scene.start()
             for line in events:
@@ -58,7 +58,7 @@ def test_a_page_of_elsewhere_cannot_read_it_by_a_name_that_leads_here(short_dir:
     with started("ui", *options) as process:
         url = address_in(said_until(process, "Ctrl-C", on_error=False))
         with pytest.raises(HTTPError, match="421"):
-            urlopen(Request(f"{url}state.json", headers={"Host": "evil.example"}), timeout=10)
+            urlopen(Request(f"{url}state.json", headers={"Host": "evil.example"}), timeout=30)
 
 
 def test_an_address_that_is_none_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_all_nodes_of_a_sandbox_are_on_one_page(short_dir: Path) -> None:
         with started("ui", "--listen", "127.0.0.1:0", "--dir", place) as process:
             line = said_until(process, "Ctrl-C", on_error=False)
             assert "shows worker-0, worker-1" in line
-            with urlopen(f"{address_in(line)}events", timeout=20) as events:
+            with urlopen(f"{address_in(line)}events", timeout=30) as events:
                 for text in events:
                     if b'"waiting":[]' in text:
                         break

@@ -34,7 +34,11 @@ needs_prometheus = pytest.mark.skipif(
 def promtool(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run promtool to its end."""
     return subprocess.run(
-        ["promtool", *map(str, arguments)], input=given, capture_output=True, timeout=30, check=False
+        ["promtool", *map(str, arguments)],
+        input=given,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
 
 
@@ -50,7 +54,7 @@ def page(port: int, path: str, accept: str = "text/plain") -> tuple[int, str]:
     """Return status and text of what a port of this machine answers."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Accept": accept})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

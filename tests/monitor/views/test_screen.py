@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ from devplug.monitor.differences import Change, ChangeKind
 from tests.monitor.views.made import DAY, LAB, NOW, READER, healthy, node, resource, unhealthy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from devplug.cli.looking.views.grouping import Group
     from devplug.status.values import NodeStatus
@@ -198,14 +197,22 @@ def test_a_key_may_come_in_two_pieces(data: st.DataObject) -> None:
     assert ([*first, *second], rest) == keys_in(text)
 
 
-def test_ten_thousand_devices_are_drawn_fast_enough_for_each_key() -> None:
+class Counted(list["Group"]):
+    """Takes note of how many are looked at."""
+
+    seen = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.seen += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Group]:
+        self.seen += len(self)
+        return super().__iter__()
+
+
+def test_for_a_key_each_of_ten_thousand_devices_is_looked_at_once_at_most() -> None:
     huge = crowd(10_000)
-    shown = shown_groups(huge, View())
-    best = min(_seconds_to_draw(huge, shown, row) for row in range(5))
-    assert best < 0.1
-
-
-def _seconds_to_draw(one: NodeStatus, shown: Sequence[Group], row: int) -> float:
-    began = time.perf_counter()
-    screen_lines(one, View(row=row), shown, CHANGES, NOW, width=120, height=50)
-    return time.perf_counter() - began
+    shown = Counted(shown_groups(huge, View()))
+    screen_lines(huge, View(row=5000), shown, CHANGES, NOW, width=120, height=50)
+    assert 0 < shown.seen <= len(shown) + 100

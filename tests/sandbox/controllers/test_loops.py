@@ -26,7 +26,7 @@ async def test_a_key_is_on_the_list_once_at_its_earliest_time() -> None:
 
 async def test_the_next_key_is_waited_for() -> None:
     work = Worklist()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         first = tasks.create_task(work.next())
         await asyncio.sleep(0)
         assert not first.done()
@@ -66,7 +66,7 @@ async def test_a_look_that_is_refused_is_tried_again() -> None:
             raise bad_request("not now")
 
     add_pod(registry, "p")
-    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(
             keep(registry, {PODS: lambda event: work.add(key_of(event.object))}, work, look)
         )

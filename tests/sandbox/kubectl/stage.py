@@ -27,7 +27,7 @@ _ROOT: Final = Path(__file__).parents[3]
 _OLDEST: Final = (1, 27)
 """The oldest kubectl that the sandbox is for."""
 
-_PATIENCE_SECONDS: Final = 15.0
+_PATIENCE_SECONDS: Final = 30.0
 """How long a command that changes nothing is given again until it shows what was recorded."""
 
 _SAMPLE: Final = "from devplug import run; from examples.sample import Sample; run(Sample({folder!r}))"
@@ -90,7 +90,7 @@ class Stage:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=30,
+            timeout=2 * _PATIENCE_SECONDS,
             check=False,
         )
         return ran.stdout
@@ -104,7 +104,7 @@ class Stage:
         record = self.place.running()
         assert record is not None
         headers = {"Accept": media_type, "Authorization": f"Bearer {record.token}"}
-        with urlopen(Request(record.server + path, headers=headers), timeout=10) as answer:
+        with urlopen(Request(record.server + path, headers=headers), timeout=_PATIENCE_SECONDS) as answer:
             return str(answer.read().decode())
 
     def start_plugin(self) -> None:

@@ -93,7 +93,7 @@ def test_a_pod_of_a_system_class_has_its_priority_and_another_class_is_refused(s
 def test_a_vendors_daemons_are_taken_as_they_are_written(stage: Stage) -> None:
     assert stage.applied((MANIFESTS / "vendor.yaml").read_text()) == "daemonset.apps/vendor-plugin created\n"
     in_system = ("-n", "kube-system")
-    rolled_out = stage.kubectl("rollout", "status", "ds/vendor-plugin", *in_system, "--timeout=20s")
+    rolled_out = stage.kubectl("rollout", "status", "ds/vendor-plugin", *in_system, "--timeout=30s")
     assert "successfully rolled out" in rolled_out
     told = stage.kubectl("describe", "pod", "-l", "name=vendor-plugin", *in_system)
     for line in (
@@ -122,17 +122,17 @@ def test_of_a_bundle_all_is_taken_but_what_only_a_cluster_has(stage: Stage) -> N
     ):
         assert f"nothing in it makes a {kind} work; leave it out, or use a cluster" in line
     in_edge = ("-n", "edge-devices")
-    assert "rolled out" in stage.kubectl("rollout", "status", "ds/edge-plugin", *in_edge, "--timeout=20s")
+    assert "rolled out" in stage.kubectl("rollout", "status", "ds/edge-plugin", *in_edge, "--timeout=30s")
     assert "Pending" in stage.kubectl("get", "pod", "uses-video", *in_edge)
     assert stage.kubectl("delete", "ns", "edge-devices") == 'namespace "edge-devices" deleted\n'
 
 
 def test_a_container_gets_another_image_while_it_is_there(stage: Stage) -> None:
     assert applied(stage, "renewed", "{containers: [{name: main, image: x:1}]}") == "pod/renewed created\n"
-    assert "condition met" in stage.kubectl("wait", "--for=condition=Ready", "pod/renewed", "--timeout=20s")
+    assert "condition met" in stage.kubectl("wait", "--for=condition=Ready", "pod/renewed", "--timeout=30s")
     assert stage.kubectl("set", "image", "pod/renewed", "main=x:2") == "pod/renewed image updated\n"
     restarts = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
-    assert "condition met" in stage.kubectl("wait", restarts, "pod/renewed", "--timeout=20s")
+    assert "condition met" in stage.kubectl("wait", restarts, "pod/renewed", "--timeout=30s")
     told = stage.kubectl("describe", "pod", "renewed")
     assert "Image:          x:2\n" in told
     assert "Killing" in told
@@ -141,12 +141,12 @@ def test_a_container_gets_another_image_while_it_is_there(stage: Stage) -> None:
 
 def test_a_node_is_cordoned_drained_and_used_again(stage: Stage) -> None:
     assert stage.applied(DAEMONS) == "daemonset.apps/plugin created\n"
-    assert "successfully rolled out" in stage.kubectl("rollout", "status", "ds/plugin", "--timeout=20s")
+    assert "successfully rolled out" in stage.kubectl("rollout", "status", "ds/plugin", "--timeout=30s")
     assert stage.kubectl("rollout", "history", "ds/plugin") == (
         "daemonset.apps/plugin \nNo rollout history found.\n"
     )
     assert "cannot delete DaemonSet-managed Pods" in stage.kubectl("drain", "worker-1")
-    drained = stage.kubectl("drain", "worker-1", "--ignore-daemonsets", "--force", "--timeout=20s")
+    drained = stage.kubectl("drain", "worker-1", "--ignore-daemonsets", "--force", "--timeout=30s")
     assert drained.endswith("node/worker-1 drained\n")
     assert "Ready,SchedulingDisabled" in stage.kubectl("get", "node", "worker-1")
     assert stage.kubectl("uncordon", "worker-1") == "node/worker-1 uncordoned\n"
@@ -155,7 +155,7 @@ def test_a_node_is_cordoned_drained_and_used_again(stage: Stage) -> None:
 
 def test_what_needs_a_container_runtime_says_that_there_is_none(stage: Stage) -> None:
     assert applied(stage, "inside", "{containers: [{name: c, image: x:1}]}") == "pod/inside created\n"
-    assert "condition met" in stage.kubectl("wait", "--for=condition=Ready", "pod/inside", "--timeout=20s")
+    assert "condition met" in stage.kubectl("wait", "--for=condition=Ready", "pod/inside", "--timeout=30s")
     for command in (
         ["exec", "inside", "--", "ls"],
         ["attach", "inside"],

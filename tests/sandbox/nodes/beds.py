@@ -212,7 +212,7 @@ async def node(
     )
     if isinstance(runtime, FakeRuntime):
         runtime.on_ended = agent.container_ended
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(agent.run())
         bed = Bed(registry, kubelet, agent)
         await bed.node_is(lambda one: "capacity" in one.get("status", {}))

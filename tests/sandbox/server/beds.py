@@ -83,14 +83,14 @@ class Server:
         """Wait until the server's thread finds something to be so."""
 
         async def wait() -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not is_so():  # noqa: ASYNC110 -- what becomes so tells nobody
                     await asyncio.sleep(0)
 
         asyncio.run_coroutine_threadsafe(wait(), self.loop).result(15)
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
 
     def ask(
         self,

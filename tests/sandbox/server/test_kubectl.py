@@ -119,14 +119,14 @@ def test_who_waits_and_who_watches_is_told(server: Server, kubectl: Kubectl) -> 
     assert watching.stdout is not None
     assert watching.stdout.readline().split()[0] == "NAME"
     assert watching.stdout.readline().split()[2] == "Pending"
-    waiting = kubectl.begun("wait", "pod/p", "--for=condition=Ready", "--timeout=20s")
+    waiting = kubectl.begun("wait", "pod/p", "--for=condition=Ready", "--timeout=30s")
     server.until(lambda: len(server.registry._waiting.get("pods", ())) == 2)
     ready: Object = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     server.do(lambda: server.registry.set_status(PODS, "default", "p", ready))
     assert watching.stdout.readline().split()[2] == "Running"
     assert waiting.communicate(timeout=30)[0] == "pod/p condition met\n"
     watching.terminate()
-    watching.communicate(timeout=10)
+    watching.communicate(timeout=30)
 
 
 def test_discovery_and_the_version_are_what_kubectl_expects(kubectl: Kubectl) -> None:

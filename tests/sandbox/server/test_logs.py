@@ -137,5 +137,5 @@ def test_kubectl_logs_prints_what_the_hook_tells(tmp_path: Path) -> None:
         assert following.stdout is not None
         assert [following.stdout.readline() for _ in range(2)] == ["one\n", "two\n"]
         following.terminate()
-        following.communicate(timeout=10)
+        following.communicate(timeout=30)
         server.until(closed.is_set)
