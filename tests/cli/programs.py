@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEVPLUG = (sys.executable, "-m", "devplug")
+IN_BACKGROUND = ("sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
+"""What starts a command as nohup does in a script: what is ignored stays so in all that it starts."""
+
+PATIENCE_SECONDS = 30.0
+"""For what comes at once unless it hangs."""
+
 STATIC = """version: 1
 resources:
 - {name: example.com/a, discover: {static: {ids: [a0, a1]}}}
@@ -29,7 +35,12 @@ def environment(**variables: str) -> dict[str, str]:
 def run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, timeout=50, check=False
+        command,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
 
 
@@ -39,10 +50,12 @@ def devplug(*arguments: str | Path, **variables: str) -> subprocess.CompletedPro
 
 
 @contextmanager
-def started(*arguments: str | Path, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """Start the command; it is dead when the block is left. What it says is for `lines_until` and `ended`."""
+def started(
+    *arguments: str | Path, by: Sequence[str] = (), **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start the command; it is dead when the block is left. What it says is for `said_until` and `ended`."""
     process = subprocess.Popen(
-        [*DEVPLUG, *map(str, arguments)],
+        [*by, *DEVPLUG, *map(str, arguments)],
         env=environment(**variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -68,9 +81,9 @@ def said_until(process: subprocess.Popen[str], text: str, *, on_error: bool = Tr
     raise AssertionError(f"{text!r} was never said, but: {said}")
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 10) -> int:
+def ended(process: subprocess.Popen[str]) -> int:
     """Wait for the end of a process; return its exit code."""
-    process.communicate(timeout=seconds)
+    process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode
 
 
