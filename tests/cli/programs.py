@@ -16,7 +16,7 @@ DEVPLUG = (sys.executable, "-m", "devplug")
 IN_BACKGROUND = ("sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")
 """What starts a command as nohup does in a script: what is ignored stays so in all that it starts."""
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 """For what comes at once unless it hangs."""
 
 STATIC = """version: 1

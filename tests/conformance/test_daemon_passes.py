@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
 
-TRIAL_SECONDS: Final = 300
 
 CHANGES: Final = "STR2?"
 """The checks that unplug a device: not in the quick set, because what other plugins need for it is long."""
@@ -253,13 +252,11 @@ def judged(verdicts: Sequence[Verdict], skips: frozenset[str]) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(TRIAL_SECONDS)
 async def test_the_daemon_passes_every_check_with_a_path() -> None:
     verdicts = await judge(ours('{path: "{work}/dev/*"}'), all_checks(), times=TIMES)
     judged(verdicts, frozenset({NO_PRE_START, NO_NUMA}))
 
 
-@pytest.mark.timeout(TRIAL_SECONDS)
 async def test_devices_without_hardware_fail_no_check() -> None:
     subject = ours("{static: {ids: [a, b, c, d, broken], numaNodes: {a: 0}}}")
     tried = [on_one_start(one) for one in all_checks() if one.quick]
@@ -288,7 +285,6 @@ def marks(case: Case) -> Sequence[pytest.MarkDecorator]:
 
 
 @needs_mknod
-@pytest.mark.timeout(TRIAL_SECONDS)
 @pytest.mark.parametrize("case", [pytest.param(one, marks=marks(one)) for one in CASES], ids=str)
 async def test_an_example_fails_no_check(
     case: Case, verdicts_on: Mapping[str, Awaitable[Sequence[Verdict]]]

@@ -134,7 +134,6 @@ async def verdicts_on(
         yield verdicts
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "file", [pytest.param(file, marks=needs_standin if file == "gpu.py" else ()) for file in FILES]
 )

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.conformance.trials import ROOT
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ def outcome(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder).stdout
 
 
-@pytest.mark.timeout(90)
 def test_each_check_is_a_test_that_passes_fails_or_is_skipped_with_its_reason(tmp_path: Path) -> None:
     printed = outcome(tmp_path)
     words = dict(re.findall(r"::(\S+::test_conforms\S+) (PASSED|FAILED|SKIPPED|ERROR)", printed))

@@ -23,7 +23,7 @@ from tests.deploy.posture.manifest import daemon_set
 from tests.deploy.posture.stage import CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "deploy" / "Dockerfile").read_text()
@@ -33,12 +33,6 @@ SIZE_LIMIT_BYTES: Final = 80 * 2**20
 UNREACHABLE: Final = re.compile(
     r"connection|no matching distribution|could not find a version|resolv", re.IGNORECASE
 )
-
-
-def builds_the_image(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark what needs all that is installed into it; what its file says is looked at each time."""
-    marked: Callable[..., None] = pytest.mark.nightly(pytest.mark.timeout(300)(test))
-    return marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +188,7 @@ def started(image: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["devplug", *words], env=environment, capture_output=True, text=True, check=False)
 
 
-@builds_the_image
+@pytest.mark.nightly
 def test_devplug_starts_from_what_the_steps_make(image: Path, tmp_path: Path) -> None:
     told = started(image, "--version")
     assert (told.returncode, devplug.__version__ in told.stdout) == (0, True), told.stderr
@@ -204,13 +198,13 @@ def test_devplug_starts_from_what_the_steps_make(image: Path, tmp_path: Path) ->
     assert judged.returncode == 0, judged.stderr
 
 
-@builds_the_image
+@pytest.mark.nightly
 def test_all_extras_are_in_it(image: Path) -> None:
     words = [str(image / "bin" / "python"), "-c", "import lightkube, pynvml, hpack"]
     assert subprocess.run(words, env={}, check=False).returncode == 0
 
 
-@builds_the_image
+@pytest.mark.nightly
 def test_each_module_has_bytecode_that_no_time_makes_stale(image: Path) -> None:
     (package,) = image.glob("lib/python*/site-packages/devplug")
     sources = [path for path in package.rglob("*.py") if "texts" not in path.parts]
@@ -220,14 +214,14 @@ def test_each_module_has_bytecode_that_no_time_makes_stale(image: Path) -> None:
     assert {path.read_bytes()[4] & 0b11 for path in compiled.values()} == {0b01}
 
 
-@builds_the_image
+@pytest.mark.nightly
 def test_it_is_small(image: Path) -> None:
     size = sum(path.lstat().st_size for path in image.rglob("*") if not path.is_symlink() and path.is_file())
     assert size < SIZE_LIMIT_BYTES, f"{size / 2**20:.0f} MiB"
     assert not any(image.glob("lib/python*/site-packages/pip"))
 
 
-@builds_the_image
+@pytest.mark.nightly
 def test_nobody_but_root_may_write_to_it(image: Path) -> None:
     open_to_all = [path for path in image.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o002]
     assert open_to_all == []

@@ -137,7 +137,6 @@ async def test_it_needs_far_less_than_its_memory_limit(short_dir: Path) -> None:
 
 
 @pytest.mark.nightly  # what a pod needs is in the tests above
-@pytest.mark.timeout(120)
 async def test_it_passes_devplug_verify(short_dir: Path) -> None:
     """The quick set, with hot-plug: the judge and the container see the node's /dev, as on a node."""
     node = Node(short_dir, [daemon_set(CONFIG)])

@@ -17,7 +17,6 @@ BIN = Path(sysconfig.get_path("scripts"))
 
 
 @pytest.mark.nightly  # pages in a sandbox are played by test_how_to each time, the same way
-@pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
 def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
     # Sockets have short paths, and pytest's folders are long.

@@ -61,8 +61,6 @@ def test_what_is_tried_without_hardware_prints_what_the_page_shows(page: Path, t
             assert is_told(step.expected, printed), printed
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl (1.27 or newer, from dl.k8s.io)")
 @EVERY_PAGE
 def test_the_commands_of_a_page_do_what_it_says_in_a_sandbox(page: Path, tmp_path: Path) -> None:

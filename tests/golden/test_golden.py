@@ -11,7 +11,6 @@ from tests.golden.__main__ import play, recordings
 FILES = recordings(Path(__file__).parent / "data")
 
 
-@pytest.mark.timeout(300)  # of which all need a minute
 @pytest.mark.parametrize("path", FILES, ids=[path.name.partition(".")[0] for path in FILES])
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_every_recording_comes_out_the_same(path: Path, *, is_whole: bool) -> None:

@@ -265,7 +265,6 @@ def tile_facts(sentence: str) -> tuple[str, tuple[str, str]]:
 
 
 @needs_chromium
-@pytest.mark.timeout(300)
 def test_page_terminal_and_tables_show_the_same_truth_of_each_thing_that_happens(short_dir: Path) -> None:
     with Hour(short_dir, SEED) as hour:
         hour.check(0, "the beginning")
@@ -279,7 +278,6 @@ def test_page_terminal_and_tables_show_the_same_truth_of_each_thing_that_happens
 
 @needs_chromium
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_page_terminal_and_tables_show_the_same_truth_for_an_hour(short_dir: Path) -> None:
     with Hour(short_dir, SEED) as hour:

@@ -29,11 +29,9 @@ from tests.plugin.fakes import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(180),
-    pytest.mark.parametrize("part", [10, pytest.param(1, marks=pytest.mark.nightly)], ids=["a tenth", "all"]),
-]
+pytestmark = pytest.mark.parametrize(
+    "part", [10, pytest.param(1, marks=pytest.mark.nightly)], ids=["a tenth", "all"]
+)
 
 SETTLE_SECONDS = 20
 """How long what ends in its own time may take to end."""

@@ -44,8 +44,6 @@ def commands_of_the_page() -> Iterator[tuple[str, str]]:
                 yield command, output
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "of_the_tests",
     ["tests/test_plugin.py", pytest.param("", marks=pytest.mark.nightly)],

@@ -204,8 +204,6 @@ def test_a_kubeconfig_that_cannot_be_used_is_not_repeated(data: st.DataObject) -
         assert MARK not in said_of(str(file))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_token_and_the_environment_are_in_no_log_of_a_daemon_that_tells_the_cluster(
     short_dir: Path,
 ) -> None:

@@ -29,7 +29,6 @@ def brief() -> Mapping[str, CaseResult]:
     return {result.name: result for result in results}
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", brief_counts())
 def test_a_few_tries_are_survived(name: str, brief: Mapping[str, CaseResult]) -> None:
     assert brief[name].broken == []
@@ -40,7 +39,6 @@ def test_the_brief_run_tries_each_invariant() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", cases())
 def test_a_fiftieth_of_the_torture_is_survived(name: str) -> None:
     count = cases()[name].count_for(smoke=True)

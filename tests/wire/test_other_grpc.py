@@ -24,7 +24,6 @@ from tests.wire.fakes import LIST, Plugin
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first time, gRPC for Go is compiled
 
 NODE_PEER = Path(__file__).parent / "peer.js"
 MODULES = os.environ.get("NODE_PATH") or str(Path(__file__).parents[2] / "build" / "node" / "node_modules")

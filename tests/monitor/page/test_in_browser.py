@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devplug.testing.kubelet import SyncKubelet
     from tests.browser import Browser
 
-pytestmark = [needs_chromium, pytest.mark.timeout(120)]
+pytestmark = needs_chromium
 
 RELEASE_SECONDS = 60.0
 """No call tells of a release: the daemon waits for two of the kubelet's answers, 10 s apart."""

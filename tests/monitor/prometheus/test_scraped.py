@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
-pytestmark = [needs_prometheus, pytest.mark.slow]
+pytestmark = needs_prometheus
 
 DAEMON, EXPORTER, OTHERS = "devplug", "devplug-exporter", "devplug-others"
 CONFIG = """version: 1

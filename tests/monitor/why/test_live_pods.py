@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
-pytestmark = pytest.mark.slow
 
 ROOT: Final = Path(__file__).parents[3]
 TROUBLES: Final = ROOT / "tests" / "monitor" / "troubles.py"

@@ -143,7 +143,6 @@ def session() -> Iterator[dict[str, str]]:
         yield stage.play(STEPS)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("step", PLAYED, ids=lambda step: step.name)
 def test_the_sandbox_shows_what_a_real_node_did(step: Step, session: dict[str, str]) -> None:
     found = differences(step, session[step.name])

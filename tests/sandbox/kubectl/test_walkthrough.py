@@ -15,8 +15,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "sandbox.md"
 BIN = Path(sysconfig.get_path("scripts"))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_every_command_of_the_walkthrough_does_what_the_page_says(tmp_path: Path) -> None:
     # Sockets have short paths, and pytest's folders are long.
