@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devplug.kubelet.manager import Kubelet
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from tests.cli.programs import STATIC, config_file, ended, started
 from tests.kubelet.fakes import pod
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.waiting import until
 
 UNWANTED = re.compile(
     r"grpc|google|_ssl|rich|lightkube|http\.|email|shutil|tempfile|devplug\.(kubelet|sandbox|conformance)"
@@ -25,13 +22,6 @@ UNWANTED = re.compile(
 
 def threads_of(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
-
-
-async def until(claim: Callable[[], bool]) -> None:
-    """Wait for what another process does in its own time, and tells nobody."""
-    async with asyncio.timeout(30):
-        while not claim():  # noqa: ASYNC110 -- as it says
-            await asyncio.sleep(0)
 
 
 async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(short_dir: Path) -> None:

@@ -18,7 +18,6 @@ from devplug.wire.methods import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.daemon.hosts import link, resource
 from tests.kubelet.fakes import RESOURCE, pod
-from tests.virtualtime import passes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -34,12 +33,6 @@ def play(story: Coroutine[Any, Any, None]) -> None:
             await story
 
     asyncio.run(bounded())
-
-
-async def until(claim: Callable[[], object]) -> None:
-    """Wait for what nothing announces, such as a log line; `play` bounds it."""
-    while not claim():
-        await passes(0.002)
 
 
 @asynccontextmanager

@@ -20,7 +20,8 @@ from devplug.daemon.cluster import (
     label_changes,
 )
 from tests.daemon.apiserver import ApiServer, api_server, refusal
-from tests.daemon.served import play, until
+from tests.daemon.served import play
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping

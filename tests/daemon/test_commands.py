@@ -13,7 +13,8 @@ import pytest
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
 from devplug.daemon.grammar.templates import Missing, parse_template
 from devplug.daemon.sources.found import Found
-from tests.plugin.fakes import play, until
+from tests.plugin.fakes import play
+from tests.waiting import until
 
 ENV = {"PATH": os.environ["PATH"]}
 

@@ -13,16 +13,9 @@ from devplug.errors import PluginError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.hosts import link
-from tests.daemon.served import (
-    allocatable,
-    container,
-    look_again,
-    plugin,
-    serving,
-    table,
-    until,
-)
+from tests.daemon.served import allocatable, container, look_again, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, Clock
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,9 +21,9 @@ from devplug.holders.values import Rules
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import config, link, resource
-from tests.daemon.served import until
 from tests.kubelet.fakes import RESOURCE
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

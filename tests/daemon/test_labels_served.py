@@ -12,8 +12,8 @@ from devplug.daemon.serving import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
 from tests.daemon.apiserver import api_server
-from tests.daemon.served import until
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

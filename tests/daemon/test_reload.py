@@ -16,8 +16,8 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod
-from tests.daemon.served import until
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,9 +15,10 @@ from devplug.daemon.machine import Machine
 from devplug.daemon.preferring import PreferringPlugin, plugin_of
 from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
-from tests.daemon.served import container, plugin, serving, table, until
+from tests.daemon.served import container, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, pod
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

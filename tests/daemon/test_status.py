@@ -25,8 +25,8 @@ from devplug.status.places import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
-from tests.daemon.served import until
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -27,11 +27,11 @@ from devplug.status.text import process_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from tests.daemon.hosts import resource
-from tests.daemon.served import until
 from tests.daemon.test_status import pod, told
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy
 from tests.kubelet.fakes import pod as wanting
 from tests.virtualtime import now, passes, play
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -26,7 +26,7 @@ from tests.deploy.posture.stage import (
     until_advertised,
 )
 from tests.kerneldevices import announce, needs_uevents
-from tests.plugin.fakes import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

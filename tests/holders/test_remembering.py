@@ -17,8 +17,8 @@ from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by,
 from tests.kubelet.fakes import healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
-from tests.plugin.fakes import until
 from tests.virtualtime import in_no_time, now
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

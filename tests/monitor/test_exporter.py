@@ -51,7 +51,7 @@ async def scraped(address: Address) -> list[str]:
 
 
 async def until(address: Address, condition: Callable[[list[str]], object]) -> list[str]:
-    """Scrape until it is so; `play` bounds it."""
+    """Scrape until it is so."""
     while not condition(lines := await scraped(address)):
         pass
     return lines

@@ -20,7 +20,7 @@ from devplug.plugin.service import PluginService
 from devplug.plugin.tally import Tally
 from devplug.wire import methods
 from devplug.wire.sockets import Listener, Peer, connected, unary
-from tests.virtualtime import passes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -58,12 +58,6 @@ def play(story: Coroutine[Any, Any, None], seconds: float = 50) -> None:
             await story
 
     asyncio.run(bounded())
-
-
-async def until(claim: Callable[[], object]) -> None:
-    """Wait for what nothing announces, such as a file; the test's time-out bounds it."""
-    while not claim():
-        await passes(0.002)
 
 
 def our_threads() -> set[str]:

@@ -12,8 +12,9 @@ import pytest
 from devplug import Device, DeviceFeed, DevicePlugin, PluginError, serve
 from devplug.plugin.discovery import discover
 from devplug.plugin.inventory import Inventory
-from tests.plugin.fakes import RESOURCE, Time, devices, our_threads, until
+from tests.plugin.fakes import RESOURCE, Time, devices, our_threads
 from tests.virtualtime import in_no_time, now, still
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

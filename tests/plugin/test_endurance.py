@@ -16,15 +16,8 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from tests.kubelet.fakes import happened
-from tests.plugin.fakes import (
-    RESOURCE,
-    Fed,
-    allocatable,
-    our_threads,
-    plugin_sockets,
-    registered,
-    until,
-)
+from tests.plugin.fakes import RESOURCE, Fed, allocatable, our_threads, plugin_sockets, registered
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug import Device, DeviceFeed, Health
-from tests.plugin.fakes import Fed, allocatable, devices, play, registered, until
+from tests.plugin.fakes import Fed, allocatable, devices, play, registered
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

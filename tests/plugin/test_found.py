@@ -29,10 +29,10 @@ from tests.plugin.fakes import (
     ended,
     plugin_sockets,
     start,
-    until,
 )
 from tests.plugin.fakes import play as play_with_programs
 from tests.virtualtime import BACKEND, now, passes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -40,10 +40,10 @@ from tests.plugin.fakes import (
     plugin_sockets,
     registered,
     start,
-    until,
 )
 from tests.plugin.fakes import play as play_with_programs
 from tests.virtualtime import BACKEND, now, passes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

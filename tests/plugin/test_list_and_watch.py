@@ -10,8 +10,9 @@ import pytest
 
 from devplug import Device, Health
 from devplug.exchange import AdvertisedDevice
-from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served, until
+from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served
 from tests.virtualtime import in_no_time, now, passes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

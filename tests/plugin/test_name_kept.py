@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kubelet.fakes import FakePlugin, healthy
-from tests.plugin.fakes import (
-    RESOURCE,
-    Fed,
-    Listed,
-    Registrar,
-    allocatable,
-    registered,
-    served,
-    until,
-)
+from tests.plugin.fakes import RESOURCE, Fed, Listed, Registrar, allocatable, registered, served
 from tests.virtualtime import BACKEND
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

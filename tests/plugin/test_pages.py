@@ -27,16 +27,9 @@ from devplug.web.values import ListenError, Request, Stream
 from devplug.wire import methods
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import pod
-from tests.plugin.fakes import (
-    RESOURCE,
-    Fed,
-    Listed,
-    devices,
-    plugin_sockets,
-    refusal,
-    until,
-)
+from tests.plugin.fakes import RESOURCE, Fed, Listed, devices, plugin_sockets, refusal
 from tests.virtualtime import in_no_time, passes, still
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Sequence

@@ -24,8 +24,8 @@ from tests.plugin.fakes import (
     refusal,
     registered,
     served,
-    until,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

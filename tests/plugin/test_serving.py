@@ -28,8 +28,8 @@ from tests.plugin.fakes import (
     plugin_sockets,
     registered,
     start,
-    until,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

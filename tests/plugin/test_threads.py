@@ -13,7 +13,7 @@ import pytest
 
 from devplug.plugin.hooks import THREADS_BESIDE, Hooks
 from devplug.plugin.threads import DaemonThreads
-from tests.plugin.fakes import until
+from tests.waiting import until
 from tests.wire.fakes import eventually
 
 if TYPE_CHECKING:

@@ -27,8 +27,9 @@ from devplug.wire.http2.patience import STRIKES_LIMIT
 from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
 from devplug.wire.ownanswers import SPEAK_SECONDS
 from devplug.wire.sockets import connected
-from tests.plugin.fakes import Listed, Steered, devices, served, until
+from tests.plugin.fakes import Listed, Steered, devices, served
 from tests.virtualtime import in_no_time, now
+from tests.waiting import until
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from devplug.web.client import get
 from devplug.wire.methods import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.cli.programs import said_until, started
-from tests.plugin.fakes import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,8 @@ from devplug.status.places import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.server import serving
 from devplug.wire.sockets import Listener
-from tests.plugin.fakes import Listed, play, plugin_sockets, until
+from tests.plugin.fakes import Listed, play, plugin_sockets
+from tests.waiting import until
 from tests.web.raw import hello
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.values import Page, Request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 HERE = TcpAddress("127.0.0.1", 0)
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -50,11 +50,6 @@ async def one_answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
     return head, await reader.readexactly(int(length.partition(b":")[2]))
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 -- what is waited for tells nobody; the test's time-out bounds it
-        await asyncio.sleep(0)
 
 
 def names(folder: Path) -> list[str]:

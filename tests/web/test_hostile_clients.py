@@ -18,7 +18,8 @@ from devplug.web.client import get
 from devplug.web.server import serving
 from devplug.web.values import Answer, Limits, Page, Request, Stream
 from tests.virtualtime import in_no_time, passes
-from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files, until
+from tests.waiting import until
+from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

@@ -11,7 +11,8 @@ from devplug.errors import DevplugError
 from devplug.web.client import lines
 from devplug.web.server import serving
 from devplug.web.values import Page, Request, Stream, WebClientError
-from tests.web.raw import GET, HERE, answer_to, connection, open_files, until
+from tests.waiting import until
+from tests.web.raw import GET, HERE, answer_to, connection, open_files
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,7 +16,7 @@ from devplug.daemon.sources.found import Found, FoundNode
 from devplug.daemon.sources.host import Host
 from devplug.errors import AllocationError, KubeletError
 from tests.daemon.hosts import resource
-from tests.daemon.served import until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

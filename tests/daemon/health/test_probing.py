@@ -21,7 +21,8 @@ from devplug.daemon.sources.found import Found, FoundNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
-from tests.plugin.fakes import Time, play, until
+from tests.plugin.fakes import Time, play
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -23,8 +23,8 @@ from devplug.sandbox.settings import SandboxSettings
 from tests.daemon.apiserver import api_server, refusal
 from tests.daemon.hosts import char_node, needs_mknod
 from tests.daemon.kubeevents.statuses import device, resource, status
-from tests.daemon.served import until
 from tests.sandbox.kubectl.stage import why_kubectl_is_missing
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

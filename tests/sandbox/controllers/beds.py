@@ -16,7 +16,7 @@ from devplug.sandbox.controllers.namespaces import make_first_namespaces
 from devplug.sandbox.registry import EVENTS, NODES, PODS, Registry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 RESOURCE, WIDGET = "example.com/resource", "kkloud.io/widget"
 
@@ -113,14 +113,6 @@ async def running(*controllers: Controller) -> AsyncIterator[None]:
         finally:
             for task in started:
                 task.cancel()
-
-
-async def until(what: Callable[[], Found]) -> Found:
-    """Return what is found as soon as there is something; the limit is the test's own."""
-    while True:
-        if found := what():
-            return found
-        await asyncio.sleep(0)
 
 
 async def settled(registry: Registry, quiet_seconds: float = 0.02) -> None:

@@ -27,8 +27,8 @@ from tests.sandbox.controllers.beds import (
     set_pod_status,
     settled,
     told,
-    until,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry

@@ -12,16 +12,8 @@ from devplug.sandbox.controllers.garbage import GarbageCollector
 from devplug.sandbox.controllers.podgc import PodCollector
 from devplug.sandbox.controllers.rules.owners import controller_of, owner_reference, without_owner
 from devplug.sandbox.registry import LEASES, NODES, PODS, Registry
-from tests.sandbox.controllers.beds import (
-    add_node,
-    add_pod,
-    end,
-    new_registry,
-    pods_in,
-    running,
-    settled,
-    until,
-)
+from tests.sandbox.controllers.beds import add_node, add_pod, end, new_registry, pods_in, running, settled
+from tests.waiting import until
 
 CONFIG = resource_of_kind("v1", "ConfigMap")
 assert CONFIG is not None

@@ -10,7 +10,8 @@ from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.statuses import bad_request
 from devplug.sandbox.controllers.loops import Worklist, keep, key_of, place_of
 from devplug.sandbox.registry import PODS
-from tests.sandbox.controllers.beds import Clock, add_pod, new_registry, until
+from tests.sandbox.controllers.beds import Clock, add_pod, new_registry
+from tests.waiting import until
 
 
 async def test_a_key_is_on_the_list_once_at_its_earliest_time() -> None:

@@ -25,9 +25,9 @@ from tests.sandbox.controllers.beds import (
     running,
     set_pod_status,
     settled,
-    until,
 )
 from tests.sandbox.jsons import printed
+from tests.waiting import until
 
 
 def add_quota(registry: Registry, **hard: str) -> None:

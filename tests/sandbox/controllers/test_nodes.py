@@ -12,8 +12,9 @@ from devplug.sandbox.api.objects import entries, fields, text
 from devplug.sandbox.controllers.nodelifecycle import NodeLifecycle
 from devplug.sandbox.controllers.rules.nodetaints import tainted
 from devplug.sandbox.registry import EVENTS, NODES
-from tests.sandbox.controllers.beds import Clock, add_node, new_registry, running, settled, told, until
+from tests.sandbox.controllers.beds import Clock, add_node, new_registry, running, settled, told
 from tests.sandbox.jsons import printed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry

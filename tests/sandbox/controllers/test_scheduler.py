@@ -26,9 +26,9 @@ from tests.sandbox.controllers.beds import (
     set_pod_status,
     settled,
     told,
-    until,
 )
 from tests.sandbox.jsons import printed
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
