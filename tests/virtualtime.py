@@ -1,7 +1,8 @@
 """A loop whose clock jumps to the next timer when there is nothing to do: an hour of waiting takes no time.
 
 What the kernel tells is read as it comes, so a story with real devices happens at exact times. The clock
-stands while a thread or a child process is waited for: nobody is late for having been slow.
+stands while a thread or a child process is waited for, so nobody is late for having been slow; but not for
+tests marked `in_no_time`, whose threads block until they are given up.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        self.threads: list[asyncio.Future[Any]] = []
+        self.awaited_threads: list[asyncio.Future[Any]] = []
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.threads = [one for one in self.threads if not one.done()]
-        if timeout is None or (timeout > 0 and (self.threads or self._awaits_a_child())):
+        self.awaited_threads = [one for one in self.awaited_threads if not one.done()]
+        if timeout is None or (timeout > 0 and (self.awaited_threads or self._awaits_a_child())):
             return super().select(None)
         ready = super().select(0)
         if not ready and timeout > 0:
@@ -49,6 +50,8 @@ class _Selector(selectors.DefaultSelector):
 
 
 class _Loop(asyncio.SelectorEventLoop):
+    """The clock stands for nobody but child processes."""
+
     def __init__(self) -> None:
         self._waited = _Selector()
         super().__init__(self._waited)
@@ -56,25 +59,28 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._waited.seconds
 
+
+class _LoopThatAwaitsThreads(_Loop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
         future = super().run_in_executor(executor, func, *args)
-        self._waited.threads.append(future)
+        self._waited.awaited_threads.append(future)
         return future
 
 
-BACKEND: Final = ("asyncio", {"loop_factory": _Loop})
+BACKEND: Final = ("asyncio", {"loop_factory": _LoopThatAwaitsThreads})
 """What a module's fixture `anyio_backend` returns for its tests to run on such a loop."""
 
-
-in_no_time = pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["in no time"])
-"""Marks a test that runs on such a loop where the others of its module do not."""
+in_no_time = pytest.mark.parametrize(
+    "anyio_backend", [("asyncio", {"loop_factory": _Loop})], ids=["in no time"]
+)
+"""Marks a test on a loop whose clock stands for no thread, as a thread of it blocks until it is given up."""
 
 
 def play(story: Coroutine[Any, Any, Outcome]) -> Outcome:
     """Run `story` on a clock that starts at 0 and moves only while everybody waits."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=_LoopThatAwaitsThreads) as runner:
         return runner.run(story)
 
 
