@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +99,8 @@ def labels(series: list[dict[str, Any]], *names: str) -> set[tuple[str, ...]]:
     return {tuple(one["metric"].get(name, "") for name in names) for one in series}
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+@contextmanager
+def node_in_use() -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as folder, ExitStack() as stack:
         one = Node(stack, Path(folder))
         for job in one.ports:
@@ -108,6 +108,12 @@ def node() -> Iterator[Node]:
         one.until_series(f'devplug_device_held{{job="{DAEMON}"}}')
         one.until_series(f'devplug_device_held{{job="{OTHERS}"}}')
         one.until_series("count(count_over_time(devplug_allocations_total[1m]) > 3)")
+        yield one
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with node_in_use() as one:
         yield one
 
 
@@ -171,7 +177,7 @@ def test_a_healthy_node_alerts_nobody(node: Node) -> None:
     rules = [rule for group in node.prometheus.ask("rules")["groups"] for rule in group["rules"]]
     node.prometheus.until(lambda: all_evaluated(node), "not all rules were evaluated")
     assert len(rules) == sum(len(group["rules"]) for group in yaml.safe_load(RULES.read_text())["groups"])
-    assert alerts(node) == set()
+    node.prometheus.until(lambda: alerts(node) == set(), "an alert stays")
 
 
 def all_evaluated(node: Node) -> bool:
@@ -228,31 +234,23 @@ def test_the_table_names_each_device_with_its_holder(node: Node) -> None:
     }
 
 
-# ── trouble; from here on the node is not healthy ─────────────────────────────────────────────────
+# ── trouble ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trouble_on_the_node_becomes_alerts(node: Node) -> None:
-    (held,) = node.prometheus.query(f'devplug_device_held{{job="{DAEMON}"}}')
-    (node.folder / "by-id" / held["metric"]["device"]).unlink()
-    node.config.write_text("version: 1\nresources: nonsense\n")
-    expected = {"DevplugUnhealthyDeviceHeld", "DevplugDevicesUnhealthy", "DevplugConfigReloadFailed"}
-    node.prometheus.until(lambda: alerts(node) >= expected, f"no {expected}")
-    told = {
-        one["annotations"]["summary"]
-        for one in node.prometheus.ask("alerts")["alerts"]
-        if one["labels"]["alertname"] == "DevplugUnhealthyDeviceHeld"
-    }
-    assert told == {f"Pod default/p holds the unhealthy device {held['metric']['device']}"}
-    assert alerts(node) == expected
+def test_trouble_on_the_node_becomes_alerts() -> None:
+    with node_in_use() as node:
+        (held,) = node.prometheus.query(f'devplug_device_held{{job="{DAEMON}"}}')
+        (node.folder / "by-id" / held["metric"]["device"]).unlink()
+        node.config.write_text("version: 1\nresources: nonsense\n")
+        expected = {"DevplugUnhealthyDeviceHeld", "DevplugDevicesUnhealthy", "DevplugConfigReloadFailed"}
+        node.prometheus.until(lambda: alerts(node) == expected, f"not just {expected}")
+        told = {one["annotations"]["summary"] for one in raised(node, "DevplugUnhealthyDeviceHeld")}
+        assert told == {f"Pod default/p holds the unhealthy device {held['metric']['device']}"}
+        node.others.terminate()
+        assert ended(node.others) == 0
+        node.prometheus.until(lambda: raised(node, "DevplugDown"), "nobody notices that a process is gone")
+        assert [one["labels"]["job"] for one in raised(node, "DevplugDown")] == [OTHERS]
 
 
-def test_a_process_that_is_gone_is_down(node: Node) -> None:
-    node.others.terminate()
-    assert ended(node.others) == 0
-    node.prometheus.until(lambda: "DevplugDown" in alerts(node), "nobody notices")
-    down = [
-        one["labels"]["job"]
-        for one in node.prometheus.ask("alerts")["alerts"]
-        if one["labels"]["alertname"] == "DevplugDown"
-    ]
-    assert down == [OTHERS]
+def raised(node: Node, name: str) -> list[dict[str, Any]]:
+    return [one for one in node.prometheus.ask("alerts")["alerts"] if one["labels"]["alertname"] == name]
