@@ -21,17 +21,11 @@ RIGHT: Final = "right"
 MUTANTS: Final = mutants()
 
 
-HURRIED_SECONDS: Final = 10.0
-"""A mutant that is judged by a shorter limit than this may be judged wrongly on a busy machine."""
-
-
 def representatives() -> frozenset[str]:
-    """Return mutants that fail in every lane, and every check that a mutant fails which is not hurried.
+    """Return mutants that fail a check in every lane, so that a lane which sees nothing is seen.
 
-    For the lanes, taken is again and again the one that fails in the most that are left; of several one with
-    no limits shorter than those of all, then the one with the fewest lanes, then the first by name. For each
-    check that none of them fails it is the one with the fewest lanes that is not hurried, if there is one; no
-    check that has to be alone on the machine, as those of what a plugin uses, gets a further one.
+    Taken is, again and again, the one that fails in the most lanes that are left. Of several it is one with
+    no limits shorter than those of all, then the one with the fewest lanes, then the first by name.
     """
     lane_of = {one.id: one.lane for one in all_checks()}
     lanes = {name: {lane_of[id_] for id_ in mutant.fails} for name, mutant in MUTANTS.items()}
@@ -44,16 +38,6 @@ def representatives() -> frozenset[str]:
     while left:
         taken.append(min(lanes, key=lambda name: (-len(lanes[name] & left), shorter[name], len(lanes[name]))))
         left -= lanes[taken[-1]]
-    alone = {one.lane for one in all_checks() if one.alone}
-    calm = {
-        name: mutant.fails
-        for name, mutant in MUTANTS.items()
-        if not lanes[name] & alone and min(mutant.times.values(), default=HURRIED_SECONDS) >= HURRIED_SECONDS
-    }
-    for id_ in lane_of:
-        if not any(id_ in MUTANTS[name].fails for name in taken):
-            fitting = [name for name, fails in calm.items() if id_ in fails]
-            taken.extend(sorted(fitting, key=lambda name: len(lanes[name]))[:1])
     return frozenset(taken)
 
 
