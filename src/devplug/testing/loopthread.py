@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 _THREADS: Final = 16
 _PING_SECONDS: Final = 1.0
 """How long an idle loop may take for an answer; one that takes longer is blocked."""
+_SEARCH_SECONDS: Final = 30.0
 
 _ENDED: Final = "this kubelet does not run; use it inside its `with` block, or in the test of its fixture"
 
@@ -148,10 +149,14 @@ class LoopThread:
 
     def _where(self) -> str:
         """Return where the code of the loop is, as the end of a sentence."""
-        pong: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
+        pong: concurrent.futures.Future[None] = concurrent.futures.Future()
+        found: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
         try:
-            self.soon(lambda: pong.set_result(waiting_code()))
-            places = pong.result(_PING_SECONDS)
+            self.soon(lambda: pong.set_result(None))
+            pong.result(_PING_SECONDS)
+            # Not the ping itself: it looks at all objects, which takes seconds in a large process.
+            self.soon(lambda: found.set_result(waiting_code()))
+            places = found.result(_SEARCH_SECONDS)
         except KubeletError:
             return ""
         except concurrent.futures.TimeoutError:
