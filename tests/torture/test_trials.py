@@ -105,7 +105,7 @@ def test_another_seed_is_another_chance() -> None:
 
 
 def leaked_descriptor() -> object:
-    return [os.open("/dev/null", os.O_RDONLY) for _ in range(4)]
+    return [os.open("/dev/null", os.O_RDONLY) for _ in range(40)]
 
 
 def leaked_memory() -> object:
@@ -114,7 +114,7 @@ def leaked_memory() -> object:
 
 def leaked_threads() -> object:
     end = threading.Event()
-    for _ in range(2):
+    for _ in range(20):  # far more than an earlier test of this process may have left to end now
         threading.Thread(target=end.wait, daemon=True).start()
     return end
 
