@@ -142,6 +142,8 @@ class Node(RuleBasedStateMachine):
         """All pods that were ever admitted, also those that were removed."""
         self.ended: set[str] = set()
         """Pods here that have ended or were refused."""
+        self.unheard: dict[str, dict[tuple[str, str], int]] = {}
+        """Pods of which a kubelet that started without the API server has not heard → what they hold."""
         self.trouble: Trouble | None = None
         self.expected: Counter[ChangeKind] = Counter()
         """The changes that the present step waits for."""
@@ -355,11 +357,12 @@ class Node(RuleBasedStateMachine):
     def all_pods(self) -> list[str]:
         return list(self.pods)
 
-    @rule(specs=st.lists(specs, min_size=1, max_size=3), are_started=st.booleans())
-    def pods_come(self, specs: Sequence[Spec], *, are_started: bool) -> None:
-        for init_containers, containers in specs:
+    @rule(specs=st.lists(specs, min_size=1, max_size=3), are_started=st.booleans(), are_static=st.booleans())
+    def pods_come(self, specs: Sequence[Spec], *, are_started: bool, are_static: bool) -> None:
+        """Without the API server only static ones do."""
+        for init_containers, containers in specs if are_static or self.kubelet.is_api_server_up else ():
             uid = f"u{len(self.ever)}"
-            pod = Pod(uid, uid, init_containers=init_containers, containers=containers)
+            pod = Pod(uid, uid, init_containers=init_containers, containers=containers, is_static=are_static)
             self.ever.add(uid)
             self.pods[uid] = pod
             self.do(self._admit(pod))
@@ -383,9 +386,9 @@ class Node(RuleBasedStateMachine):
             if count and name in known
         }
         assert held == wanted
-        if held:
+        if held and self.kubelet.sources_ready:
             assert gone.isdisjoint(one.pod_uid for one in self.kubelet.allocations())
-            self.is_written = True
+        self.is_written |= bool(held)
 
     def _counts(self, pod_uid: str) -> dict[tuple[str, str], int]:
         return {
@@ -394,8 +397,12 @@ class Node(RuleBasedStateMachine):
             if one.pod_uid == pod_uid
         }
 
-    @precondition(lambda self: self.active_pods())
-    @rule(uid=one_of("active_pods"))
+    def known_pods(self) -> list[str]:
+        """Those active ones that the kubelet has heard of since it started."""
+        return [uid for uid in self.active_pods() if uid not in self.unheard]
+
+    @precondition(lambda self: self.known_pods())
+    @rule(uid=one_of("known_pods"))
     def a_container_starts(self, uid: str) -> None:
         """The next one in the order of starts; a regular init container runs to its end."""
         self.do(self._start_next(self.pods[uid]))
@@ -464,7 +471,7 @@ class Node(RuleBasedStateMachine):
         in_file = self._restored() if self._file().exists() else Ledger()
         async with self.settling():
             await self.kubelet.restart(reboot=reboot, orderly=orderly, with_pods=False)
-            self.model.restarted(self.clock())
+            self._restarted()
         assert self._ledger.assignments == in_file.assignments
         for name in newest.values() if plugins_first else ():
             await self._come(self.plugins[name])
@@ -473,13 +480,35 @@ class Node(RuleBasedStateMachine):
     async def _next_life(self) -> None:
         async with self.settling():
             await self.kubelet.restart(with_pods=False)
-            self.model.restarted(self.clock())
+            self._restarted()
         await self._readmit()
+
+    def _restarted(self) -> None:
+        self.model.restarted(self.clock())
+        is_up = self.kubelet.is_api_server_up
+        self.unheard = {
+            uid: self._counts(uid) for uid, pod in self.pods.items() if not (is_up or pod.is_static)
+        }
 
     async def _readmit(self) -> None:
         self.is_written = False
         async with self.settling():
             await self.kubelet.readmit()
+        self.ended.update(uid for uid in self.pods if self.kubelet.pod(uid).is_terminal)
+
+    @rule()
+    def the_api_server_goes(self) -> None:
+        self.kubelet.lose_api_server()
+
+    @precondition(lambda self: not self.kubelet.is_api_server_up)
+    @rule()
+    def the_api_server_comes_back(self) -> None:
+        self.do(self._find_api_server())
+
+    async def _find_api_server(self) -> None:
+        async with self.settling():
+            await self.kubelet.find_api_server()
+        self.unheard.clear()
         self.ended.update(uid for uid in self.pods if self.kubelet.pod(uid).is_terminal)
 
     @rule(seconds=st.sampled_from([1, 299, 301]))
@@ -537,6 +566,10 @@ class Node(RuleBasedStateMachine):
     def the_nodes_numbers_are_those_of_the_lists(self) -> None:
         assert self.kubelet.capacity() == self.model.capacity(self.clock())
         assert self.kubelet.allocatable() == self.model.allocatable(self.clock())
+
+    @invariant()
+    def what_the_kubelet_has_not_heard_of_stays_assigned(self) -> None:
+        assert {uid: self._counts(uid) for uid in self.unheard} == self.unheard
 
     @invariant()
     def what_is_assigned_belongs_to_a_pod_that_was_here(self) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from devplug.errors import KubeletError, RemoteError
 from devplug.exchange import PluginOptions
+from devplug.kubelet.checkpoint import decode
+from devplug.kubelet.folder import CHECKPOINT_NAME
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running
+from tests.kubelet.monitors import got, held, listed, monitored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +149,54 @@ async def test_nothing_is_freed_until_all_sources_of_pods_are_ready(short_dir: P
         kubelet.sources_ready = True
         await kubelet.admit(pod("w"))
         assert [held.pod_uid for held in kubelet.allocations()] == ["v", "w"]
+
+
+async def test_without_the_api_server_a_kubelet_knows_static_pods_only_and_frees_nothing(
+    short_dir: Path,
+) -> None:
+    """The checkpoint goes on naming what the others hold, however often the kubelet starts."""
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
+        await kubelet.run_pod(replace(pod("static"), is_static=True))
+        before = (await kubelet.run_pod(pod("u"))).container("c")
+        kubelet.lose_api_server()
+        assert sorted(held(await listed(kubelet))) == ["static", "u"]  # until it starts again
+        await kubelet.restart()
+        await back(kubelet, plugin)
+        assert held(await listed(kubelet)) == {"static": [("c", ["a"])]}
+        await kubelet.run_pod(replace(pod("late"), is_static=True))
+        await kubelet.restart()
+        await back(kubelet, plugin)
+        assert held(await listed(kubelet)) == {"static": [("c", ["a"])], "late": [("c", ["c"])]}
+        content = (kubelet.plugin_dir / CHECKPOINT_NAME).read_bytes()
+        assert {one.pod_uid for one in decode(content).entries or ()} == {"static", "u", "late"}
+        with pytest.raises(RemoteError, match="pod u in namespace default not found"):
+            await got(kubelet, "u")
+        with pytest.raises(KubeletError, match="the API server is away"):
+            await kubelet.start_container("u", "c")
+        with pytest.raises(KubeletError, match="the API server is away"):
+            await kubelet.admit(pod("v"))
+
+        await kubelet.find_api_server()
+        assert sorted(held(await listed(kubelet))) == ["late", "static", "u"]
+        assert kubelet.pod("u").container("c") == before
+        assert plugin.called("Allocate") == [("a",), ("b",), ("c",)]
+
+
+async def test_a_pod_that_went_while_the_api_server_was_away_is_freed_once_that_is_back(
+    short_dir: Path,
+) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
+        await kubelet.run_pod(pod("u"))
+        kubelet.lose_api_server()
+        await kubelet.restart()
+        await back(kubelet, plugin)
+        kubelet.remove_pod("u")
+        assert (await kubelet.admit(replace(pod("static"), is_static=True))).is_terminal
+        assert held(await listed(kubelet)) == {}
+        assert [one.pod_uid for one in kubelet.allocations()] == ["u"]
+        await kubelet.find_api_server()
+        await kubelet.run_pod(pod("v"))
+        assert [one.pod_uid for one in kubelet.allocations()] == ["v"]
 
 
 async def test_a_pod_whose_admission_a_restart_cut_short_is_admitted_again(short_dir: Path) -> None:

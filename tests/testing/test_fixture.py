@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import TopologySettings
 from devplug.testing import SyncKubelet
+from devplug.wire.podresources import LIST
+from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -114,6 +117,24 @@ def test_a_refused_pod_has_the_reason_that_users_see(kubelet: SyncKubelet) -> No
     assert [event.reason for event in kubelet.events] == ["UnexpectedAdmissionError"]
     with pytest.raises(LookupError, match="Available: 1"):
         _ = pod.container
+
+
+def test_without_the_api_server_monitors_see_static_pods_only(kubelet: SyncKubelet) -> None:
+    async def held() -> list[tuple[str, ...]]:
+        async with connected(kubelet.root / "pod-resources" / "kubelet.sock") as peer:
+            pods = await peer.call(LIST, None)
+            return [entry.device_ids for pod in pods for one in pod.containers for entry in one.devices]
+
+    kubelet.start(fixed("a", "b"))
+    pod = kubelet.admit({NAME: 1})
+    kubelet.lose_api_server()
+    kubelet.restart()
+    kubelet.wait(lambda: kubelet.allocatable[NAME] == 2)
+    static = kubelet.admit({NAME: 1}, static=True)
+    assert (pod.container.device_ids, static.container.device_ids) == (("a",), ("b",))
+    assert asyncio.run(held()) == [("b",)]
+    kubelet.find_api_server()
+    assert asyncio.run(held()) == [("a",), ("b",)]
 
 
 def test_a_manifest_is_admitted_whether_text_or_mapping(kubelet: SyncKubelet) -> None:

@@ -54,6 +54,7 @@ class Kubelet:
         self._admission = asyncio.Lock()
         self._pods = PodTable(self._changes)
         self._node = NodeStatus()
+        self._is_api_server_up = True
         self._tasks: asyncio.TaskGroup | None = None
         self._process = self._next_process()
 
@@ -98,7 +99,7 @@ class Kubelet:
             try:
                 await self._start(running_containers)
                 await self.readmit()
-                self.sources_ready = sources_ready
+                self.sources_ready = sources_ready and self._is_api_server_up
                 yield self
             except Exception as error:  # noqa: BLE001 -- raised below, outside of the group: it wraps errors
                 failure = error
@@ -125,14 +126,49 @@ class Kubelet:
             await self.readmit()
 
     async def readmit(self) -> None:
-        """Admit the active pods again, as after a start, and then call the sources of pods ready."""
+        """Admit the active pods again, as after a start, and then call the sources of pods ready.
+
+        Without the API server those are the static pods, and the sources stay as they are.
+        """
         self._running_registration()
         async with self._admission:
             admitted: list[Pod] = []
             for pod in self._pods.active():
                 if await self._admit(pod, admitted):
                     admitted.append(pod)
+        if self._is_api_server_up:
+            self.sources_ready = True
+
+    def lose_api_server(self) -> None:
+        """Take the API server away, until `find_api_server`.
+
+        This process keeps the pods that it has heard of. One that starts meanwhile hears of static pods only
+        (`Pod.is_static`): PodResources lists no others, it frees nothing since its sources are not ready, and
+        the checkpoint goes on naming what the others hold. Containers run on.
+        """
+        self._is_api_server_up = False
+
+    async def find_api_server(self) -> None:
+        """Bring the API server back: the pods not heard of are admitted, and then the sources are ready.
+
+        Their containers that ran at the start of the process are admitted without a check, as after any
+        start. Before `running` and after it, the next start is as usual.
+        """
+        was_away, self._is_api_server_up = not self._is_api_server_up, True
+        if not (was_away and self.is_running):
+            return
+        async with self._admission:
+            for pod in self._pods.unheard():
+                others = self._pods.active()
+                self._pods.hear(pod.uid)
+                if not self._pods.get(pod.uid).status.is_terminal:
+                    await self._admit(pod, others)
         self.sources_ready = True
+
+    @property
+    def is_api_server_up(self) -> bool:
+        """Whether the kubelet can hear of pods that are not static."""
+        return self._is_api_server_up
 
     @property
     def is_running(self) -> bool:
@@ -248,8 +284,13 @@ class Kubelet:
     async def admit(self, pod: Pod) -> PodStatus:
         """Admit a pod, which allocates its devices, and return its status: Pending, or Failed for good.
 
-        One pod at a time, as in the real kubelet: a plugin that does not answer holds up all others.
+        One pod at a time, as in the real kubelet: a plugin that does not answer holds up all others. Raises
+        `KubeletError` for a pod that is not static while the API server is away.
         """
+        if not (pod.is_static or self._is_api_server_up):
+            raise KubeletError(
+                f"the kubelet cannot hear of pod {pod.name}, which is no static pod: the API server is away"
+            )
         async with self._admission:
             self._running_registration()
             others = [other for other in self._pods.active() if other.uid != pod.uid]
@@ -277,11 +318,13 @@ class Kubelet:
         """Start or restart a container and return its status with what it gets: the same at every start.
 
         Where that fails it waits with the reason CreateContainerConfigError, and may be started again (the
-        real kubelet tries without end). Raises `KubeletError` for a pod that has ended, and `KeyError` for a
-        container that the pod does not have.
+        real kubelet tries without end). Raises `KubeletError` for a pod that has ended, and for one that the
+        kubelet has not heard of since it started, and `KeyError` for a container that the pod does not have.
         """
         self._running_registration()
         bound = self._pods.get(pod_uid)
+        if not self._pods.is_known(pod_uid):
+            raise KubeletError(f"the kubelet has not heard of pod {pod_uid}: the API server is away")
         if bound.status.is_terminal:
             raise KubeletError(f"pod {pod_uid} has ended; its containers are not started any more")
         before = bound.status.container(container_name)
@@ -345,6 +388,7 @@ class Kubelet:
             raise KubeletError("the kubelet is not running")
         self._node = self._node_status()
         self._process = self._next_process()
+        self._pods.begin(with_api_server=self._is_api_server_up)
         await self._process.start(self._tasks, self._pods.running_containers().union(running_containers))
 
     async def _admit(self, pod: Pod, others: Iterable[Pod]) -> bool:

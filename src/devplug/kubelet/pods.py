@@ -61,6 +61,8 @@ class Pod:
     containers: tuple[Container, ...] = ()
     dra_limits: frozenset[tuple[str, str]] = frozenset()
     """(container name, resource name) that DRA serves, by `status.extendedResourceClaimStatus`; no plugin."""
+    is_static: bool = False
+    """Whether the kubelet has it from its own manifest folder, and so without an API server."""
 
     def in_start_order(self) -> Iterator[Container]:
         """Yield init containers and sidecars in spec order, then app containers (scope.go)."""

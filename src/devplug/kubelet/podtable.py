@@ -27,12 +27,17 @@ class BoundPod:
 
 
 class PodTable:
-    """The owner of all pods and events of a node. Every change of it is announced."""
+    """The owner of all pods and events of a node. Every change of it is announced.
+
+    A kubelet process that starts without the API server has heard of static pods only; the others run on, and
+    are not `known` to it, until it hears of them.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self.events: list[Event] = []
         self._changes = changes
         self._pods: dict[str, BoundPod] = {}
+        self._unheard: set[str] = set()
 
     def get(self, pod_uid: str) -> BoundPod:
         """Return a pod; raises `KubeletError` if it is not here."""
@@ -41,26 +46,44 @@ class PodTable:
         return self._pods[pod_uid]
 
     def named(self, namespace: str, name: str) -> BoundPod | None:
-        """Return the pod of that name, ended or not; of several the one that came last. None without one."""
-        for bound in reversed(self._pods.values()):
+        """Return the known pod of that name, ended or not; of several the one that came last."""
+        for bound in reversed(self._heard()):
             if (bound.pod.namespace, bound.pod.name) == (namespace, name):
                 return bound
         return None
 
     def known(self) -> tuple[Pod, ...]:
-        """Return all pods, also those that have ended, in the order in which they came."""
-        return tuple(bound.pod for bound in self._pods.values())
+        """Return all known pods, also those that have ended, in the order in which they came."""
+        return tuple(bound.pod for bound in self._heard())
 
     def active(self) -> tuple[Pod, ...]:
-        """Return the pods that have not ended, in the order in which they came."""
-        return tuple(bound.pod for bound in self._pods.values() if not bound.status.is_terminal)
+        """Return the known pods that have not ended, in the order in which they came."""
+        return tuple(bound.pod for bound in self._heard() if not bound.status.is_terminal)
 
     def active_uids(self) -> Collection[str]:
         """Return the UIDs of the pods that have not ended: nobody may take their devices."""
         return {pod.uid for pod in self.active()}
 
+    def unheard(self) -> tuple[Pod, ...]:
+        """Return the pods that this kubelet process has not heard of, in the order in which they came."""
+        return tuple(bound.pod for uid, bound in self._pods.items() if uid in self._unheard)
+
+    def begin(self, *, with_api_server: bool) -> None:
+        """Note that a kubelet process starts; without the API server it hears of static pods only."""
+        self._unheard = {
+            uid for uid, bound in self._pods.items() if not (with_api_server or bound.pod.is_static)
+        }
+
+    def is_known(self, pod_uid: str) -> bool:
+        """Whether this kubelet process has heard of a pod."""
+        return pod_uid in self._pods and pod_uid not in self._unheard
+
+    def hear(self, pod_uid: str) -> None:
+        """Note that the kubelet has heard of a pod; one that is known already is no error."""
+        self._unheard.discard(pod_uid)
+
     def running_containers(self) -> set[tuple[str, str]]:
-        """Return the (pod UID, container name) that run."""
+        """Return the (pod UID, container name) that run, as the container runtime knows them."""
         return {
             (pod_uid, container.name)
             for pod_uid, bound in self._pods.items()
@@ -104,7 +127,11 @@ class PodTable:
         """Forget a pod; raises `KubeletError` if it is not here."""
         self.get(pod_uid)
         del self._pods[pod_uid]
+        self._unheard.discard(pod_uid)
         self._changes.announce(ChangeKind.POD, pod_uid=pod_uid)
+
+    def _heard(self) -> list[BoundPod]:
+        return [bound for uid, bound in self._pods.items() if self.is_known(uid)]
 
     def _record(self, pod: Pod, status: PodStatus) -> None:
         self._pods[pod.uid] = BoundPod(pod, status)

@@ -196,17 +196,21 @@ class SyncKubelet:
         self,
         pod: Mapping[str, object] | str | Pod,
         *,
+        static: bool = False,
         timeout_seconds: float | None = None,
     ) -> AdmittedPod:
         """Give the kubelet a pod, and start its containers; return it, also if it was refused.
 
         A pod is a manifest (YAML, or as a mapping), or only the limits of its one container:
-        `{"example.com/fpga": 1}`. One without a UID gets a new one, as from the API server. Raises
-        `ConfigError` for a manifest that the API would not take, `KubeletError` for a second pod of one name,
-        and `TimeoutError` if a plugin does not answer, for which the real kubelet would wait for ever.
+        `{"example.com/fpga": 1}`. One without a UID gets a new one, as from the API server; a `static` one
+        comes from the kubelet's own folder of manifests. Raises `ConfigError` for a manifest that the API
+        would not take, `KubeletError` for a second pod of one name and for one that is not static while the
+        API server is away, and `TimeoutError` if a plugin does not answer, for which the real kubelet would
+        wait for ever.
         """
         self._admitted += 1
         bound = _pod(pod, f"pod-{self._admitted}", f"uid-{self._admitted}")
+        bound = replace(bound, is_static=static or bound.is_static)
         for other in self._pods.values():
             if (other.namespace, other.name) == (bound.namespace, bound.name) or other.uid == bound.uid:
                 raise KubeletError(
@@ -289,6 +293,18 @@ class SyncKubelet:
             what=f"{', '.join(names)} did not all come back",
         )
         self._call(self._kubelet.readmit(), "the pods were not admitted again")
+
+    def lose_api_server(self) -> None:
+        """Take the API server away from the kubelet, which notices at its next start.
+
+        Until `find_api_server`, a kubelet that starts knows static pods only: PodResources lists no others,
+        and nothing is freed. What the others hold stays in the checkpoint, and their containers run on.
+        """
+        self._ask(self._kubelet.lose_api_server)
+
+    def find_api_server(self) -> None:
+        """Bring the API server back; returns once the kubelet has admitted the pods it had not heard of."""
+        self._call(self._kubelet.find_api_server(), "the pods were not admitted again")
 
     def drop_stream(self, resource_name: str) -> None:
         """Cut the connection to whoever serves a resource; raises `KubeletError` if nobody does."""
