@@ -8,9 +8,9 @@ tests marked `in_no_time`, whose threads block until they are given up.
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
@@ -46,7 +46,7 @@ class _Selector(selectors.DefaultSelector):
 
     def _awaits_a_child(self) -> bool:
         """Whether a process is waited for: its pidfd (pidfd_open(2)) is among what is listened to."""
-        return any(str(Path(f"/proc/self/fd/{fd}").readlink()) == PIDFD for fd in self.get_map())
+        return any(os.readlink(f"/proc/self/fd/{fd}") == PIDFD for fd in self.get_map())  # noqa: PTH115 -- often
 
 
 class _Loop(asyncio.SelectorEventLoop):

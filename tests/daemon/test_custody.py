@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,13 +17,14 @@ from devplug.daemon.serving import serve_config
 from devplug.daemon.sources.found import Found
 from devplug.devices import Device
 from devplug.errors import UnhealthyDeviceError
+from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.holders.values import Rules
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import config, link, resource
-from tests.kubelet.fakes import RESOURCE
-from tests.virtualtime import BACKEND
+from tests.kubelet.fakes import RESOURCE, healthy, registered
+from tests.virtualtime import BACKEND, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def anyio_backend() -> object:
     return BACKEND
 
 
-QUICK = Rules(period_seconds=0.05, grace_seconds=0.05, patience_seconds=0.05)
+QUICK = Rules(period_seconds=0.05, grace_seconds=0.05)
 
 
 def with_command(key: str, script: str, rest: str = "") -> Resource:
@@ -154,7 +156,8 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
 @asynccontextmanager
 async def told(root: Path) -> AsyncIterator[tuple[Kubelet, Holders]]:
     kubelet = Kubelet.under(root)
-    holders = Holders(root / "pod-resources" / "kubelet.sock", rules=QUICK)
+    checkpoint = root / "device-plugins" / CHECKPOINT_NAME
+    holders = Holders(root / "pod-resources" / "kubelet.sock", checkpoint=checkpoint, rules=QUICK)
     async with kubelet.running(), asyncio.TaskGroup() as group:
         asking = group.create_task(holders.run())
         yield kubelet, holders
@@ -169,7 +172,11 @@ async def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Pat
     log = short_dir / "log"
     freed = Freed()
 
-    async with told(short_dir) as (_, holders), asyncio.TaskGroup() as group:
+    async with (
+        told(short_dir) as (kubelet, holders),
+        registered(kubelet, healthy("a")),
+        asyncio.TaskGroup() as group,
+    ):
         custody = Custody(
             with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
         )
@@ -214,6 +221,44 @@ async def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_ov
         kubelet.remove_pod("uid-p")
         await kubelet.wait(lambda: not kubelet.capacity().get("example.com/a"))
         assert lines(short_dir / "log") == ["lost", "x0", "free", "x0"]
+
+
+async def test_a_device_stays_held_while_a_new_kubelet_waits_for_the_api_server(short_dir: Path) -> None:
+    """A real node showed it: a static pod got a device, and the other one was cleaned under its container."""
+    for name in ("x0", "x1"):
+        link(short_dir / "by-id" / name)
+
+    kubelet = Kubelet.under(short_dir)
+    async with (
+        kubelet.running(),
+        serve_config(
+            config(FILE.format(root=short_dir)),
+            plugin_dir=short_dir / "device-plugins",
+            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
+        ),
+    ):
+        memory = short_dir / "device-plugins" / ".devplug"
+
+        async def back() -> None:
+            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2})
+
+        await back()
+        await kubelet.run_pod(pod())
+        await until(lambda: any('"p"' in one.read_text() for one in memory.glob("held-*.json")))
+        kubelet.lose_api_server()
+        await kubelet.restart()
+        await back()
+        static = await kubelet.run_pod(replace(pod("static"), is_static=True))
+        assert static.phase is PodPhase.RUNNING
+        await passes(310)
+        assert lines(short_dir / "log") == []
+        kubelet.remove_pod("uid-p")
+        await passes(310)
+        assert lines(short_dir / "log") == []
+        await kubelet.find_api_server()
+        await until(lambda: lines(short_dir / "log") == ["free", "x0"])
+        kubelet.remove_pod("uid-static")
+        await until(lambda: lines(short_dir / "log") == ["free", "x0", "free", "x1"])
 
 
 async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:

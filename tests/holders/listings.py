@@ -9,10 +9,10 @@ from devplug.holders.values import Rules
 from devplug.status.values import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 RESOURCE = "example.com/a"
-RULES = Rules(period_seconds=10, grace_seconds=20, patience_seconds=300)
+RULES = Rules(period_seconds=10, grace_seconds=20)
 KUBELET, NEXT_KUBELET = (1, 1, 1), (1, 2, 2)
 
 
@@ -26,6 +26,6 @@ def holder(name: str, container: str = "c") -> Holder:
     return Holder("default", name, container)
 
 
-def pods(held: dict[str, Collection[str]]) -> tuple[PodResources, ...]:
+def pods(held: Mapping[str, Collection[str]]) -> tuple[PodResources, ...]:
     """Pods by name, each with the IDs that it holds."""
     return tuple(pod(name, *sorted(ids)) for name, ids in held.items())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Serve = Callable[[], Awaitable[Sequence[PodResources]]]
 
-QUICK = Rules(period_seconds=0.02, grace_seconds=0.05, patience_seconds=0.1)
+QUICK = Rules(period_seconds=0.02, grace_seconds=0.05)
 """Times that a test can wait for."""
 
 ONCE = Rules(period_seconds=3600)

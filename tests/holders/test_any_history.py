@@ -30,14 +30,18 @@ class AnyHistory(RuleBasedStateMachine):
         self.now = 1000.0
         self.count = 0
         self.held: dict[str, set[str]] = {}
-        """What each pod holds by the kubelet's book."""
+        """What each pod holds whose containers live, or start again after a reboot."""
         self.hidden: set[str] = set()
         """Pods that hold in an init container, which no answer shows."""
+        self.statics: set[str] = set()
         self.arriving: dict[str, float] = {}
         """Pods for which we gave out devices, and when, while the kubelet has not booked them yet."""
-        self.statics = {"static": set[str]()}
+        self.booked: dict[str, set[str]] = {}
+        """What the kubelet has in memory: it drops pods that are gone when it is asked, if it is synced."""
+        self.file: dict[str, set[str]] = {}
+        """Its checkpoint."""
+        self.is_file_readable = True
         self.kubelet = (1, 1, 1)
-        self.kubelet_started_at = 0.0
         self.is_synced = True
         self.asked_at: float | None = None
         self.served: tuple[PodResources, ...] | None = None
@@ -51,7 +55,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.ledger = self.new_ledger("")
 
     def new_ledger(self, text: str) -> Ledger:
-        ledger = Ledger(self.now, RULES)
+        ledger = Ledger(RULES)
         if text:
             ledger.recall(RESOURCE, memory_of(text, RESOURCE), self.now)
         ledger.keep_releases(RESOURCE)
@@ -60,44 +64,60 @@ class AnyHistory(RuleBasedStateMachine):
     def text(self) -> str:
         return text_of(RESOURCE, self.ledger.memory(RESOURCE))
 
-    @initialize(ids=st.sets(st.sampled_from(IDS), max_size=2))
-    def pods_that_were_there_before_us(self, ids: set[str]) -> None:
+    @initialize(ids=st.sets(st.sampled_from(IDS), max_size=2), is_file_readable=st.booleans())
+    def pods_that_were_there_before_us(self, ids: set[str], *, is_file_readable: bool) -> None:
         self.held["old"] = ids
+        self.book("old")
+        self.is_file_readable = is_file_readable
 
     # ── pods ──
 
     def free(self) -> list[str]:
-        return sorted(set(IDS) - self.in_use())
+        return sorted(set(IDS) - self.in_use() - set().union(*self.booked.values()))
 
     def in_use(self) -> AbstractSet[str]:
         return set().union(*self.held.values())
 
-    @precondition(lambda self: self.is_synced and self.free())
-    @rule(data=st.data(), is_init=st.booleans())
-    def a_pod_asks_for_devices(self, data: st.DataObject, is_init: bool) -> None:
-        ids = data.draw(st.sets(st.sampled_from(self.free()), min_size=1))
+    def book(self, name: str) -> None:
+        self.booked[name] = self.held[name]
+        self.file = dict(self.booked)
+
+    def give(self, ids: set[str]) -> str:
         self.count += 1
         name = f"p{self.count}"
         self.held[name] = ids
         self.arriving[name] = self.now
-        if is_init:
-            self.hidden.add(name)
         self.ledger.allocated(RESOURCE, ids, self.now)
         self.unreported |= ids
         self.untaken -= ids
+        return name
+
+    @precondition(lambda self: self.is_synced and self.free())
+    @rule(data=st.data(), is_init=st.booleans())
+    def a_pod_asks_for_devices(self, data: st.DataObject, is_init: bool) -> None:
+        name = self.give(data.draw(st.sets(st.sampled_from(self.free()), min_size=1)))
+        if is_init:
+            self.hidden.add(name)
+
+    @precondition(lambda self: self.free())
+    @rule(data=st.data())
+    def a_static_pod_gets_a_device(self, data: st.DataObject) -> None:
+        name = self.give({data.draw(st.sampled_from(self.free()))})
+        self.statics.add(name)
+        self.the_kubelet_has_our_answers()
 
     @precondition(lambda self: self.arriving)
     @rule(is_failed=st.booleans())
     def the_kubelet_has_our_answer(self, is_failed: bool) -> None:
         name = next(iter(self.arriving))
         del self.arriving[name]
+        self.book(name)
         if is_failed:
             del self.held[name]
 
-    @rule()
-    def a_pod_without_devices_starts(self) -> None:
-        self.count += 1
-        self.held[f"p{self.count}"] = set()
+    def the_kubelet_has_our_answers(self) -> None:
+        while self.arriving:
+            self.the_kubelet_has_our_answer(is_failed=False)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
@@ -108,28 +128,40 @@ class AnyHistory(RuleBasedStateMachine):
 
     # ── the kubelet, and time ──
 
-    @rule(seconds=st.sampled_from([0.1, 1, 9, 10, 19, 20, 60]))
+    @rule(seconds=st.sampled_from([0.1, 1, 9, 10, 19, 20, 60, 1000]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        # The kubelet books what it has got long before the grace is over, and hears of its pods in time.
-        for name, since in list(self.arriving.items()):
-            if self.now - since >= RULES.grace_seconds / 2:
-                del self.arriving[name]
-        if self.now - self.kubelet_started_at >= RULES.patience_seconds:
-            self.is_synced = True
+        # The kubelet books what it has got long before the grace is over.
+        if any(self.now - since >= RULES.grace_seconds / 2 for since in self.arriving.values()):
+            self.the_kubelet_has_our_answers()
 
     @rule()
-    def the_kubelet_restarts(self) -> None:
+    def the_kubelet_restarts_while_the_api_server_is_away(self) -> None:
         self.kubelet = (1, 1, self.kubelet[2] + 1)
-        self.kubelet_started_at = self.now
         self.is_synced = False
+        self.booked = dict(self.file)
+        # It asks anew for pods that it had not booked, so these have not begun.
+        for name in self.arriving:
+            del self.held[name]
         self.arriving.clear()
         self.asked_at = self.served = None
 
     @precondition(lambda self: not self.is_synced)
     @rule()
-    def the_kubelet_hears_of_its_pods(self) -> None:
+    def the_api_server_is_back(self) -> None:
         self.is_synced = True
+
+    @rule(data=st.data())
+    def the_machine_reboots(self, data: st.DataObject) -> None:
+        """Some pods start again, with the devices that the checkpoint has for them."""
+        self.the_kubelet_restarts_while_the_api_server_is_away()
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.held)))) if self.held else ()
+        self.held = {name: ids for name, ids in self.held.items() if name not in gone}
+        self.we_restart()
+
+    @rule()
+    def some_plugin_sends_a_list(self) -> None:
+        self.file = dict(self.booked)
 
     # ── us ──
 
@@ -150,8 +182,8 @@ class AnyHistory(RuleBasedStateMachine):
     def the_resource_comes_back_to_us(self) -> None:
         memory = memory_of(self.written, RESOURCE)
         self.ledger.recall(RESOURCE, memory, self.now)
-        self.unreported |= memory.held.keys()
-        self.untaken -= memory.held.keys()
+        self.unreported |= memory.keys()
+        self.untaken -= memory.keys()
         self.written = ""
 
     @rule()
@@ -169,12 +201,11 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.asked_at is not None and self.served is None)
     @rule()
     def the_kubelet_lists(self) -> None:
-        shown = {
-            name: set() if name in self.hidden or name in self.arriving else ids
-            for name, ids in self.held.items()
-            if self.is_synced
-        }
-        self.served = pods({**self.statics, **shown})
+        if self.is_synced:
+            self.booked = {name: ids for name, ids in self.booked.items() if name in self.held}
+        known = self.held.keys() if self.is_synced else self.statics & self.held.keys()
+        shown = {name: set() if name in self.hidden else self.booked.get(name, set()) for name in known}
+        self.served = pods(shown)
 
     @precondition(lambda self: self.served is not None)
     @rule()
@@ -184,7 +215,9 @@ class AnyHistory(RuleBasedStateMachine):
         listed = {i for one in self.served for c in one.containers for d in c.devices for i in d.device_ids}
         self.unreported |= listed
         self.untaken -= listed
-        for change in self.ledger.listed(self.served, self.asked_at, self.kubelet):
+        is_needed = self.is_file_readable and self.ledger.needs_checkpoint(self.served, self.kubelet)
+        checkpoint = pods(self.file) if is_needed else None
+        for change in self.ledger.listed(self.served, self.asked_at, self.kubelet, checkpoint):
             if isinstance(change, Released) and change.is_free:
                 assert change.device_id not in self.in_use()
                 assert change.device_id in self.unreported
@@ -219,6 +252,8 @@ class AnyHistory(RuleBasedStateMachine):
             if self.served is None:
                 self.the_kubelet_lists()
             self.the_answer_arrives()
+            if self.ledger.is_checkpoint_old:
+                self.some_plugin_sends_a_list()
 
     # ── promises ──
 
@@ -235,15 +270,15 @@ class AnyHistory(RuleBasedStateMachine):
         assert revision == max(self.remembered)
 
     def teardown(self) -> None:
-        """Once all pods have ended, each release is told."""
+        """Once all pods have ended, each release is told, if the kubelet says so at all."""
         self.held.clear()
         self.arriving.clear()
-        self.statics.clear()
-        self.periods_pass(40)
+        self.is_synced = self.is_file_readable = True
+        self.periods_pass(4)
         assert self.unreported == set()
         assert self.ledger.held_ids(RESOURCE) == set()
         self.somebody_takes_the_releases()
-        assert self.ledger.memory(RESOURCE).held == {}
+        assert self.ledger.memory(RESOURCE) == {}
 
 
 TestAnyHistory = AnyHistory.TestCase

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,20 +15,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.exchange import PodResources
-from devplug.holders.asking import Trouble, UnansweredError, ask, retry_wait_seconds
+from devplug.holders.asking import (
+    CHECKPOINT_NAME,
+    Trouble,
+    UnansweredError,
+    ask,
+    checkpoint_pods,
+    read_checkpoint,
+    retry_wait_seconds,
+)
+from devplug.holders.ledger import Ledger
+from devplug.kubelet.checkpoint import encode
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected, socket_identity
-from tests.holders.listings import pod
+from tests.holders.listings import KUBELET, pod
 from tests.holders.nodes import NONE, OLD, V1, answering
-from tests.kubelet.fakes import Clock
+from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
+from tests.kubelet.test_checkpoint import checkpoints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from devplug.kubelet.checkpoint import Checkpoint
+
 PODS = (pod("p", "a"),)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda values: (
+        st.lists(values)
+        | st.dictionaries(
+            st.sampled_from(
+                ["Data", "PodDeviceEntries", "PodUID", "ContainerName", "ResourceName", "DeviceIDs", "0"]
+            ),
+            values,
+        )
+    ),
+)
 
 
 async def some_pods() -> Sequence[PodResources]:
@@ -191,3 +219,41 @@ async def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(short_di
             os.seteuid(0)
     assert error.trouble is Trouble.UNREACHABLE
     assert str(error).startswith(f"no right to look for {path}: run as root")
+
+
+# ── the checkpoint ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_checkpoint_names_what_each_container_was_given(short_dir: Path) -> None:
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
+        path = kubelet.plugin_dir / CHECKPOINT_NAME
+        assert read_checkpoint(path) == ()
+        await kubelet.admit(new_pod("u"))
+        assert read_checkpoint(path) == (replace(pod("u", "a"), namespace=""),)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert read_checkpoint(path) is None
+    path.unlink()
+    assert read_checkpoint(path) is None
+
+
+@given(checkpoints)
+def test_every_id_of_every_checkpoint_is_named(checkpoint: Checkpoint) -> None:
+    named = {
+        (one.name, container.name, devices.resource_name, device_id)
+        for one in checkpoint_pods(encode(checkpoint))
+        for container in one.containers
+        for devices in container.devices
+        for device_id in devices.device_ids
+    }
+    assert named == {
+        (entry.pod_uid, entry.container_name, entry.resource_name, device_id)
+        for entry in checkpoint.entries or ()
+        for ids in (entry.device_ids or {}).values()
+        for device_id in ids or ()
+    }
+
+
+@given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
+def test_whatever_is_in_the_file_is_a_checkpoint_or_none(content: bytes) -> None:
+    with suppress(ValueError):
+        Ledger().listed((), 0, KUBELET, checkpoint_pods(content))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.holders.asking import Trouble
+from devplug.holders.asking import CHECKPOINT_NAME, Trouble
 from devplug.holders.holders import Holders
 from devplug.holders.values import Allocated, Released
 from devplug.pulse import Pulse
@@ -245,12 +245,12 @@ async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> Non
 async def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(
     short_dir: Path,
 ) -> None:
-    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
-    async with monitored(short_dir), asking(holders):
+    checkpoint = short_dir / "device-plugins" / CHECKPOINT_NAME
+    holders = Holders(socket_below(short_dir), checkpoint=checkpoint, rules=QUICK, clock=now)
+    async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a")), asking(holders):
         with holders.releases(RESOURCE) as releases:
             await first_answer(holders)
             holders.note_allocated(RESOURCE, ["a"])
-            # This kubelet shows no holder at all, so it is believed after its patience.
             assert await anext(releases) == [Released(RESOURCE, "a", None)]
 
 

@@ -1,27 +1,34 @@
-"""What is in use, when it is free, and what an absence proves."""
+"""What is in use, when it is free, and what is evidence for that."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from devplug.exchange import PodName
 from devplug.holders.ledger import Ledger
 from devplug.holders.ledgertext import memory_of, text_of
-from devplug.holders.values import Allocated, Memory, Released, Remembered
+from devplug.holders.values import Allocated, Released, Remembered
 from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
 
+if TYPE_CHECKING:
+    from devplug.exchange import PodResources
+
 OTHER = pod("other", "z")
-"""Holds a device for ever, so that its kubelet is believed."""
+"""Holds a device for ever."""
+
+STATIC = pod("static-node1", "s")
+"""What a kubelet lists that has not heard from the API server yet."""
 
 
-def new_ledger(now: float = 0) -> Ledger:
-    return Ledger(now, RULES)
+def new_ledger() -> Ledger:
+    return Ledger(RULES)
 
 
 def restarted(ledger: Ledger, now: float) -> Ledger:
     """The ledger of the next process, which has read the file of this one."""
     text = text_of(RESOURCE, ledger.memory(RESOURCE))
-    ledger = new_ledger(now)
+    ledger = new_ledger()
     ledger.recall(RESOURCE, memory_of(text, RESOURCE), now)
     return ledger
 
@@ -124,14 +131,21 @@ def test_an_answer_that_was_asked_for_before_says_nothing_of_what_we_gave_out() 
     assert ledger.listed((OTHER,), 31, KUBELET) == ()
 
 
-def test_what_no_answer_shows_is_free_after_the_grace() -> None:
+def test_what_neither_an_answer_nor_the_checkpoint_shows_is_free_after_the_grace() -> None:
     """As for a pod whose admission failed after our answer."""
     ledger = new_ledger()
     ledger.listed((OTHER,), 0, KUBELET)
     ledger.allocated(RESOURCE, ["a"], 25)
     for asked_at in (26, 36, 44):
+        assert ledger.listed((OTHER,), asked_at, KUBELET, (OTHER,)) == ()
+    assert ledger.listed((OTHER,), 45, KUBELET, (OTHER,)) == (Released(RESOURCE, "a", None),)
+
+
+def test_what_no_answer_shows_stays_in_use_where_the_checkpoint_cannot_be_read() -> None:
+    ledger = new_ledger()
+    ledger.allocated(RESOURCE, ["a"], 0)
+    for asked_at in range(1, 10_000, 10):
         assert ledger.listed((OTHER,), asked_at, KUBELET) == ()
-    assert ledger.listed((OTHER,), 45, KUBELET) == (Released(RESOURCE, "a", None),)
 
 
 def test_a_device_given_out_again_before_its_release_is_in_use() -> None:
@@ -147,32 +161,16 @@ def test_a_device_given_out_again_before_its_release_is_in_use() -> None:
 
 
 def test_an_init_container_keeps_its_device_although_no_answer_shows_it() -> None:
-    """The kubelet lists the pod and never the container (kubelet.md 7.2)."""
+    """The kubelet lists the pod and never the container (kubelet.md 7.2); its checkpoint names the device."""
     ledger = new_ledger()
     ledger.listed((OTHER,), 0, KUBELET)
     ledger.allocated(RESOURCE, ["a"], 25)
     for asked_at in range(26, 1000, 10):
-        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET, (OTHER, pod("uid", "a"))) == ()
+        assert ledger.is_checkpoint_old == (asked_at >= 45)
     assert ledger.held_ids(RESOURCE) == {"a", "z"}
-    assert ledger.listed((OTHER,), 1000, KUBELET) == (Released(RESOURCE, "a", None),)
-
-
-def test_an_init_container_keeps_its_device_also_if_its_pod_was_listed_before_we_gave_it_out() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
-    ledger.listed((OTHER, pod("p")), 20, KUBELET)
-    ledger.allocated(RESOURCE, ["a"], 25)
-    for asked_at in range(26, 200, 10):
-        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
-
-
-def test_an_answer_that_was_asked_for_before_names_no_suspects() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
-    ledger.allocated(RESOURCE, ["a"], 25)
-    ledger.listed((OTHER,), 24, KUBELET)
-    for asked_at in range(26, 200, 10):
-        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
+    assert ledger.listed((OTHER,), 1000, KUBELET, (OTHER,)) == ()
+    assert ledger.listed((OTHER,), 1010, KUBELET, (OTHER,)) == (Released(RESOURCE, "a", None),)
 
 
 def test_an_answer_that_was_asked_for_before_does_not_end_the_grace() -> None:
@@ -182,67 +180,51 @@ def test_an_answer_that_was_asked_for_before_does_not_end_the_grace() -> None:
     ledger.allocated(RESOURCE, ["a"], 25)
     ledger.listed((OTHER, pod("p", "a")), 24, KUBELET)
     for asked_at in (26, 36, 44):
-        assert ledger.listed((OTHER,), asked_at, KUBELET) == ()
-    assert ledger.listed((OTHER,), 45, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-
-
-def test_a_pod_that_a_new_kubelet_lists_again_is_not_a_new_pod() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
-    ledger.listed((pod("static"),), 30, NEXT_KUBELET)
-    ledger.listed((OTHER,), 40, NEXT_KUBELET)
-    ledger.allocated(RESOURCE, ["a"], 45)
-    ledger.listed((OTHER,), 46, NEXT_KUBELET)
-    assert ledger.listed((OTHER,), 66, NEXT_KUBELET) == (Released(RESOURCE, "a", None),)
-
-
-def test_a_pod_that_came_later_is_not_suspected() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
-    ledger.allocated(RESOURCE, ["a"], 25)
-    ledger.listed((OTHER,), 26, KUBELET)
-    ledger.listed((OTHER, pod("p")), 36, KUBELET)
-    assert ledger.listed((OTHER, pod("p")), 46, KUBELET) == (Released(RESOURCE, "a", None),)
-
-
-def test_a_restart_does_not_forget_the_pod_of_an_init_container() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
-    ledger.allocated(RESOURCE, ["a"], 25)
-    ledger.listed((OTHER, pod("p")), 26, KUBELET)
-    ledger = restarted(ledger, 1000)
-    for asked_at in (1000, 1100):
-        assert ledger.listed((OTHER, pod("p"), pod("q")), asked_at, KUBELET) == ()
-    assert ledger.listed((OTHER, pod("q")), 1200, KUBELET) == (Released(RESOURCE, "a", None),)
+        assert ledger.listed((OTHER,), asked_at, KUBELET, (OTHER,)) == ()
+    assert ledger.listed((OTHER,), 45, KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
 
 
 # ── another kubelet ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_kubelet_that_has_just_started_frees_nothing_until_it_shows_a_holder() -> None:
-    """It lists no pods, or only static ones, until it has heard from the API server."""
+@pytest.mark.parametrize("checkpoint", [None, (STATIC, OTHER, pod("uid", "a"))])
+def test_a_new_kubelet_that_lists_static_pods_frees_nothing_however_long_the_api_server_is_away(
+    checkpoint: tuple[PodResources, ...] | None,
+) -> None:
     ledger = new_ledger()
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
-    for asked_at in (10, 20, 30):
-        assert ledger.listed((pod("static"),), asked_at, NEXT_KUBELET) == ()
-    assert ledger.listed((OTHER,), 40, NEXT_KUBELET) == ()
-    assert ledger.listed((OTHER,), 50, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    for asked_at in range(10, 10_000, 10):
+        changes = ledger.listed((STATIC,), asked_at, NEXT_KUBELET, checkpoint)
+        assert not any(isinstance(change, Released) for change in changes)
+        assert ledger.holders_of(RESOURCE, "a") == ()
+    assert ledger.listed((OTHER, pod("p", "a")), 10_000, NEXT_KUBELET) == ()
+    assert ledger.holders_of(RESOURCE, "a") == (holder("p"),)
 
 
-def test_a_kubelet_that_shows_no_holder_for_minutes_is_believed() -> None:
+def test_a_new_kubelet_frees_what_it_has_never_listed_once_its_checkpoint_names_it_no_more() -> None:
     ledger = new_ledger()
-    ledger.listed((pod("p", "a"),), 0, KUBELET)
-    for asked_at in range(10, 320, 10):
-        assert ledger.listed((), asked_at, NEXT_KUBELET) == ()
-    assert ledger.listed((), 320, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    assert ledger.needs_checkpoint((OTHER,), NEXT_KUBELET)
+    old = (OTHER, pod("uid", "a"))
+    assert (ledger.listed((OTHER,), 10, NEXT_KUBELET, old), ledger.is_checkpoint_old) == ((), True)
+    assert (ledger.listed((OTHER,), 20, NEXT_KUBELET, (OTHER,)), ledger.is_checkpoint_old) == ((), False)
+    assert ledger.listed((OTHER,), 30, NEXT_KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
+    assert not ledger.needs_checkpoint((OTHER,), NEXT_KUBELET)
+
+
+def test_the_checkpoint_is_not_asked_for_what_the_kubelet_has_listed_itself() -> None:
+    ledger = new_ledger()
+    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    assert not ledger.needs_checkpoint((OTHER,), KUBELET)
+    assert not ledger.needs_checkpoint((OTHER, pod("p", "a")), NEXT_KUBELET)
 
 
 def test_the_two_answers_are_of_one_kubelet() -> None:
     ledger = new_ledger()
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER,), 10, KUBELET)
-    assert ledger.listed((OTHER,), 20, NEXT_KUBELET) == ()
-    assert ledger.listed((OTHER,), 30, NEXT_KUBELET) == (Released(RESOURCE, "a", holder("p")),)
+    assert ledger.listed((OTHER,), 20, NEXT_KUBELET, (OTHER,)) == ()
+    assert ledger.listed((OTHER,), 30, NEXT_KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
 
 
 # ── a restart of ours ─────────────────────────────────────────────────────────────────────────────
@@ -255,6 +237,8 @@ def test_what_was_held_before_a_restart_is_in_use_after_it() -> None:
     ledger = restarted(ledger, 2)
     assert not ledger.is_known
     assert ledger.held_ids(RESOURCE) == {"a", "b"}
+    assert ledger.holders_of(RESOURCE, "a") == ()
+    ledger.listed((pod("p", "a"),), 3, KUBELET)
     assert ledger.holders_of(RESOURCE, "a") == (holder("p"),)
 
 
@@ -264,7 +248,7 @@ def test_a_release_while_we_were_down_is_noticed_once() -> None:
     ledger = restarted(ledger, 500)
     assert ledger.listed((), 501, KUBELET) == ()
     assert ledger.listed((), 511, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-    assert restarted(ledger, 600).memory(RESOURCE) == Memory(KUBELET)
+    assert restarted(ledger, 600).memory(RESOURCE) == {}
 
 
 def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
@@ -289,7 +273,7 @@ def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
 def test_what_another_program_gave_out_is_in_use_although_we_know_the_answers() -> None:
     ledger = new_ledger()
     ledger.listed((OTHER,), 0, KUBELET)
-    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((holder("p"),))}), 5)
+    ledger.recall(RESOURCE, {"a": Remembered((holder("p"),), KUBELET)}, 5)
     assert ledger.may_be_held(RESOURCE, "a")
     assert ledger.listed((OTHER,), 10, KUBELET) == ()
     assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
@@ -298,7 +282,7 @@ def test_what_another_program_gave_out_is_in_use_although_we_know_the_answers() 
 def test_what_is_known_is_newer_than_what_is_remembered() -> None:
     ledger = new_ledger()
     ledger.listed((pod("q", "a"),), 0, KUBELET)
-    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((holder("p"),))}), 5)
+    ledger.recall(RESOURCE, {"a": Remembered((holder("p"),), KUBELET)}, 5)
     assert ledger.holders_of(RESOURCE, "a") == (holder("q"),)
 
 
@@ -307,30 +291,11 @@ def test_an_allocate_of_another_program_is_newer_than_the_answers_before() -> No
     ledger = new_ledger()
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER, pod("q")), 10, KUBELET)
-    suspects = frozenset({PodName("q", "default")})
-    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered((), False, suspects)}), 11)
+    ledger.recall(RESOURCE, {"a": Remembered()}, 11)
     for asked_at in range(20, 200, 10):
-        assert ledger.listed((OTHER, pod("q")), asked_at, KUBELET) == ()
-    assert ledger.listed((OTHER,), 200, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-
-
-def test_of_an_allocate_that_no_answer_followed_any_pod_may_be_the_holder() -> None:
-    ledger = new_ledger()
-    for asked_at in range(0, 100, 10):
-        ledger.listed((OTHER, pod("p")), asked_at, KUBELET)
-    ledger.recall(RESOURCE, Memory(KUBELET, {"a": Remembered(is_listed=False)}), 95)
-    for asked_at in range(100, 200, 10):
-        assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET) == ()
-    assert ledger.listed((pod("q", "z"),), 200, KUBELET)[0] == Released(RESOURCE, "a", None)
-
-
-def test_of_several_memories_the_newest_kubelet_is_believed() -> None:
-    older, newer = KUBELET, NEXT_KUBELET
-    for order in ((older, newer), (newer, older), (newer, None)):
-        ledger = new_ledger()
-        for number, kubelet in enumerate(order):
-            ledger.recall(f"example.com/{number}", Memory(kubelet), 0)
-        assert ledger.memory(RESOURCE).kubelet == newer
+        assert ledger.listed((OTHER, pod("q")), asked_at, KUBELET, (OTHER, pod("uid", "a"))) == ()
+    assert ledger.listed((OTHER,), 200, KUBELET, (OTHER,)) == ()
+    assert ledger.listed((OTHER,), 210, KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
 
 
 # ── what is cheap ─────────────────────────────────────────────────────────────────────────────────
@@ -352,7 +317,7 @@ def test_a_memory_is_of_the_moment_at_which_it_was_asked_for() -> None:
     ledger.allocated(RESOURCE, ["a"], 0)
     later = ledger.memory_later(RESOURCE)
     ledger.allocated(RESOURCE, ["b"], 1)
-    assert later().held.keys() == {"a"}
+    assert later().keys() == {"a"}
 
 
 # ── taking releases ───────────────────────────────────────────────────────────────────────────────
@@ -385,7 +350,7 @@ def test_a_release_that_was_taken_is_gone() -> None:
     ledger = new_ledger()
     ledger.take([one_release(ledger)])
     assert ledger.untaken(RESOURCE) == []
-    assert ledger.memory(RESOURCE).held.keys() == {"z"}
+    assert ledger.memory(RESOURCE).keys() == {"z"}
 
 
 def test_a_device_that_is_given_out_again_is_not_offered_as_free() -> None:
@@ -419,24 +384,20 @@ def test_releases_are_kept_only_where_somebody_takes_them() -> None:
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
     assert ledger.untaken(RESOURCE) == []
-    assert ledger.memory(RESOURCE).held.keys() == {"z"}
+    assert ledger.memory(RESOURCE).keys() == {"z"}
 
 
 # ── the text of the file ──────────────────────────────────────────────────────────────────────────
 
 
 def test_the_file_says_it_all() -> None:
-    memory = Memory(
-        KUBELET,
-        {
-            "a": Remembered((holder("p"), holder("q"))),
-            "b": Remembered(is_listed=False),
-            "ä/\n": Remembered((), is_listed=False, suspects=frozenset({PodName("p", "n")})),
-            "d": Remembered((), is_listed=False, suspects=frozenset()),
-        },
-    )
+    memory = {
+        "a": Remembered((holder("p"), holder("q")), KUBELET),
+        "b": Remembered(),
+        "ä/\n": Remembered((holder("p"),), NEXT_KUBELET),
+    }
     assert memory_of(text_of(RESOURCE, memory), RESOURCE) == memory
-    assert memory_of(text_of("x.y/ä", Memory()), "x.y/ä") == Memory()
+    assert memory_of(text_of("x.y/ä", {}), "x.y/ä") == {}
 
 
 @pytest.mark.parametrize(
@@ -447,17 +408,17 @@ def test_the_file_says_it_all() -> None:
         "[]",
         "{}",
         "[" * 100_000,
-        '{"version":2,"resource":"a/b","kubelet":null,"held":{}}',
-        '{"version":1,"kubelet":null,"held":{}}',
-        '{"version":1,"resource":"a/c","kubelet":null,"held":{}}',
-        '{"version":1,"resource":"a/b","kubelet":[1,2],"held":{}}',
-        '{"version":1,"resource":"a/b","kubelet":[1,2,Infinity],"held":{}}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":[]}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":null}}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[["p"]]}}}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[[1,2,3]]}}}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[],"suspects":[1]}}}',
-        '{"version":1,"resource":"a/b","kubelet":null,"held":{"x":{"holders":[]',
+        '{"version":3,"resource":"a/b","kubelets":[],"held":{}}',
+        '{"version":2,"kubelets":[],"held":{}}',
+        '{"version":2,"resource":"a/c","kubelets":[],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[[1,2]],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[[1,2,Infinity]],"held":{}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":[]}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":null}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[["p"]]}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[[1,2,3]]}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[],"kubelet":0}}}',
+        '{"version":2,"resource":"a/b","kubelets":[],"held":{"x":{"holders":[]',
     ],
 )
 def test_a_damaged_file_is_refused(text: str) -> None:
@@ -466,4 +427,4 @@ def test_a_damaged_file_is_refused(text: str) -> None:
 
 
 def test_an_undamaged_one_is_not() -> None:
-    assert memory_of('{"version":1,"resource":"a/b","kubelet":null,"held":{}}', "a/b") == Memory()
+    assert memory_of('{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.holders.ledgerfile import LedgerFile
 from devplug.holders.ledgerfolder import WRITE_PERIOD_SECONDS
-from devplug.holders.values import Memory, Released, Remembered, Rules
+from devplug.holders.values import Released, Remembered, Rules
 from tests.holders.listings import RESOURCE, holder, pod
 from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, questions, turns
 from tests.kubelet.fakes import healthy, registered
@@ -27,14 +28,15 @@ if TYPE_CHECKING:
     from devplug.exchange import PodResources
 
 OTHER = "example.com/b"
-KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600, patience_seconds=3600)
+KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600)
 FILE = "held-036cbe16b001.json"
 """Of `RESOURCE`; its name may not change, or an update forgets what is held."""
 
 
 def owning(folder: Path, *resource_names: str, rules: Rules = QUICK) -> Holders:
     """The holders of a new process."""
-    holders = Holders(socket_below(folder), folder / "state", rules=rules)
+    checkpoint = folder / "device-plugins" / CHECKPOINT_NAME
+    holders = Holders(socket_below(folder), folder / "state", checkpoint=checkpoint, rules=rules)
     for resource_name in resource_names or (RESOURCE,):
         holders.own(resource_name)
     return holders
@@ -103,7 +105,7 @@ async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_
             await first_answer(other)
     assert (held_in(short_dir), held_in(short_dir, OTHER)) == ({"a"}, {"b"})
     later = owning(short_dir, OTHER)
-    assert later.holders_of(OTHER, "b") == (holder("q"),)
+    assert later.held_ids(OTHER) == {"b"}
     assert later.held_ids(RESOURCE) == set()
 
 
@@ -230,9 +232,9 @@ async def test_what_we_gave_out_last_is_in_the_file_when_we_end(short_dir: Path)
 def test_a_write_that_comes_late_does_not_bring_back_what_was(short_dir: Path) -> None:
     """As of a thread that was waiting for its turn when the program ended."""
     file = LedgerFile(short_dir, RESOURCE)
-    file.write(2, lambda: Memory(None, {"b": Remembered()}))
-    file.write(1, lambda: Memory(None, {"a": Remembered()}))
-    assert file.read() == Memory(None, {"b": Remembered()})
+    file.write(2, lambda: {"b": Remembered()})
+    file.write(1, lambda: {"a": Remembered()})
+    assert file.read() == {"b": Remembered()}
 
 
 async def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
@@ -254,7 +256,7 @@ async def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> N
         assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
 
 
-async def test_a_kubelet_that_is_believed_later_is_in_every_file(short_dir: Path) -> None:
+async def test_a_kubelet_that_lists_what_is_held_again_is_in_every_file(short_dir: Path) -> None:
     async def serve() -> Sequence[PodResources]:
         return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
 
@@ -263,10 +265,10 @@ async def test_a_kubelet_that_is_believed_later_is_in_every_file(short_dir: Path
         with holders.needed():
             async with answering(socket_below(short_dir), serve):
                 await until(lambda: held_in(short_dir) and held_in(short_dir, OTHER))
-            before = file_of(short_dir)["kubelet"]
+            before = file_of(short_dir)["kubelets"]
             async with answering(socket_below(short_dir), serve):
-                await until(lambda: before != file_of(short_dir)["kubelet"])
-                await until(lambda: before != file_of(short_dir, OTHER)["kubelet"])
+                await until(lambda: before != file_of(short_dir)["kubelets"])
+                await until(lambda: before != file_of(short_dir, OTHER)["kubelets"])
 
 
 # ── files that are no good ────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 
 from devplug.daemon.dirtyfile import DirtyFile
 from devplug.holders.ledgerfile import LedgerFile
-from devplug.holders.values import Memory, Remembered
+from devplug.holders.values import Remembered
 from devplug.holders.wholefile import write_whole
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def write_ledger(folder: Path) -> None:
-    LedgerFile(folder, "example.com/a").write(1, lambda: Memory(held={"a": Remembered()}))
+    LedgerFile(folder, "example.com/a").write(1, lambda: {"a": Remembered()})
 
 
 def write_dirty(folder: Path) -> None:

@@ -13,7 +13,7 @@ from devplug.daemon.cdi.files import CdiFolder, file_name
 from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
 from devplug.daemon.dirtyfile import DirtyFile
 from devplug.holders.ledgerfile import LedgerFile
-from devplug.holders.values import Memory, Remembered
+from devplug.holders.values import Remembered
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
 from devplug.kubelet.folder import PluginFolder
 from devplug.sandbox.api.objects import text, with_part
@@ -166,13 +166,13 @@ def _read_cdi(folder: Path) -> int | None:
 
 
 def _write_held(folder: Path, value: int) -> None:
-    memory = Memory(held={name: Remembered() for name in _names(value)})
+    memory = {name: Remembered() for name in _names(value)}
     LedgerFile(folder, "example.com/a").write(1, lambda: memory)
 
 
 def _read_held(folder: Path) -> int | None:
     memory = LedgerFile(folder, "example.com/a").read()
-    return None if memory is None else _value_of([*memory.held])
+    return None if memory is None else _value_of([*memory])
 
 
 def _write_dirty(folder: Path, value: int) -> None:

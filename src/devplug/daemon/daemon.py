@@ -206,7 +206,10 @@ class Daemon:
         if (cdi := self._machine.cdi) is None:
             return
         kinds = [kind_of(name) for name in (*self._plugins, *self._retired)]
-        held = await asyncio.to_thread(names_that_are_held, holders.pods)
+        if (checkpoint := await holders.checkpoint()) is None:
+            return
+        # A kubelet that has not heard from the API server yet lists static pods only.
+        held = await asyncio.to_thread(names_that_are_held, (*holders.pods, *checkpoint))
         try:
             removed = await asyncio.to_thread(cdi.clean, kinds, held)
         except KubeletError as error:

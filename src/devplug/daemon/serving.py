@@ -14,6 +14,7 @@ from devplug.daemon.configfile import ConfigFile
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.machine import Machine
 from devplug.daemon.statussocket import serve_status
+from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.plugin.ownership import LOCK_FOLDER
 from devplug.plugin.serving import serve
@@ -91,7 +92,14 @@ async def serve_config(
         holders = None
         if pod_resources is not None:
             clock = asyncio.get_running_loop().time
-            holders = Holders(pod_resources, memory, clock=clock, on_change=serving.pulse.beat)
+            holders = Holders(
+                pod_resources,
+                memory,
+                checkpoint=serving.folder / CHECKPOINT_NAME,
+                rewrite_checkpoint=serving.repeat_list,
+                clock=clock,
+                on_change=serving.pulse.beat,
+            )
         machine = Machine(
             holders=holders,
             cdi=CdiFolder(CDI_FOLDER),

@@ -1,12 +1,14 @@
-"""One question to the kubelet: who holds what now, of what? Which version answers, and why nobody does."""
+"""What a kubelet says of who holds what: its answer, why there is none, and its checkpoint."""
 
 from __future__ import annotations
 
 import enum
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from devplug.errors import KubeletError, RemoteError
+from devplug.exchange import ContainerDevices, ContainerResources, PodResources
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
 from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected, socket_identity
@@ -15,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.exchange import AllocatableResources, PodResources
+    from devplug.exchange import AllocatableResources
     from devplug.holders.values import Identity
     from devplug.wire.sockets import Peer
 
 __all__ = [
+    "CHECKPOINT_NAME",
     "FIRST_RETRY_SECONDS",
     "SLOWEST_RETRY_SECONDS",
     "Answer",
@@ -27,8 +30,14 @@ __all__ = [
     "UnansweredError",
     "ask",
     "ask_allocatable",
+    "checkpoint_pods",
+    "read_checkpoint",
     "retry_wait_seconds",
 ]
+
+CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
+"""The file in the plugin folder where the kubelet's device manager keeps what is allocated
+(devicemanager/types.go)."""
 
 FIRST_RETRY_SECONDS: Final = 1.0
 SLOWEST_RETRY_SECONDS: Final = 60.0
@@ -167,3 +176,43 @@ def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> Unanswere
         Trouble.UNSERVED: f"the kubelet at {socket} serves neither PodResources v1 nor v1alpha1",
     }
     return UnansweredError(trouble, texts.get(trouble, str(error)))
+
+
+def read_checkpoint(path: Path) -> tuple[PodResources, ...] | None:
+    """Return what the kubelet's checkpoint says, as `checkpoint_pods`; None if it says nothing.
+
+    So it is where the file is missing, damaged, or not for us to read.
+    """
+    try:
+        return checkpoint_pods(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def checkpoint_pods(content: bytes) -> tuple[PodResources, ...]:
+    """Return the containers that a checkpoint gives devices to, each as a pod that is named by its UID.
+
+    The names of pods are not in the file (checkpoint.go PodDevicesEntry). Its checksum is not looked at: what
+    the kubelet does not take because of it may be held all the same. Raises `ValueError` for what no kubelet
+    from 1.20 on writes.
+    """
+    try:
+        return tuple(map(_checkpoint_pod, json.loads(content)["Data"]["PodDeviceEntries"] or ()))
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"not a checkpoint: {error!r}") from error
+
+
+def _checkpoint_pod(entry: Any) -> PodResources:  # noqa: ANN401 -- whatever the file has
+    devices = tuple(
+        ContainerDevices(_text(entry["ResourceName"]), (_text(device_id),))
+        for device_ids in (entry["DeviceIDs"] or {}).values()
+        for device_id in device_ids or ()
+    )
+    container = ContainerResources(_text(entry["ContainerName"]), devices)
+    return PodResources(_text(entry["PodUID"]), "", (container,))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

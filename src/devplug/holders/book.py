@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from devplug.holders.values import Memory, Remembered
+from devplug.holders.values import Remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devplug.holders.values import Identity, Released
+    from devplug.holders.values import Memory, Released
 
 __all__ = ["FREE", "Book", "Hold"]
 
@@ -24,11 +24,11 @@ class Hold:
     """One held ID."""
 
     remembered: Remembered = field(default_factory=Remembered)
-    """What of it outlives the process, with the holders that the last answer with this ID named."""
+    """What of it outlives the process."""
     allocated_at: float | None = None
     """Our last Allocate of it, if no answer has shown it since."""
     missing_since: float | None = None
-    """The first of the answers in a row that do not show it, if its absence means anything."""
+    """The first of the answers in a row that are evidence that it is free."""
 
 
 FREE: Final = Hold()
@@ -40,8 +40,8 @@ class Book:
 
     holds: dict[str, Hold] = field(default_factory=dict)
     """By ID; none of them is in `untaken`."""
-    untaken: dict[str, Released] = field(default_factory=dict)
-    """What came free and was not taken, by ID."""
+    untaken: dict[str, tuple[Released, Remembered]] = field(default_factory=dict)
+    """What came free and was not taken, and how it was held before, by ID."""
     is_kept: bool = False
     """Whether releases are kept until they are taken."""
     revision: int = 0
@@ -61,15 +61,15 @@ class Book:
 
     def release(self, device_id: str, released: Released) -> None:
         """Note that nobody holds an ID any more."""
-        del self.holds[device_id]
+        hold = self.holds.pop(device_id)
         self.ids = None
         self.revision += 1
         if self.is_kept:
-            self.untaken[device_id] = released
+            self.untaken[device_id] = released, hold.remembered
 
     def take(self, released: Released) -> None:
         """Note that a release was acted upon."""
-        if self.untaken.get(released.device_id) is released:
+        if self.untaken.get(released.device_id, (None,))[0] is released:
             del self.untaken[released.device_id]
             self.revision += 1
 
@@ -85,15 +85,12 @@ class Book:
             self.ids = frozenset(self.holds)
         return self.ids
 
-    def memory_later(self, kubelet: Identity | None) -> Callable[[], Memory]:
+    def memory_later(self) -> Callable[[], Memory]:
         """Return what makes the memory of this moment, at any time and in any thread; cheap itself."""
-        return partial(_memory, kubelet, self.holds.copy(), self.untaken.copy())
+        return partial(_memory, self.holds.copy(), self.untaken.copy())
 
 
-def _memory(kubelet: Identity | None, holds: Mapping[str, Hold], untaken: Mapping[str, Released]) -> Memory:
-    held = {
-        device_id: Remembered(() if released.holder is None else (released.holder,))
-        for device_id, released in untaken.items()
-    }
+def _memory(holds: Mapping[str, Hold], untaken: Mapping[str, tuple[Released, Remembered]]) -> Memory:
+    held = {device_id: remembered for device_id, (_, remembered) in untaken.items()}
     held.update((device_id, hold.remembered) for device_id, hold in holds.items())
-    return Memory(kubelet, held)
+    return held

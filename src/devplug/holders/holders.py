@@ -1,4 +1,4 @@
-"""The one client of PodResources in a process: asks politely while somebody needs to know, and remembers.
+"""Who holds which device: the one client of PodResources in a process, asked while somebody needs to know.
 
 Here is when to ask and who is told. What an answer means is the `ledger`'s, the files are `ledgerfolder`'s.
 """
@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.holders.asking import Trouble, UnansweredError, ask, retry_wait_seconds
+from devplug.holders.asking import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
 from devplug.holders.ledger import Ledger
 from devplug.holders.ledgerfolder import LedgerFolder
 from devplug.holders.values import Rules
@@ -22,10 +22,11 @@ from devplug.watching import shared_watcher
 from devplug.wire.sockets import socket_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from devplug.exchange import AllocatableResources, PodResources
+    from devplug.holders.asking import Answer
     from devplug.holders.values import Difference, Identity, Released
     from devplug.status.values import Holder
 
@@ -44,6 +45,10 @@ been listed once is known to have gone, so a pod that lives shorter than the per
 QUICK_PERIOD_SECONDS: Final = 1.0
 """How soon after a question such a look may come."""
 
+REWRITE_SECONDS: Final = 60.0
+"""How often at most the kubelet is made to write its checkpoint while the pods stay the same: an ID that only
+an init container has is in the file and in no answer for as long as its pod lives."""
+
 
 class Holders:
     """Who holds which device of this node. Lives as long as the process, and is shared by all who ask.
@@ -52,9 +57,12 @@ class Holders:
     it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
 
     `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
-    that happens meanwhile goes unnoticed. `with_allocatable` has the kubelet asked for the node's devices,
-    too. `clock` returns seconds and never goes back. `on_change` is called when somebody else holds something
-    than before, or the kubelet begins or ceases to answer, and after each question without answer.
+    that happens meanwhile goes unnoticed. `checkpoint` is the kubelet's file beside its plugins' sockets:
+    without it, what the kubelet has not listed since it started is held for as long as it runs, or until it
+    gives it out again. `rewrite_checkpoint` has the kubelet write that file, by sending it a list of devices.
+    `with_allocatable` has the kubelet asked for the node's devices, too. `clock` returns seconds and never
+    goes back. `on_change` is called when somebody else holds something than before, or the kubelet begins or
+    ceases to answer, and after each question without answer.
     """
 
     def __init__(
@@ -62,6 +70,8 @@ class Holders:
         socket: Path,
         ledger_folder: Path | None = None,
         *,
+        checkpoint: Path | None = None,
+        rewrite_checkpoint: Callable[[], Awaitable[None]] | None = None,
         rules: Rules | None = None,
         with_allocatable: bool = False,
         timeout_seconds: float = ASK_TIMEOUT_SECONDS,
@@ -69,11 +79,15 @@ class Holders:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._socket = socket
+        self._checkpoint_path = checkpoint
+        self._rewrite_checkpoint = rewrite_checkpoint
+        self._rewritten: tuple[Sequence[PodResources], float] | None = None
+        """With which answer, and when, the kubelet was last made to write its checkpoint."""
         self._rules = rules or Rules()
         self._with_allocatable = with_allocatable
         self._timeout_seconds = timeout_seconds
         self._clock = clock
-        self._ledger = Ledger(clock(), self._rules)
+        self._ledger = Ledger(self._rules)
         self._folder = LedgerFolder(ledger_folder, self._ledger)
         self._on_change = on_change
         self._wake = asyncio.Event()
@@ -132,8 +146,14 @@ class Holders:
         return self._ledger.may_be_held(resource_name, device_id)
 
     def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
-        """Return the holders that the last answer with this ID named, sorted; empty if none was named."""
+        """Return who holds an ID, sorted; empty where that is not known, though it may be held."""
         return self._ledger.holders_of(resource_name, device_id)
+
+    async def checkpoint(self) -> tuple[PodResources, ...] | None:
+        """Return what the kubelet's checkpoint says now, as `checkpoint_pods`; None if it cannot be read."""
+        if self._checkpoint_path is None:
+            return None
+        return await asyncio.to_thread(read_checkpoint, self._checkpoint_path)
 
     def own(self, resource_name: str) -> None:
         """Take over what is remembered of a resource that only we serve, and remember it from now on.
@@ -299,7 +319,7 @@ class Holders:
             self._wait_seconds = self._rules.period_seconds
             self._answered_at, self.answered_at = asked_at, time.time() - (self._clock() - asked_at)
             self.pods, self.allocatable = answer.pods, answer.allocatable
-            differences = self._ledger.listed(answer.pods, asked_at, answer.kubelet)
+            differences = await self._taken(answer, asked_at)
             for difference in differences:
                 for reader in self._readers:
                     reader.put_nowait(difference)
@@ -310,6 +330,19 @@ class Holders:
         if differences or is_unanswered or before != after:
             self._on_change()
         self._looked.beat()
+
+    async def _taken(self, answer: Answer, asked_at: float) -> tuple[Difference, ...]:
+        """Have the ledger take an answer, with the checkpoint if that is needed."""
+        checkpoint = None
+        if self._ledger.needs_checkpoint(answer.pods, answer.kubelet):
+            checkpoint = await self.checkpoint()
+        differences = self._ledger.listed(answer.pods, asked_at, answer.kubelet, checkpoint)
+        if self._ledger.is_checkpoint_old and self._rewrite_checkpoint is not None:
+            pods, at = self._rewritten or (None, asked_at)
+            if pods != answer.pods or asked_at >= at + REWRITE_SECONDS:
+                self._rewritten = answer.pods, asked_at
+                await self._rewrite_checkpoint()
+        return differences
 
     def _tell(self, error: UnansweredError) -> None:
         """Note a failure, and log it if it is another one than before."""

@@ -1,21 +1,24 @@
 """What is in use, and when it is free: decided on what the kubelet lists and on what we gave out. Pure.
 
-An ID is held from our Allocate, or from the first answer that shows it, until answers show that it is not.
-Wherever an absence proves nothing it stays held: a device that is reset in use is worse than one that waits.
+An ID is held from our Allocate, or from the first answer that shows it, until there is evidence that it is
+not: a device that is reset in use is worse than one that waits. An answer without the ID is evidence only if
+its kubelet has shown the ID before. One that has started since lists no pods, or only static ones, until it
+has heard from the API server, however long that takes. Then only the checkpoint tells: it names an ID until
+the kubelet knows all its pods and has dropped it (manager.go UpdateAllocatedDevices).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING
 
-from devplug.exchange import PodName
 from devplug.holders.book import FREE, Book, Hold
 from devplug.holders.values import Allocated, Released, Remembered, Rules
 from devplug.status.values import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from devplug.exchange import PodResources
     from devplug.holders.values import Difference, Identity, Key, Memory
@@ -26,17 +29,16 @@ __all__ = ["Ledger"]
 class Ledger:
     """Who holds which ID of which resource. Lives as long as its owner; `Memory` takes it over a restart.
 
-    Times are seconds of one clock that never goes back; `now` is also when it was made.
+    Times are seconds of one clock that never goes back.
     """
 
-    def __init__(self, now: float, rules: Rules | None = None) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
         self._books: dict[str, Book] = {}
-        self._proven: Identity | None = None
-        self._provings = 0
         self._kubelet: Identity | None = None
-        self._kubelet_since = now
-        self._pods: dict[PodName, float] = {}
+        self.is_checkpoint_old = False
+        """Whether the last answer left an ID out that the checkpoint names. The kubelet may have dropped it:
+        it does when it is asked who holds what, and writes the file only at the next list of any plugin."""
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
@@ -50,47 +52,49 @@ class Ledger:
         book = self._book(resource_name)
         for device_id in ids:
             holders = book.holds.get(device_id, FREE).remembered.holders
-            book.put(device_id, Hold(Remembered(holders, is_listed=False), allocated_at=now))
+            book.put(device_id, Hold(Remembered(holders), allocated_at=now))
+
+    def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: Identity) -> bool:
+        """Whether this answer leaves out IDs of which only the checkpoint tells."""
+        unsure = [
+            (name, device_id)
+            for name, book in self._books.items()
+            for device_id, hold in book.holds.items()
+            if hold.remembered.kubelet != kubelet
+        ]
+        shown = _by_device(pods) if unsure else {}
+        return any(device_id not in shown.get(name, ()) for name, device_id in unsure)
 
     def listed(
-        self, pods: Sequence[PodResources], asked_at: float, kubelet: Identity
+        self,
+        pods: Sequence[PodResources],
+        asked_at: float,
+        kubelet: Identity,
+        checkpoint: Sequence[PodResources] | None = None,
     ) -> tuple[Difference, ...]:
         """Take an answer that was asked for at `asked_at`; return what it changes, by resource name and ID.
 
-        Answers come in the order in which they were asked for.
+        Answers come in the order in which they were asked for. `checkpoint` is what the kubelet's checkpoint
+        says, read after the answer; None if it was not needed or cannot be read.
         """
         shown = _by_device(pods)
-        is_believed = self._is_believed(kubelet, asked_at, shows_holders=bool(shown))
-        self._note_pods({PodName(pod.name, pod.namespace) for pod in pods}, asked_at, is_believed=is_believed)
+        named = None if checkpoint is None else _by_device(checkpoint)
+        self.is_checkpoint_old = False
+        if kubelet != self._kubelet:
+            self._kubelet = kubelet
+            for book in self._books.values():
+                book.forget_absences()
         changes: list[Difference] = []
         for name in sorted(self._books.keys() | shown.keys()):
             book, shown_here = self._book(name), shown.get(name, {})
             for device_id in sorted(book.holds.keys() | shown_here.keys()):
                 if (holders := shown_here.get(device_id)) is not None:
                     changes += self._shown(name, device_id, holders, asked_at)
-                elif is_believed:
-                    changes += self._missing(name, device_id, asked_at)
+                else:
+                    is_named = None if named is None else device_id in named.get(name, ())
+                    changes += self._missing(name, device_id, asked_at, is_named=is_named)
         self.is_known = True
         return tuple(changes)
-
-    def _is_believed(self, kubelet: Identity, asked_at: float, *, shows_holders: bool) -> bool:
-        """Whether what this kubelet does not list is gone; see `PATIENCE_SECONDS`."""
-        if kubelet != self._kubelet:
-            self._kubelet = kubelet
-            self._kubelet_since = asked_at
-            for book in self._books.values():
-                book.forget_absences()
-        if shows_holders and self._proven != kubelet:
-            self._proven = kubelet
-            self._provings += 1
-        return self._proven == kubelet or asked_at >= self._kubelet_since + self._rules.patience_seconds
-
-    def _note_pods(self, names: set[PodName], asked_at: float, *, is_believed: bool) -> None:
-        """Keep since when each pod is listed without a break."""
-        if is_believed:
-            self._pods = {name: since for name, since in self._pods.items() if name in names}
-        for name in names:
-            self._pods.setdefault(name, asked_at)
 
     def _shown(
         self, name: str, device_id: str, holders: tuple[Holder, ...], asked_at: float
@@ -100,7 +104,7 @@ class Ledger:
         allocated_at = before.allocated_at
         if allocated_at is not None and asked_at > allocated_at:
             allocated_at = None
-        hold = Hold(Remembered(holders, is_listed=allocated_at is None), allocated_at)
+        hold = Hold(Remembered(holders, self._kubelet if allocated_at is None else None), allocated_at)
         if hold == before:
             return ()
         book.put(device_id, hold)
@@ -118,34 +122,27 @@ class Ledger:
             ]
         return changes
 
-    def _missing(self, name: str, device_id: str, asked_at: float) -> Sequence[Difference]:
+    def _missing(
+        self, name: str, device_id: str, asked_at: float, *, is_named: bool | None
+    ) -> Iterator[Difference]:
+        """Yield what it changes that an answer does not show an ID; `is_named`: the checkpoint names it."""
         book = self._books[name]
         before = book.holds[device_id]
-        remembered = before.remembered
-        may_be_unlisted = False
-        if before.allocated_at is not None:
-            if asked_at <= before.allocated_at:
-                return ()
-            # Plain init containers hold devices and are never listed, but their pods are (kubelet.md 7.2).
-            suspects = self._suspects(remembered.suspects, before.allocated_at)
-            remembered = replace(remembered, suspects=suspects)
-            may_be_unlisted = bool(suspects) or asked_at < before.allocated_at + self._rules.grace_seconds
-        missing_since = asked_at if before.missing_since is None else before.missing_since
-        is_confirmed = asked_at >= missing_since + self._rules.period_seconds
-        if may_be_unlisted or not is_confirmed:
-            book.put(device_id, Hold(remembered, before.allocated_at, missing_since))
-            return ()
-        *others, last = remembered.holders or (None,)
+        if before.allocated_at is not None and asked_at <= before.allocated_at:
+            return
+        missing_since: float | None = asked_at if before.missing_since is None else before.missing_since
+        listed_at = -inf if before.allocated_at is None else before.allocated_at + self._rules.grace_seconds
+        if before.remembered.kubelet != self._kubelet and is_named is not False:
+            self.is_checkpoint_old |= is_named is True and asked_at >= listed_at
+            missing_since = None
+        if missing_since is None or asked_at < max(missing_since + self._rules.period_seconds, listed_at):
+            book.put(device_id, replace(before, missing_since=missing_since))
+            return
+        *others, last = before.remembered.holders or (None,)
         released = Released(name, device_id, last)
         book.release(device_id, released)
-        return [*(Released(name, device_id, other, is_free=False) for other in others), released]
-
-    def _suspects(self, before: frozenset[PodName] | None, allocated_at: float) -> frozenset[PodName]:
-        """Return the listed pods that may hold what we gave out then: those that were new at the time."""
-        if before is not None:
-            return before & self._pods.keys()
-        new_since = allocated_at - self._rules.grace_seconds
-        return frozenset(name for name, since in self._pods.items() if since >= new_since)
+        yield from (Released(name, device_id, other, is_free=False) for other in others)
+        yield released
 
     # ── what is known ──
 
@@ -159,8 +156,12 @@ class Ledger:
         return not self.is_known or self._hold(resource_name, device_id) is not FREE
 
     def holders_of(self, resource_name: str, device_id: str) -> tuple[Holder, ...]:
-        """Return the holders that the last answer with this ID named, sorted; empty if none was named."""
-        return self._hold(resource_name, device_id).remembered.holders
+        """Return who holds an ID, sorted, by the kubelet that has answered last.
+
+        Empty where it has not listed the ID: then a container may hold it, and nobody knows which.
+        """
+        remembered = self._hold(resource_name, device_id).remembered
+        return () if remembered.kubelet != self._kubelet else remembered.holders
 
     def _hold(self, resource_name: str, device_id: str) -> Hold:
         book = self._books.get(resource_name)
@@ -183,7 +184,7 @@ class Ledger:
 
     def untaken(self, resource_name: str) -> list[Released]:
         """Return the kept releases of devices that nobody holds, by ID, without taking them."""
-        return [released for _, released in sorted(self._book(resource_name).untaken.items())]
+        return [released for _, (released, _) in sorted(self._book(resource_name).untaken.items())]
 
     def take(self, all_released: Iterable[Released]) -> None:
         """Note that these releases were acted upon."""
@@ -203,20 +204,12 @@ class Ledger:
         memory may know of an Allocate that no answer has shown.
         """
         book = self._book(resource_name)
-        for device_id, held in memory.held.items():
+        for device_id, held in memory.items():
             before = book.holds.get(device_id)
             if before is None:
-                book.put(device_id, Hold(held, None if held.is_listed else now))
-            elif not held.is_listed and before.allocated_at is None:
-                book.put(device_id, Hold(replace(held, holders=before.remembered.holders), now))
-        if any(not held.is_listed and held.suspects is None for held in memory.held.values()):
-            # Nobody knows since when these are held, so any pod that is there may be the holder.
-            self._pods = dict.fromkeys(self._pods, now)
-        kubelets = [one for one in (self._proven, memory.kubelet) if one is not None]
-        newest = max(kubelets, key=_made_at, default=None)
-        if newest != self._proven:
-            self._proven = newest
-            self._provings += 1
+                book.put(device_id, Hold(held, None if held.kubelet else now))
+            elif held.kubelet is None and before.allocated_at is None:
+                book.put(device_id, Hold(Remembered(before.remembered.holders), now))
 
     def memory(self, resource_name: str) -> Memory:
         """Return what of this resource has to outlive the process.
@@ -227,19 +220,15 @@ class Ledger:
 
     def memory_later(self, resource_name: str) -> Callable[[], Memory]:
         """Return what makes the `memory` of this moment, at any time and in any thread; cheap itself."""
-        return self._book(resource_name).memory_later(self._proven)
+        return self._book(resource_name).memory_later()
 
     def revision(self, resource_name: str) -> int:
         """Return a number that grows whenever `memory` becomes another one."""
-        return self._book(resource_name).revision + self._provings
+        return self._book(resource_name).revision
 
 
 def _are_of_several_pods(holders: tuple[Holder, ...]) -> bool:
     return len(holders) > 1 and len({(one.namespace, one.pod) for one in holders}) > 1
-
-
-def _made_at(kubelet: Identity) -> int:
-    return kubelet[2]
 
 
 def _by_device(pods: Iterable[PodResources]) -> dict[str, dict[str, tuple[Holder, ...]]]:

@@ -8,12 +8,13 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from devplug.holders.ledgertext import memory_of, text_of
-from devplug.holders.values import Memory
 from devplug.holders.wholefile import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from devplug.holders.values import Memory
 
 __all__ = ["LedgerFile"]
 
@@ -41,7 +42,7 @@ class LedgerFile:
         try:
             return memory_of(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
-            return Memory()
+            return {}
         except (OSError, ValueError) as error:
             logger.warning(
                 "cannot read who held devices before; releases until now go unnoticed",
@@ -89,7 +90,7 @@ class LedgerFile:
 
     def _replace(self, memory: Memory) -> None:
         """Write a whole file or none, for its owner alone."""
-        if not memory.held:
+        if not memory:
             self._path.unlink(missing_ok=True)
             return
         write_whole(self._path, text_of(self._resource_name, memory))

@@ -46,7 +46,7 @@ class LedgerFolder:
         if read is not None:
             self._ledger.recall(resource_name, read, now)
             known = self._ledger.memory(resource_name)
-            if known == read or not (known.held or read.held):
+            if known == read or not (known or read):
                 file.note_written(self._ledger.revision(resource_name))
         self._changed.set()
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devplug.exchange import PodName
     from devplug.status.values import Holder
 
 __all__ = [
     "GRACE_SECONDS",
-    "PATIENCE_SECONDS",
     "PERIOD_SECONDS",
     "Allocated",
     "Difference",
@@ -31,10 +28,6 @@ PERIOD_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 20.0
 """How long after our Allocate an ID may be missing: the kubelet lists it once it has our answer. Akri waits
 as long before it takes a slot back (peers.md, row 13 of its gaps)."""
-
-PATIENCE_SECONDS: Final = 300.0
-"""How long the absences of a kubelet that has shown no holder yet prove nothing. One that has just started
-lists no pods, or only static ones, until it has heard from the API server."""
 
 Identity: TypeAlias = tuple[int, int, int]
 """Which kubelet answered: what tells its socket from an earlier one; see `wire.sockets.socket_identity`."""
@@ -72,19 +65,13 @@ class Remembered:
     """What of one held ID outlives the process."""
 
     holders: tuple[Holder, ...] = ()
-    is_listed: bool = True
-    """Whether an answer has shown it since our last Allocate of it."""
-    suspects: frozenset[PodName] | None = None
-    """For an ID that no answer shows: the pods of which one may be its holder; None if that is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What of one resource outlives the process: what was held, and the kubelet that was believed."""
-
+    """Those that the last answer with this ID named."""
     kubelet: Identity | None = None
-    """The last kubelet that has shown a holder, of whatever resource."""
-    held: Mapping[str, Remembered] = field(default_factory=dict)
+    """Whose answer that was; None if no answer has shown it since our last Allocate of it."""
+
+
+Memory: TypeAlias = Mapping[str, Remembered]
+"""What of one resource outlives the process: what was held, by device ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +80,3 @@ class Rules:
 
     period_seconds: float = PERIOD_SECONDS
     grace_seconds: float = GRACE_SECONDS
-    patience_seconds: float = PATIENCE_SECONDS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import one_line
+from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.holders.status import pod_resources_status
 from devplug.monitor.joining import joined
@@ -29,7 +30,6 @@ __all__ = ["Collector", "collected"]
 RESYNC_SECONDS: Final = 5.0
 """How often the folder is looked at without an event, in case one was lost."""
 
-CHECKPOINT: Final = "kubelet_internal_checkpoint"
 """In the plugin folder: the kubelet writes it anew in each Allocate and for each list (manager.go)."""
 
 RETRY_SECONDS: Final = 1.0
@@ -87,7 +87,7 @@ class Collector:
                 while True:
                     woken.clear()
                     subscription.arm([str(self._plugin_dir / STATUS_SOCKETS)])
-                    given_out.arm([str(self._plugin_dir / CHECKPOINT)])
+                    given_out.arm([str(self._plugin_dir / CHECKPOINT_NAME)])
                     await self._look(group)
                     try:
                         async with asyncio.timeout(RESYNC_SECONDS):

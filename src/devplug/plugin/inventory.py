@@ -49,9 +49,10 @@ class Past:
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
-    `snapshot` is always the latest truth. `version` grows with each change of it, and never otherwise;
-    `lists_taken` counts the author's lists, equal ones too. `on_change` is called after each change of what
-    can be read here. `past` is what the resource listed a moment ago, when another plugin served it.
+    `snapshot` is always the latest truth. `version` grows with each change of it, and with `repeats`, which
+    counts how often the same list had to be sent again; `lists_taken` counts the author's lists, equal ones
+    too. `on_change` is called after each change of what can be read here. `past` is what the resource listed
+    a moment ago, when another plugin served it.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Inventory:
         self._wall_clock = wall_clock
         self.snapshot = Snapshot()
         self.version = 0
+        self.repeats = 0
         self.lists_taken = 0
         self._listed: tuple[Device, ...] = ()
         self._handed_out: set[str] = set()
@@ -155,6 +157,12 @@ class Inventory:
         await self._update()
         if released:
             self._on_change()
+
+    async def repeat(self) -> None:
+        """Have the list sent again as it is."""
+        self.repeats += 1
+        self.version += 1
+        await self.wake()
 
     def may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID: it was given out, and nobody has said that it came free."""

@@ -165,7 +165,10 @@ class PluginService:
         return self._options
 
     async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
-        """Yield the list at once, then the latest one after each change; never a backlog, never the same."""
+        """Yield the list at once, then the latest one after each change; never a backlog.
+
+        The same one is not sent twice, unless it has to be (`Inventory.repeat`).
+        """
         if len(self.streams) >= STREAM_LIMIT:
             raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
         self.streams_opened += 1
@@ -175,14 +178,15 @@ class PluginService:
         self._on_stream()
         loop = asyncio.get_running_loop()
         pace = Pace()
-        version = 0
+        version, repeats = 0, self._inventory.repeats
         sent: Snapshot | None = None
         try:
             while await self._inventory.changed_since(version, lambda: number <= self.streams_ended):
                 if pause_seconds := pace.wait_seconds(loop.time()):
                     await self._pause(pause_seconds)
                 version, snapshot = self._inventory.version, self._inventory.snapshot
-                if sent is None or not await in_turns(is_told_the_same(sent, snapshot)):
+                is_repeat, repeats = repeats != self._inventory.repeats, self._inventory.repeats
+                if is_repeat or sent is None or not await in_turns(is_told_the_same(sent, snapshot)):
                     await in_turns(self._told.tell(number, snapshot.devices, loop.time()))
                     encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())

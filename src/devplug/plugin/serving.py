@@ -193,6 +193,15 @@ class Serving:
         if served := self._served.get(resource_name):
             await served.inventory.release(ids)
 
+    async def repeat_list(self) -> None:
+        """Send the shortest list again: for each one that the kubelet takes it writes its checkpoint.
+
+        Nothing is sent while no plugin is registered.
+        """
+        inventories = [one.inventory for one in self._served.values() if one.lifecycle.is_registered]
+        if inventories:
+            await min(inventories, key=lambda inventory: len(inventory.snapshot.devices)).repeat()
+
     async def wait_registered(self) -> None:
         """Wait until a kubelet has accepted every plugin and listens to its list."""
         while not all(served.lifecycle.is_registered for served in self._served.values()):

@@ -52,7 +52,7 @@ take a while to read our list."""
 
 GIVEN_AFTER_SECONDS: Final = 300.0
 """How long we have to be registered before a device that is held without our Allocate is a sign: a kubelet
-that has just started lists its pods late (`holders.values.PATIENCE_SECONDS`)."""
+that has just started lists its pods late."""
 
 TOLD_IDS: Final = 20
 """How many device IDs a suspicion names."""
