@@ -116,6 +116,14 @@ class Sandbox:
         """Restart a node's kubelet; containers run on. Returns when it is back."""
         await self._agents[node].restart_kubelet()
 
+    async def disconnect(self, node: str) -> None:
+        """Take the API server away from a node; its containers run on."""
+        self._agents[node].disconnect()
+
+    async def reconnect(self, node: str) -> None:
+        """Bring the API server back to a node. Returns when its kubelet knows its pods again."""
+        await self._agents[node].reconnect()
+
     async def reboot(self, node: str) -> None:
         """Reboot a node: all containers end. Returns when its kubelet is back."""
         await self._agents[node].reboot()
@@ -224,7 +232,7 @@ class Sandbox:
                 kubelet,
                 self.registry,
                 runtime,
-                AgentSettings(pod_subnet=f"10.244.{index}.0/24"),
+                AgentSettings(pod_subnet=f"10.244.{index}.0/24", manifests=place.manifests),
             )
         return tuple(self._agents.values())
 
