@@ -232,7 +232,11 @@ class Sandbox:
                 kubelet,
                 self.registry,
                 runtime,
-                AgentSettings(pod_subnet=f"10.244.{index}.0/24", manifests=place.manifests),
+                AgentSettings(
+                    pod_subnet=f"10.244.{index}.0/24",
+                    like_real_timing=settings.like_real_timing,
+                    manifests=place.manifests,
+                ),
             )
         return tuple(self._agents.values())
 

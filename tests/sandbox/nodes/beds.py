@@ -198,6 +198,7 @@ async def node(
     time: Callable[[], datetime] | None = None,
     heartbeat_seconds: float = 10.0,
     manifests: Path | None = None,
+    like_real_timing: bool = False,
     registry: Registry | None = None,
     settings: KubeletSettings | None = None,
 ) -> AsyncIterator[Bed]:
@@ -208,7 +209,9 @@ async def node(
             registry.create(NAMESPACES, "", {"metadata": {"name": name}})
     kubelet = Kubelet(folder, settings or KubeletSettings())
     facts = facts_of_this_machine(WORKER)
-    agent_settings = AgentSettings(heartbeat_seconds=heartbeat_seconds, manifests=manifests)
+    agent_settings = AgentSettings(
+        heartbeat_seconds=heartbeat_seconds, manifests=manifests, like_real_timing=like_real_timing
+    )
     agent = NodeAgent(facts, kubelet, registry, runtime or NoPrograms(), agent_settings)
     if isinstance(runtime, FakeRuntime):
         runtime.on_ended = agent.container_ended

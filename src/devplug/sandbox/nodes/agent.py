@@ -50,6 +50,8 @@ class AgentSettings:
     """How often the node says that it lives, and looks at everything again (nodeStatusUpdateFrequency)."""
     pod_subnet: str = "10.244.0.0/24"
     """Where its pods' addresses are from."""
+    like_real_timing: bool = False
+    """Whether the node's status follows changes at the next heartbeat, as a real kubelet's; else at once."""
     manifests: Path | None = None
     """The folder with the manifests of static pods; None for a node without any."""
 
@@ -93,6 +95,7 @@ class NodeAgent:
         )
         self._workers: dict[str, PodWorker] = {}
         self._dirty = asyncio.Event()
+        self._next_beat_seconds = 0.0
         self._starting = asyncio.Lock()
         self._selection = Selection(fields=field_selector(f"spec.nodeName={facts.name}", PODS))
 
@@ -106,6 +109,7 @@ class NodeAgent:
             with self.kubelet.changes() as changes:
                 self._report.register()
                 self._report.beat(is_up=True)
+                self._begin_beats()
                 known = sorted(
                     self._registry.all(PODS, self._selection),
                     key=lambda pod: text(pod, "metadata", "creationTimestamp"),
@@ -123,7 +127,7 @@ class NodeAgent:
                 tasks.create_task(self._beat())
                 async for change in changes:
                     if change.kind not in _OF_PODS:
-                        self._dirty.set()
+                        self._note_change()
                     elif worker := self._workers.get(change.pod_uid):
                         worker.wake()
 
@@ -245,23 +249,33 @@ class NodeAgent:
     async def _follow_node(self) -> None:
         mine = Selection(fields=field_selector(f"metadata.name={self.name}", NODES))
         async for _ in self._registry.follow(NODES, mine):
-            self._dirty.set()
+            self._note_change()
 
     async def _beat(self) -> None:
         """Write the node's status at every change and every beat; look at everything again at a beat."""
-        loop = asyncio.get_running_loop()
-        next_beat = loop.time() + self._settings.heartbeat_seconds
         while True:
-            self._dirty.clear()
-            self._report.write(is_up=self._is_up)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(next_beat):
+                async with asyncio.timeout_at(self._next_beat_seconds):
                     await self._dirty.wait()
-            if loop.time() >= next_beat:
-                next_beat = loop.time() + self._settings.heartbeat_seconds
+            is_dirty = self._dirty.is_set()
+            self._dirty.clear()
+            if asyncio.get_running_loop().time() >= self._next_beat_seconds:
+                self._begin_beats()
                 self._report.beat(is_up=self._is_up)
                 for worker in self._workers.values():
                     worker.beat()
+            elif is_dirty:
+                self._report.write(is_up=self._is_up)
+
+    def _begin_beats(self) -> None:
+        """Have the next beat when a whole period is over, as after a start of the kubelet."""
+        loop = asyncio.get_running_loop()
+        self._next_beat_seconds = loop.time() + self._settings.heartbeat_seconds
+
+    def _note_change(self) -> None:
+        """Have the node's status follow a change that the real kubelet reports with the next heartbeat."""
+        if not self._settings.like_real_timing:
+            self._dirty.set()
 
     @property
     def _is_up(self) -> bool:
@@ -275,7 +289,11 @@ class NodeAgent:
                 for worker in tuple(self._workers.values()):
                     await worker.boot()
             try:
-                await self.kubelet.restart(reboot=reboot)
+                await self.kubelet.restart(reboot=reboot, with_pods=False)
+                # The first status of a kubelet is of before any plugin has registered (kubelet.go Run).
+                self._report.write(is_up=self._is_up)
+                self._begin_beats()
+                await self.kubelet.readmit()
             except KubeletCrashError as error:
                 self._crashed(error)
                 raise
@@ -295,7 +313,7 @@ class NodeAgent:
         for worker in self._workers.values():
             worker.wake()
         self._mirror()
-        self._dirty.set()
+        self._note_change()
 
     def _close(self) -> None:
         """Have all workers wait for the kubelet."""
