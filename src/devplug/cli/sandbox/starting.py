@@ -166,7 +166,7 @@ def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> i
 
     In COMMAND, {dir} becomes the plugin folder, {dev} the folder of devices that `plug` fills and {node} the
     node's name. A plugin that is told no folder finds ours at the kubelet's own path, in a mount namespace
-    of its own; that needs root. The exit code is COMMAND's.
+    of its own; that needs root. It ends with the sandbox; the exit code is COMMAND's.
     """
     from devplug.cli.sandbox import foreground
 
