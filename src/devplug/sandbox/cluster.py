@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.kubelet.machine import Machine, NumaNode
@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 
 _LOCAL, _REMOTE = 10, 20
 """Distances between NUMA nodes, as the kernel tells them of most machines with several."""
+
+_ADDRESSES: Final = "192.0.2.{}"
+"""The addresses that nodes tell: of a network that nobody has (RFC 5737), as nothing listens there."""
 
 
 class Sandbox:
@@ -228,7 +231,7 @@ class Sandbox:
                 place.folder, KubeletSettings(machine=machine, topology=settings.topology)
             )
             self._agents[name] = NodeAgent(
-                facts_of_this_machine(name),
+                facts_of_this_machine(name, internal_ip=_ADDRESSES.format(index + 1)),
                 kubelet,
                 self.registry,
                 runtime,
