@@ -52,6 +52,12 @@ def test_a_kubelet_is_restarted_on_all_nodes_if_none_is_named(standin: StandIn, 
     assert standin.cluster.called == [("restart", "worker-0"), ("restart", "worker-1")]
 
 
+def test_the_api_server_is_taken_from_a_node_and_brought_back(standin: StandIn, ask: Ask) -> None:
+    assert ask("disconnect", "worker-1")[1] == "worker-1: the API server is away\n"
+    assert ask("reconnect", "worker-1")[1] == "worker-1: the API server is back\n"
+    assert standin.cluster.called == [("disconnect", "worker-1"), ("reconnect", "worker-1")]
+
+
 def test_what_the_sandbox_refuses_is_said_in_one_line(standin: StandIn, ask: Ask) -> None:
     assert ask("reboot", "worker-0") == (1, "", "devplug: worker-0 does not come back\n")
     code, _, said = ask("reboot", "worker-9")

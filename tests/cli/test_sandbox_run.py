@@ -159,6 +159,19 @@ def test_a_program_does_not_outlive_us_if_we_are_killed(place: Place) -> None:
     assert is_gone(pid)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_ends_with_its_sandbox(short_dir: Path, number: signal.Signals) -> None:
+    script = WAITS.format(number="SIGTERM")
+    with started("sandbox", "up", "--dir", short_dir / "sb") as up:
+        said_until(up, "sandbox describe", on_error=False)
+        command = ("sandbox", "run", "--dir", short_dir / "sb", "--", *PYTHON, script, "{dir}")
+        with started(*command) as process:
+            said_until(process, "ready", on_error=False)
+            up.send_signal(number)
+            said_until(process, "the sandbox is down, and so the program is ended")
+            assert ended(process) == 7
+
+
 def test_what_the_program_started_ends_with_it(place: Place) -> None:
     script = "sleep 600 >/dev/null 2>&1 & echo $! # {dir}"
     ran = devplug("sandbox", "run", "--dir", place.folder, "--", "sh", "-c", script)

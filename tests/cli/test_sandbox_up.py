@@ -102,6 +102,15 @@ def test_a_sandbox_whose_folder_is_removed_ends(short_dir: Path) -> None:
     assert not place.folder.exists()
 
 
+def test_every_node_tells_an_address_and_its_name(up: Place) -> None:
+    addresses = "{range .items[*]}{.metadata.name} {.status.addresses[*]['type','address']}{'\\n'}{end}"
+    assert kubectl(up, "get", "nodes", "-o", f"jsonpath={addresses}").splitlines() == [
+        "worker-0 InternalIP Hostname 192.0.2.1 worker-0",
+        "worker-1 InternalIP Hostname 192.0.2.2 worker-1",
+    ]
+    assert "192.0.2.2" in kubectl(up, "get", "nodes", "-o", "wide").splitlines()[2].split()
+
+
 def test_a_second_sandbox_in_the_same_folder_is_refused(up: Place) -> None:
     code, said, why = sandbox(up, "up")
     assert (code, said) == (1, "")

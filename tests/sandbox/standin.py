@@ -40,6 +40,12 @@ class FakeCluster:
     async def restart_kubelet(self, node: str) -> None:
         self.called.append(("restart", node))
 
+    async def disconnect(self, node: str) -> None:
+        self.called.append(("disconnect", node))
+
+    async def reconnect(self, node: str) -> None:
+        self.called.append(("reconnect", node))
+
     async def reboot(self, node: str) -> None:
         raise KubeletError(f"{node} does not come back")
 

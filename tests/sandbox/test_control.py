@@ -45,6 +45,8 @@ def test_questions_are_answered(method: str, path: str, body: object, expected: 
     ("path", "body", "called"),
     [
         ("nodes/worker-1/restart-kubelet", None, ("restart", "worker-1")),
+        ("nodes/worker-1/disconnect", None, ("disconnect", "worker-1")),
+        ("nodes/worker-1/reconnect", None, ("reconnect", "worker-1")),
         ("pods/lab/p/end", None, ("end", "lab", "p", None, 0)),
         ("pods/lab/p/end", {"container": "c", "exitCode": 3}, ("end", "lab", "p", "c", 3)),
         ("pods/lab/a%2Fb/end", {"container": ""}, ("end", "lab", "a/b", None, 0)),

@@ -5,6 +5,7 @@ What a manifest may say is `podspecs`'; here are the texts, and where in them so
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,12 +16,12 @@ from devplug.errors import ConfigError, Problem, one_line, quoted
 from devplug.kubelet.podspecs import PodReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from devplug.kubelet.pods import Pod
     from devplug.kubelet.podspecs import Place
 
-__all__ = ["read_pod"]
+__all__ = ["read_manifest", "read_pod"]
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -39,6 +40,15 @@ def read_pod(source: str | Mapping[str, object], *, uid: str | None = None, file
     if reader.problems:
         raise ConfigError(file, reader.problems)
     return pod
+
+
+def read_manifest(source: str, *, file: str = "pod") -> Mapping[str, object]:
+    """Return the maps and lists of a text that describes a pod. Raises `ConfigError` as `read_pod` does."""
+    reader = _read_text(source, file)
+    reader.pod(None)
+    if reader.problems or not isinstance(reader.content, Mapping):
+        raise ConfigError(file, reader.problems)
+    return reader.content
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────

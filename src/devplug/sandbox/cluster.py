@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 from contextlib import ExitStack, aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.kubelet.machine import Machine, NumaNode
@@ -57,6 +57,9 @@ logger = logging.getLogger(__name__)
 
 _LOCAL, _REMOTE = 10, 20
 """Distances between NUMA nodes, as the kernel tells them of most machines with several."""
+
+_ADDRESSES: Final = "192.0.2.{}"
+"""The addresses that nodes tell: of a network that nobody has (RFC 5737), as nothing listens there."""
 
 
 class Sandbox:
@@ -115,6 +118,14 @@ class Sandbox:
     async def restart_kubelet(self, node: str) -> None:
         """Restart a node's kubelet; containers run on. Returns when it is back."""
         await self._agents[node].restart_kubelet()
+
+    async def disconnect(self, node: str) -> None:
+        """Take the API server away from a node; its containers run on."""
+        self._agents[node].disconnect()
+
+    async def reconnect(self, node: str) -> None:
+        """Bring the API server back to a node. Returns when its kubelet knows its pods again."""
+        await self._agents[node].reconnect()
 
     async def reboot(self, node: str) -> None:
         """Reboot a node: all containers end. Returns when its kubelet is back."""
@@ -220,11 +231,15 @@ class Sandbox:
                 place.folder, KubeletSettings(machine=machine, topology=settings.topology)
             )
             self._agents[name] = NodeAgent(
-                facts_of_this_machine(name),
+                facts_of_this_machine(name, internal_ip=_ADDRESSES.format(index + 1)),
                 kubelet,
                 self.registry,
                 runtime,
-                AgentSettings(pod_subnet=f"10.244.{index}.0/24"),
+                AgentSettings(
+                    pod_subnet=f"10.244.{index}.0/24",
+                    like_real_timing=settings.like_real_timing,
+                    manifests=place.manifests,
+                ),
             )
         return tuple(self._agents.values())
 

@@ -13,7 +13,7 @@ from devplug.sandbox.api.objects import entries, part, text, whole
 from devplug.sandbox.api.statuses import StatusError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from devplug.sandbox.api.objects import Object
 
@@ -32,6 +32,12 @@ class Cluster(Protocol):
 
     async def restart_kubelet(self, node: str) -> None:
         """Restart a node's kubelet; containers run on. Returns when it is back."""
+
+    async def disconnect(self, node: str) -> None:
+        """Take the API server away from a node; its containers run on."""
+
+    async def reconnect(self, node: str) -> None:
+        """Bring the API server back to a node. Returns when its kubelet knows its pods again."""
 
     async def reboot(self, node: str) -> None:
         """Reboot a node: all containers end. Returns when its kubelet is back."""
@@ -68,6 +74,12 @@ class Control:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._of_nodes: Mapping[str, Callable[[str], Awaitable[None]]] = {
+            "disconnect": cluster.disconnect,
+            "reboot": cluster.reboot,
+            "reconnect": cluster.reconnect,
+            "restart-kubelet": cluster.restart_kubelet,
+        }
 
     async def handle(self, method: str, path: str, body: object) -> tuple[int, Object] | None:
         """Answer one request, its body decoded, with a status code and an object; None for other paths.
@@ -93,11 +105,8 @@ class Control:
                 return {"nodes": [cluster.description(name) for name in cluster.nodes()]}
             case "GET", ["nodes", name]:
                 return cluster.description(self._node(name))
-            case "POST", ["nodes", name, "restart-kubelet"]:
-                await cluster.restart_kubelet(self._node(name))
-                return {}
-            case "POST", ["nodes", name, "reboot"]:
-                await cluster.reboot(self._node(name))
+            case "POST", ["nodes", name, operation] if operation in self._of_nodes:
+                await self._of_nodes[operation](self._node(name))
                 return {}
             case "GET", ["devices"]:
                 return {"names": list(cluster.plugged())}

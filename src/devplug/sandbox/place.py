@@ -82,9 +82,19 @@ class NodePlace:
         """Where monitors ask who holds what."""
         return self.folder / "pod-resources" / "kubelet.sock"
 
+    @property
+    def manifests(self) -> Path:
+        """Where the kubelet finds static pods: `/etc/kubernetes/manifests` on a real node."""
+        return self.folder / "manifests"
+
     def make(self) -> None:
         """Make the folders."""
-        for folder in (self.plugin_dir, self.plugins_registry, self.pod_resources_socket.parent):
+        for folder in (
+            self.manifests,
+            self.plugin_dir,
+            self.plugins_registry,
+            self.pod_resources_socket.parent,
+        ):
             folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -101,12 +101,16 @@ class Recorder:
     """
 
     def __init__(self, registry: Registry, source: Source) -> None:
+        self.is_cut_off = False
+        """Whether the component cannot reach the API server, so that nobody is told."""
         self._registry = registry
         self._source = source
         self._written: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
 
     def tell(self, about: Object, type_: str, reason: str, message: str) -> None:
         """Write down that something has happened; `about` is a `reference`, `type_` Normal or Warning."""
+        if self.is_cut_off:
+            return
         now = self._registry.now
         key = (text(about, "uid") or text(about, "name"), text(about, "fieldPath"), type_, reason, message)
         with suppress(StatusError):

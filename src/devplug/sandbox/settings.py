@@ -26,6 +26,8 @@ class SandboxSettings:
     """How many each node has."""
     topology: TopologySettings = field(default_factory=TopologySettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    like_real_timing: bool = False
+    """Whether a node's status follows what happens every ten seconds, as on a real node; else at once."""
     port: int = 0
     """Of the API server, on 127.0.0.1; 0 takes a free one."""
     images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -28,6 +28,8 @@ _ARCHITECTURE: Final = "amd64|arm64"
 _SHOWN: Final = r"\S.*"
 """Anything, but not nothing."""
 
+_NO_ADDRESSES: Final = "the recorded node told no addresses"
+
 
 @dataclass(frozen=True, slots=True)
 class Masked:
@@ -85,6 +87,8 @@ MASKED: Final = (
     Masked("*", "*.status.podIP", f'"{_IP}"', "pods' addresses are given out as they come"),
     Masked("*", "*.status.podIPs.0.ip", f'"{_IP}"', "pods' addresses are given out as they come"),
     Masked("60-*", "*.rows.*.cells.5", f'"{_IP}"', "pods' addresses are given out as they come"),
+    Masked("11-*", "Node", r"worker-0/(192\.0\.2\.1)?", _NO_ADDRESSES),
+    Masked("61-*", "*.rows.0.cells.5", r'"(<none>|192\.0\.2\.1)"', _NO_ADDRESSES),
     # ── identities ──
     Masked("*", "*.metadata.uid", f'"{_UID}"', "made for each object"),
     Masked("*", "*.metadata.resourceVersion", r'"\d+"', "counts the changes of a cluster"),
@@ -158,6 +162,10 @@ LEFT_OUT: Final = (
         "0.status.resources*",
         "a kubelet tells the spec's resources at first, and seconds later what 65 shows, which is compared",
     ),
+    LeftOut("04-*", "0.status.hostIP*", _NO_ADDRESSES),
+    LeftOut("12-*", "Addresses/*", _NO_ADDRESSES),
+    LeftOut("14-*", "0.status.addresses*", _NO_ADDRESSES),
+    LeftOut("65-*", "0.status.hostIP*", _NO_ADDRESSES),
     LeftOut("14-*", "0.status.images*", "the images on the machine"),
     LeftOut("65-*", "0.metadata.managedFields*", "the sandbox does not note who set which field"),
     LeftOut("63-*", "0.resources.nodes/proxy.*", _NOT_TOLD),

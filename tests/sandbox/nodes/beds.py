@@ -197,6 +197,8 @@ async def node(
     runtime: Runtime | None = None,
     time: Callable[[], datetime] | None = None,
     heartbeat_seconds: float = 10.0,
+    manifests: Path | None = None,
+    like_real_timing: bool = False,
     registry: Registry | None = None,
     settings: KubeletSettings | None = None,
 ) -> AsyncIterator[Bed]:
@@ -207,9 +209,10 @@ async def node(
             registry.create(NAMESPACES, "", {"metadata": {"name": name}})
     kubelet = Kubelet(folder, settings or KubeletSettings())
     facts = facts_of_this_machine(WORKER)
-    agent = NodeAgent(
-        facts, kubelet, registry, runtime or NoPrograms(), AgentSettings(heartbeat_seconds=heartbeat_seconds)
+    agent_settings = AgentSettings(
+        heartbeat_seconds=heartbeat_seconds, manifests=manifests, like_real_timing=like_real_timing
     )
+    agent = NodeAgent(facts, kubelet, registry, runtime or NoPrograms(), agent_settings)
     if isinstance(runtime, FakeRuntime):
         runtime.on_ended = agent.container_ended
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:

@@ -7,6 +7,8 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from devplug import ContainerResponse, Device, DevicePlugin, Health
 from devplug.kubelet.resources import Capacity
 from devplug.kubelet.settings import KubeletSettings
@@ -14,15 +16,14 @@ from devplug.plugin.serving import serve
 from devplug.sandbox.nodes.nodereport import LEASE_NAMESPACE, facts_of_this_machine
 from devplug.sandbox.nodes.nodestatus import is_due, status_of
 from devplug.sandbox.registry import NODES, PODS
-from tests.kubelet.fakes import Clock, healthy, registered
+from tests.kubelet.fakes import Clock, healthy, register, registered
 from tests.sandbox.jsons import printed
 from tests.sandbox.nodes.beds import RESOURCE, START, WORKER, FakeTime, container, manifest, node
+from tests.virtualtime import BACKEND, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    import pytest
 
 WIDGET = "kkloud.io/widget"
 OF_THE_MACHINE = ("memory", "cpu")
@@ -133,6 +134,53 @@ async def test_a_resource_whose_plugin_is_long_gone_stays_with_0_until_somebody_
         await bed.counted(("0", "0"))
         bed.patch_capacity("remove", RESOURCE)
         await bed.counted((None, None))
+
+
+async def test_a_resource_whose_plugin_is_gone_stays_with_0_over_starts_of_the_kubelet(
+    short_dir: Path,
+) -> None:
+    """The checkpoint remembers its name until a kubelet has run for five minutes without the plugin."""
+    clock = Clock()
+    settings = KubeletSettings(clock=clock)
+    async with node(short_dir, settings=settings, heartbeat_seconds=0.02) as bed:
+        async with registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
+            await bed.counted(("1", "1"))
+        for _ in range(2):
+            clock.seconds += 299
+            await bed.agent.restart_kubelet()
+            await bed.counted(("0", "0"))
+            bed.patch_capacity("remove", RESOURCE)
+            await bed.counted(("0", "0"))
+        clock.seconds += 301
+        await bed.kubelet.wait(lambda: RESOURCE not in bed.kubelet.device_manager.endpoints)
+        bed.patch_capacity("remove", RESOURCE)
+        await bed.counted((None, None))
+        await bed.agent.restart_kubelet()
+        assert bed.counts() == (None, None)
+
+
+@pytest.mark.parametrize("anyio_backend", [BACKEND])
+async def test_with_real_timing_a_nodes_status_follows_every_ten_seconds(short_dir: Path) -> None:
+    """So after a start of the kubelet the scheduler sees 0, however soon the plugin is back."""
+    async with (
+        node(short_dir, like_real_timing=True) as bed,
+        registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin,
+    ):
+        assert (bed.counts(), bed.kubelet.allocatable()) == ((None, None), {RESOURCE: 1})
+        await bed.counted(("1", "1"))
+        assert now() == 10
+        bed.patch_capacity("add", WIDGET, "2")
+        await passes(6)
+        assert bed.counts(WIDGET) == ("2", None)
+
+        await bed.agent.restart_kubelet()
+        await plugin.die()
+        await plugin.listen()
+        await register(bed.kubelet, plugin, RESOURCE)
+        assert (bed.counts(), bed.kubelet.allocatable()) == (("0", "0"), {RESOURCE: 1, WIDGET: 2})
+        assert bed.counts(WIDGET) == ("2", "2")
+        await bed.counted(("1", "1"))
+        assert now() == 26
 
 
 async def test_labels_and_taints_of_people_stay(short_dir: Path) -> None:

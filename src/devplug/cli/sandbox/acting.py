@@ -14,6 +14,12 @@ Examples:
   devplug sandbox restart-kubelet
   devplug sandbox restart-kubelet worker-1
 """
+_EPILOG_DISCONNECT = """\b
+Examples:
+  devplug sandbox disconnect
+  devplug sandbox restart-kubelet
+  devplug sandbox reconnect
+"""
 _EPILOG_REBOOT = """\b
 Example:
   devplug sandbox reboot worker-0
@@ -62,6 +68,29 @@ def _restart_kubelet(node: str | None, folder: str | None) -> int:
     from devplug.cli.sandbox import operations
 
     return operations.on_nodes(place_of(folder), node, "restart-kubelet", "the kubelet has restarted")
+
+
+@sandbox.command("disconnect", epilog=_EPILOG_DISCONNECT)
+@click.argument("node", required=False)
+@sandbox_dir
+def _disconnect(node: str | None, folder: str | None) -> int:
+    """Take the API server away from NODE, or from all nodes. Containers run on, and kubectl works.
+
+    A kubelet that restarts meanwhile knows static pods only, those of the folder DIR/nodes/NODE/manifests.
+    """
+    from devplug.cli.sandbox import operations
+
+    return operations.on_nodes(place_of(folder), node, "disconnect", "the API server is away")
+
+
+@sandbox.command("reconnect", epilog=_EPILOG_DISCONNECT)
+@click.argument("node", required=False)
+@sandbox_dir
+def _reconnect(node: str | None, folder: str | None) -> int:
+    """Bring the API server back to NODE, or to all nodes. It ends what `disconnect` began."""
+    from devplug.cli.sandbox import operations
+
+    return operations.on_nodes(place_of(folder), node, "reconnect", "the API server is back")
 
 
 @sandbox.command("reboot", epilog=_EPILOG_REBOOT)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from devplug.cli.exits import OK
 from devplug.cli.sandbox.greeting import exports, greeting
-from devplug.cli.sandbox.program import run_program
+from devplug.cli.sandbox.program import run_program, until_down
 from devplug.errors import quoted
 from devplug.logs import show_logs
 from devplug.sandbox.place import Place
@@ -63,7 +64,9 @@ def run(place: Place, node: str | None, command: Sequence[str]) -> int:
     if record is None:
         show_logs(logging.WARNING)
         return asyncio.run(_run_in_own(place, node, command))
-    return asyncio.run(run_program(place, _node(record, node), command))
+    return asyncio.run(
+        run_program(place, _node(record, node), command, partial(until_down, place, record.pid))
+    )
 
 
 async def _run_in_own(place: Place, node: str | None, command: Sequence[str]) -> int:

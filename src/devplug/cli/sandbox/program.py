@@ -6,7 +6,10 @@ import asyncio
 import os
 import shutil
 import signal
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
+
+import click
 
 from devplug.errors import PluginError
 from devplug.programs import (
@@ -19,6 +22,7 @@ from devplug.programs import (
 )
 from devplug.sandbox.containers.warden import Warden
 from devplug.sandbox.place import PLACE_VARIABLE
+from devplug.watching import until_absent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.place import Place
 
-__all__ = ["run_program"]
+__all__ = ["run_program", "until_down"]
 
 _GRACE_SECONDS: Final = 10.0
 """How long a program may take to end when its sandbox does."""
@@ -40,7 +44,7 @@ async def run_program(
     place: Place,
     node: str,
     command: Sequence[str],
-    until: Callable[[], Coroutine[None, None, None]] | None = None,
+    until: Callable[[], Coroutine[None, None, None]],
 ) -> int:
     """Run a program as one of a node's until it ends, or until `until` does; return its exit code.
 
@@ -53,12 +57,28 @@ async def run_program(
             warden.watch([child.pid])
             try:
                 signals.send_to(child.pid)
-                code = await (child.wait() if until is None else _end_with(child, until()))
+                code = await _end_with(child, until())
             finally:
                 signal_group(child.pid, signal.SIGKILL)
                 await child.wait()
                 warden.watch([])
     return code if code >= 0 else 128 - code
+
+
+async def until_down(place: Place, pid: int) -> None:
+    """Wait until a sandbox of another process takes its record away, or until that process was killed."""
+    loop, killed = asyncio.get_running_loop(), asyncio.Event()
+    with ExitStack() as stack:
+        with suppress(ProcessLookupError):  # it may be known by another ID, or to nobody, in this namespace
+            handle = os.pidfd_open(pid)
+            stack.callback(os.close, handle)
+            loop.add_reader(handle, killed.set)
+            stack.callback(loop.remove_reader, handle)
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(until_absent(place.record_file)), group.create_task(killed.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for one in waits:
+                one.cancel()
 
 
 async def _start(place: Place, node: str, command: Sequence[str]) -> asyncio.subprocess.Process:
@@ -93,6 +113,7 @@ async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, No
         ended, over = group.create_task(child.wait()), group.create_task(until)
         await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
+            click.echo("devplug: the sandbox is down, and so the program is ended", err=True)
             signal_group(child.pid, signal.SIGTERM)
             await asyncio.wait((ended,), timeout=_GRACE_SECONDS)
             signal_group(child.pid, signal.SIGKILL)

@@ -90,6 +90,11 @@ def sandbox() -> None:
     type=click.Choice(list(_STRATEGIES)),
     help="Which node the scheduler prefers.",
 )
+@click.option(
+    "--like-real-timing",
+    is_flag=True,
+    help="Let a node's status follow every 10 s, as a real one's; it is 0 of all after a kubelet restart.",
+)
 @click.option("--tls-cert", metavar="FILE", help="Serve the API with TLS and this certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that certificate.")
 @click.option("--detach", is_flag=True, allow_from_autoenv=False, help="Return when it is up; it runs on.")
@@ -105,6 +110,7 @@ def _up(
     images: tuple[str, ...],
     state: str | None,
     scoring: str,
+    like_real_timing: bool,
     tls_cert: str | None,
     tls_key: str | None,
     detach: bool,
@@ -130,6 +136,7 @@ def _up(
         numa_nodes=numa,
         topology=TopologySettings(policy=Policy(policy), scope=Scope(scope)),
         scoring=ScoringSettings(strategy=Strategy(_STRATEGIES[scoring])),
+        like_real_timing=like_real_timing,
         port=port,
         images=_commands_of(images),
         state=Path(state).absolute() if state else None,
@@ -142,6 +149,7 @@ def _up(
         *("--nodes", nodes, "--numa", numa, "--policy", policy, "--scope", scope, "--port", port),
         *(word for image in images for word in ("--image", image)),
         *(("--state", settings.state) if settings.state else ()),
+        *(("--like-real-timing",) if like_real_timing else ()),
         *(("--tls-cert", settings.certificate, "--tls-key", settings.key) if settings.key else ()),
         *("--dir", settings.folder, "--scoring", scoring, "--", *command),
     ]
@@ -158,7 +166,7 @@ def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> i
 
     In COMMAND, {dir} becomes the plugin folder, {dev} the folder of devices that `plug` fills and {node} the
     node's name. A plugin that is told no folder finds ours at the kubelet's own path, in a mount namespace
-    of its own; that needs root. The exit code is COMMAND's.
+    of its own; that needs root. It ends with the sandbox; the exit code is COMMAND's.
     """
     from devplug.cli.sandbox import foreground
 

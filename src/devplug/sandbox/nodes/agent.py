@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
@@ -22,11 +22,14 @@ from devplug.sandbox.nodes.nodereport import NodeReport
 from devplug.sandbox.nodes.plans import Role
 from devplug.sandbox.nodes.podcontainers import Surroundings
 from devplug.sandbox.nodes.podworker import PodWorker
-from devplug.sandbox.recording import Recorder, Source
+from devplug.sandbox.nodes.staticpods import StaticPods, is_mirror
 from devplug.sandbox.registry import NODES, PODS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devplug.kubelet.manager import Kubelet
+    from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.nodestatus import NodeFacts
     from devplug.sandbox.nodes.runtime import Ended, Runtime
@@ -47,6 +50,10 @@ class AgentSettings:
     """How often the node says that it lives, and looks at everything again (nodeStatusUpdateFrequency)."""
     pod_subnet: str = "10.244.0.0/24"
     """Where its pods' addresses are from."""
+    like_real_timing: bool = False
+    """Whether the node's status follows changes at the next heartbeat, as a real kubelet's; else at once."""
+    manifests: Path | None = None
+    """The folder with the manifests of static pods; None for a node without any."""
 
 
 class NodeAgent:
@@ -70,15 +77,25 @@ class NodeAgent:
             registry,
             kubelet,
             runtime,
-            Recorder(registry, Source("kubelet", facts.name)),
+            self._report.recorder,
             AddressPool(self._settings.pod_subnet),
             facts.internal_ip,
             asyncio.Event(),
             self._report.refresh_kubelet,
             self._crashed,
         )
+        self._static: StaticPods | None = None
+        if (folder := self._settings.manifests) is not None:
+            self._static = StaticPods(facts.name, folder, registry)
+        self._around_static = replace(
+            self._around,
+            registry=registry if self._static is None else self._static.registry,
+            is_up=asyncio.Event(),
+            is_static=True,
+        )
         self._workers: dict[str, PodWorker] = {}
         self._dirty = asyncio.Event()
+        self._next_beat_seconds = 0.0
         self._starting = asyncio.Lock()
         self._selection = Selection(fields=field_selector(f"spec.nodeName={facts.name}", PODS))
 
@@ -92,20 +109,25 @@ class NodeAgent:
             with self.kubelet.changes() as changes:
                 self._report.register()
                 self._report.beat(is_up=True)
+                self._begin_beats()
                 known = sorted(
                     self._registry.all(PODS, self._selection),
                     key=lambda pod: text(pod, "metadata", "creationTimestamp"),
                 )
                 for pod in known:
-                    self._take_on(pod, tasks)
-                self._around.is_up.set()
+                    if not is_mirror(pod):
+                        self._take_on(pod, tasks, self._around)
+                self._open()
                 tasks.create_task(self._settle(tuple(self._workers.values())))
+                if self._static is not None:
+                    tasks.create_task(self._static.run())
+                    tasks.create_task(self._follow_static(self._static, tasks))
                 tasks.create_task(self._follow_pods(tasks))
                 tasks.create_task(self._follow_node())
                 tasks.create_task(self._beat())
                 async for change in changes:
                     if change.kind not in _OF_PODS:
-                        self._dirty.set()
+                        self._note_change()
                     elif worker := self._workers.get(change.pod_uid):
                         worker.wake()
 
@@ -133,6 +155,26 @@ class NodeAgent:
         for one in ending:
             await containers.end(one, exit_code)
 
+    def disconnect(self) -> None:
+        """Take the API server away: what the node tells it, and hears from it, waits; containers run on.
+
+        A kubelet that restarts meanwhile knows static pods only.
+        """
+        self.kubelet.lose_api_server()
+        self._report.recorder.is_cut_off = True
+        self._around.is_up.clear()
+        self._dirty.set()
+
+    async def reconnect(self) -> None:
+        """Bring the API server back. Raises `KubeletCrashError` if a pod crashes the kubelet."""
+        async with self._starting:
+            try:
+                await self.kubelet.find_api_server()
+            except KubeletCrashError as error:
+                self._crashed(error)
+                raise
+            self._open()
+
     async def restart_kubelet(self) -> None:
         """Restart the kubelet; containers run on. Raises `KubeletError`, also if pods crash it again."""
         await self._restart(reboot=False)
@@ -153,14 +195,17 @@ class NodeAgent:
     # ── inside ──
 
     def _worker(self, namespace: str, name: str) -> PodWorker:
-        pod = self._registry.find(PODS, namespace, name)
+        pod = None
+        if self._static is not None:
+            pod = self._static.registry.find(PODS, namespace, name)
+        pod = pod or self._registry.find(PODS, namespace, name)
         worker = self._workers.get(text(pod, "metadata", "uid"))
         if worker is None:
             raise KubeletError(f"there is no pod {namespace}/{name} on node {self.name}")
         return worker
 
-    def _take_on(self, pod: Object, tasks: asyncio.TaskGroup) -> None:
-        worker = PodWorker(pod, self._around)
+    def _take_on(self, pod: Object, tasks: asyncio.TaskGroup, around: Surroundings) -> None:
+        worker = PodWorker(pod, around)
         self._workers[worker.uid] = worker
         tasks.create_task(self._work(worker))
 
@@ -178,58 +223,106 @@ class NodeAgent:
 
     async def _follow_pods(self, tasks: asyncio.TaskGroup) -> None:
         async for event in self._registry.follow(PODS, self._selection):
-            if worker := self._workers.get(text(event.object, "metadata", "uid")):
-                worker.wake()
-            elif event.type is not ChangeType.DELETED:
-                self._take_on(event.object, tasks)
+            if is_mirror(event.object):
+                self._mirror()
+            else:
+                self._note(event, tasks, self._around)
+
+    async def _follow_static(self, static: StaticPods, tasks: asyncio.TaskGroup) -> None:
+        self._mirror()  # of an earlier life of the sandbox there may be some that are too many
+        async for event in static.registry.follow(PODS):
+            self._note(event, tasks, self._around_static)
+            if event.type is ChangeType.DELETED:
+                static.look_again()
+            self._mirror()
+
+    def _note(self, event: WatchEvent, tasks: asyncio.TaskGroup, around: Surroundings) -> None:
+        if worker := self._workers.get(text(event.object, "metadata", "uid")):
+            worker.wake()
+        elif event.type is not ChangeType.DELETED:
+            self._take_on(event.object, tasks, around)
+
+    def _mirror(self) -> None:
+        if self._static is not None and self.kubelet.is_api_server_up:
+            self._static.mirror(self._selection)
 
     async def _follow_node(self) -> None:
         mine = Selection(fields=field_selector(f"metadata.name={self.name}", NODES))
         async for _ in self._registry.follow(NODES, mine):
-            self._dirty.set()
+            self._note_change()
 
     async def _beat(self) -> None:
         """Write the node's status at every change and every beat; look at everything again at a beat."""
-        loop = asyncio.get_running_loop()
-        next_beat = loop.time() + self._settings.heartbeat_seconds
         while True:
-            self._dirty.clear()
-            self._report.write(is_up=self._is_up)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(next_beat):
+                async with asyncio.timeout_at(self._next_beat_seconds):
                     await self._dirty.wait()
-            if loop.time() >= next_beat:
-                next_beat = loop.time() + self._settings.heartbeat_seconds
+            is_dirty = self._dirty.is_set()
+            self._dirty.clear()
+            if asyncio.get_running_loop().time() >= self._next_beat_seconds:
+                self._begin_beats()
                 self._report.beat(is_up=self._is_up)
                 for worker in self._workers.values():
                     worker.beat()
+            elif is_dirty:
+                self._report.write(is_up=self._is_up)
+
+    def _begin_beats(self) -> None:
+        """Have the next beat when a whole period is over, as after a start of the kubelet."""
+        loop = asyncio.get_running_loop()
+        self._next_beat_seconds = loop.time() + self._settings.heartbeat_seconds
+
+    def _note_change(self) -> None:
+        """Have the node's status follow a change that the real kubelet reports with the next heartbeat."""
+        if not self._settings.like_real_timing:
+            self._dirty.set()
 
     @property
     def _is_up(self) -> bool:
-        """Whether there is a kubelet, or another one in a moment."""
-        return self._around.is_up.is_set() or self._starting.locked()
+        """Whether there is a kubelet that the API server hears of, or another one in a moment."""
+        return self.kubelet.is_api_server_up and (self._around.is_up.is_set() or self._starting.locked())
 
     async def _restart(self, *, reboot: bool) -> None:
         async with self._starting:
-            self._around.is_up.clear()
+            self._close()
             if reboot:
                 for worker in tuple(self._workers.values()):
                     await worker.boot()
             try:
-                await self.kubelet.restart(reboot=reboot)
+                await self.kubelet.restart(reboot=reboot, with_pods=False)
+                # The first status of a kubelet is of before any plugin has registered (kubelet.go Run).
+                self._report.write(is_up=self._is_up)
+                self._begin_beats()
+                await self.kubelet.readmit()
             except KubeletCrashError as error:
                 self._crashed(error)
                 raise
             self._report.started(booted=reboot)
-            self._around.is_up.set()
             for worker in self._workers.values():
                 worker.containers.kubelet_started()
-                worker.wake()
-        self._dirty.set()
+            self._open()
+
+    def _open(self) -> None:
+        """Have the workers go on whose pods the kubelet knows, if there is one."""
+        is_up = self.kubelet.is_running
+        if is_up:
+            self._around_static.is_up.set()
+        if is_up and self.kubelet.is_api_server_up:
+            self._report.recorder.is_cut_off = False
+            self._around.is_up.set()
+        for worker in self._workers.values():
+            worker.wake()
+        self._mirror()
+        self._note_change()
+
+    def _close(self) -> None:
+        """Have all workers wait for the kubelet."""
+        self._around.is_up.clear()
+        self._around_static.is_up.clear()
 
     def _crashed(self, error: KubeletCrashError) -> None:
         """Note that the kubelet is gone; nothing is done on the node until somebody starts it again."""
-        self._around.is_up.clear()
+        self._close()
         logger.error("the kubelet of a node has crashed", extra={"node": self.name}, exc_info=error)
         self._report.tell(
             "Warning", "KubeletCrashed", f"{error}; start it with: devplug sandbox restart-kubelet"

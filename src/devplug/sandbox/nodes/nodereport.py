@@ -72,7 +72,8 @@ class NodeReport:
         self._facts = facts
         self._kubelet = kubelet
         self._registry = registry
-        self._of_kubelet = Recorder(registry, Source("kubelet", facts.name))
+        self.recorder = Recorder(registry, Source("kubelet", facts.name))
+        """For what the kubelet tells of nodes and pods."""
 
     @property
     def node(self) -> Object | None:
@@ -138,4 +139,4 @@ class NodeReport:
         """Write an event on the node, which kubelets refer to by its name alone."""
         name = self._facts.name
         about: Object = {"kind": "Node", "name": name, "uid": name, "apiVersion": "v1"}
-        self._of_kubelet.tell(about, type_, reason, message)
+        self.recorder.tell(about, type_, reason, message)

@@ -54,11 +54,14 @@ class Surroundings:
     addresses: AddressPool
     host_ip: str
     is_up: asyncio.Event
-    """Set while there is a kubelet that has admitted all pods which it knew at its start."""
+    """Set while there is a kubelet that has admitted all pods which it knew at its start, and these pods are
+    among those that it knows."""
     refresh_node: Callable[[], None]
     """Makes the kubelet know what the Node object has."""
     crashed: Callable[[KubeletCrashError], None]
     """Told when the kubelet has done what makes the real one crash."""
+    is_static: bool = False
+    """Whether these are the node's static pods; `registry` is the node's own then."""
 
 
 class PodContainers:

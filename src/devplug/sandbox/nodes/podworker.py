@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
@@ -125,7 +126,7 @@ class PodWorker:
     async def _admit(self) -> None:
         """Have the kubelet decide about the pod, unless that is over or on its way out."""
         reader = PodReader(self.containers.pod)
-        pod = reader.pod(self.uid)
+        pod = replace(reader.pod(self.uid), is_static=self._around.is_static)
         while self._verdict is None:
             self._woken.clear()
             await self._around.is_up.wait()
