@@ -279,5 +279,14 @@ async def test_without_the_sub_path_and_what_hides_it_terminals_memory_and_queue
     }
 
 
+async def test_with_what_is_mounted_below_dev_files_are_open_to_it_and_terminals_are_not(
+    short_dir: Path,
+) -> None:
+    found = await opened(short_dir, daemon_set(CONFIG, {"dev": {"submounts": True}}))
+    assert {path for path in found if path not in HARMLESS} == {
+        *("/dev/mqueue/secret", "/dev/hugepages/secret", "/dev/log")
+    }
+
+
 def mount_of(container: dict[str, Any], path: str) -> dict[str, Any]:
     return next(one for one in container["volumeMounts"] if one["mountPath"] == path)
