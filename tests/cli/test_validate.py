@@ -140,6 +140,14 @@ def test_without_the_host_nothing_of_it_is_shown(
     assert capsys.readouterr().out == "0 errors, 0 warnings\n"
 
 
+def test_terminals_are_warned_of_since_no_container_can_open_them(
+    tmp_path: Path, terminal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = file_with(tmp_path, f"name: a.b/c, discover: {{path: {terminal}}}")
+    assert validated(file) == 0
+    assert f'warning: resources[0].discover: "{terminal}" is a pseudo-terminal' in capsys.readouterr().out
+
+
 def test_what_two_resources_find_has_one_owner(
     tmp_path: Path, terminal: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

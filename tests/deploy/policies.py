@@ -25,8 +25,11 @@ def granted(objects: Objects) -> set[str]:
     pod, only = pod_spec(objects), container(objects)
     context, names = only["securityContext"], {one["name"] for one in only["env"]}
     paths = _host_paths(objects)
-    found = {path for path in paths if path not in {*ALWAYS, "/dev", "/var/run/cdi"}}
-    found |= {"dev"} if "/dev" in paths else set()
+    found = {path for path in paths if path not in {*ALWAYS, "/dev", "/dev/null", "/var/run/cdi"}}
+    if "/dev" in paths:
+        mounts = {one["mountPath"]: one for one in only["volumeMounts"]}
+        found |= {"dev"} | ({"submounts"} if mounts["/dev"].get("subPath") != "." else set())
+        found |= {"/dev/pts", "/dev/shm", "/dev/console"} - {*mounts}
     found |= {"cdi"} if "/var/run/cdi" in paths else set()
     found |= {"privileged"} if context.get("privileged") else set()
     found |= {"network"} if pod.get("hostNetwork") else set()

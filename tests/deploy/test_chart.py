@@ -112,6 +112,13 @@ def test_each_value_changes_both_alike(key: str) -> None:
         assert rendered(values) != rendered({}), "the value changes nothing"
 
 
+@pytest.mark.parametrize("key", ["submounts", "hideConsole"])
+def test_what_is_shown_of_dev_changes_both_alike(key: str) -> None:
+    values = {"dev": {key: key == "submounts"}}
+    same(values)
+    assert rendered(values) != rendered({}), "the value changes nothing"
+
+
 @given(
     st.lists(st.sampled_from(sorted(EACH)), unique=True).map(lambda keys: {key: EACH[key] for key in keys}),
     st.sampled_from(["devplug", "my-devplug", "lab", "x" * 53]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +13,7 @@ import pytest
 from tests.deploy.posture.grants import container_of
 from tests.deploy.posture.manifest import daemon_set
 from tests.deploy.posture.namespaces import NODES
-from tests.deploy.posture.stage import CONFIG, Node, needs_namespaces, play, until_advertised
+from tests.deploy.posture.stage import CONFIG, UNUSED_MAJOR, Node, needs_namespaces, play, until_advertised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +45,7 @@ async def test_the_plugin_folder_is_all_that_it_can_write_to(short_dir: Path) ->
             if "ro" not in fields[3].split(",")
         }
         usable_nodes = {path for path in writable if path.startswith("/dev/")}
-        assert usable_nodes == {f"/dev/{name}" for name in NODES}
+        assert usable_nodes == {f"/dev/{name}" for name in (*NODES, "console")}
         assert writable - usable_nodes == {"/proc", "/var/lib/kubelet/device-plugins"}
 
 
@@ -91,7 +93,7 @@ print(json.dumps({
     "write /": outcome(lambda: open("/x", "w")),
     "write /dev": outcome(lambda: open("/dev/x", "w")),
     "write /sys": outcome(lambda: open("/sys/kernel/mm/transparent_hugepage/enabled", "w")),
-    "write what is mounted below /dev": outcome(lambda: open("/dev/shm/x", "w")),
+    "write below /dev": outcome(lambda: open("/dev/shm/x", "w")),
     "write the config": outcome(lambda: open("/etc/devplug/config.yaml", "a")),
     "write pod-resources": outcome(lambda: open("/var/lib/kubelet/pod-resources/x", "w")),
     "write the kernel's settings": outcome(lambda: open("/proc/sys/kernel/hostname", "w")),
@@ -149,7 +151,7 @@ def test_whatever_is_beyond_its_work_is_refused(short_dir: Path) -> None:
         "write /": "EROFS",
         "write /dev": "EROFS",
         "write /sys": "EROFS",
-        "write what is mounted below /dev": "EROFS",
+        "write below /dev": "EROFS",
         "write the config": "EROFS",
         "write pod-resources": "EROFS",
         "write the kernel's settings": "EROFS",
@@ -192,13 +194,9 @@ def test_whatever_is_beyond_its_work_is_refused(short_dir: Path) -> None:
     [
         (lambda container: container["securityContext"].update(readOnlyRootFilesystem=False), "write /"),
         (lambda container: container["securityContext"].pop("seccompProfile", None), "trace"),
-        (
-            lambda container: mount_of(container, "/dev").pop("recursiveReadOnly"),
-            "write what is mounted below /dev",
-        ),
         (lambda container: mount_of(container, "/dev").pop("readOnly"), "write /dev"),
     ],
-    ids=["root", "seccomp", "recursive", "dev"],
+    ids=["root", "seccomp", "dev"],
 )
 def test_it_is_the_manifest_that_refuses_it(
     short_dir: Path, grant: Callable[[dict[str, Any]], object], attempt: str
@@ -211,6 +209,83 @@ def test_it_is_the_manifest_that_refuses_it(
         container["securityContext"]["seccompProfile"] = {"type": "RuntimeDefault"}
     grant(container)
     assert tried(short_dir, manifest)[attempt] == "done"
+
+
+OPENED: Final = """
+import json, os, socket, stat
+
+def opens(path, flags):
+    if stat.S_ISSOCK(os.lstat(path).st_mode):
+        return not socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect_ex(path)
+    try:
+        os.close(os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW))
+    except OSError:
+        return False
+    return True
+
+found = {}
+for folder, _, names in os.walk("/dev"):
+    for path in (f"{folder}/{name}" for name in names):
+        if ways := "r" * opens(path, os.O_RDONLY) + "w" * opens(path, os.O_WRONLY):
+            number = os.stat(path).st_rdev
+            found[path] = f"{ways} {os.major(number)}:{os.minor(number)}"
+print(json.dumps(found))
+"""
+HARMLESS: Final = {
+    "/dev/null": "rw 1:3",
+    "/dev/zero": "rw 1:5",
+    "/dev/full": "rw 1:7",
+    "/dev/random": "rw 1:8",
+    "/dev/urandom": "rw 1:9",
+    "/dev/console": "rw 1:3",
+}
+"""Nodes that the container would have without the machine's /dev, too; the console is none of them."""
+
+
+async def opened(short_dir: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """Return what a container can open, read or write in the /dev of a machine with everything in it."""
+    node = Node(short_dir, [manifest])
+    node.plug("ttyX0")
+    os.mknod(node.dev / "sdx", 0o60600, os.makedev(UNUSED_MAJOR, 0))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(node.dev / "log"))
+        found: dict[str, str] = await node.result_of(OPENED)
+    return found
+
+
+async def test_of_the_machines_dev_it_can_open_what_each_container_has_and_sockets_that_lie_there(
+    short_dir: Path,
+) -> None:
+    assert await opened(short_dir, daemon_set(CONFIG)) == {**HARMLESS, "/dev/log": "rw 0:0"}
+
+
+async def test_without_the_sub_path_and_what_hides_it_terminals_memory_and_queues_are_open_to_it(
+    short_dir: Path,
+) -> None:
+    manifest = copy.deepcopy(daemon_set(CONFIG))
+    container = container_of(manifest["spec"]["template"]["spec"])
+    mount_of(container, "/dev").pop("subPath")
+    hiding = {"/dev/pts", "/dev/shm", "/dev/console"}
+    container["volumeMounts"] = [one for one in container["volumeMounts"] if one["mountPath"] not in hiding]
+    found = await opened(short_dir, manifest)
+    found.pop("/dev/console", None)  # not each machine has one that can be opened
+    assert {path: ways for path, ways in found.items() if path not in HARMLESS} == {
+        "/dev/pts/0": "rw 136:0",
+        "/dev/pts/ptmx": "rw 5:2",
+        "/dev/shm/secret": "r 0:0",
+        "/dev/mqueue/secret": "r 0:0",
+        "/dev/hugepages/secret": "r 0:0",
+        "/dev/log": "rw 0:0",
+    }
+
+
+async def test_with_what_is_mounted_below_dev_files_are_open_to_it_and_terminals_are_not(
+    short_dir: Path,
+) -> None:
+    found = await opened(short_dir, daemon_set(CONFIG, {"dev": {"submounts": True}}))
+    assert {path for path in found if path not in HARMLESS} == {
+        *("/dev/mqueue/secret", "/dev/hugepages/secret", "/dev/log")
+    }
 
 
 def mount_of(container: dict[str, Any], path: str) -> dict[str, Any]:

@@ -53,6 +53,15 @@ def test_a_mount_that_is_not_known_is_refused() -> None:
         posture_of(pod_spec({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, volumes=volumes), "n")
 
 
+def test_a_part_of_a_volume_is_refused_and_all_of_it_without_what_is_mounted_below_is_not() -> None:
+    volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
+    part = {"name": "dev", "mountPath": "/dev", "subPath": "shm"}
+    with pytest.raises(ValueError, match="/dev"):
+        posture_of(pod_spec({"volumeMounts": [part]}, volumes=volumes), "n")
+    (found,) = posture_of(pod_spec({"volumeMounts": [{**part, "subPath": "."}]}, volumes=volumes), "n").mounts
+    assert found.is_sub_path
+
+
 def test_a_mount_is_writable_and_not_recursive_unless_it_says_so() -> None:
     volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
     plain = {"name": "dev", "mountPath": "/dev"}

@@ -139,6 +139,11 @@ def test_the_least_has_no_privilege_no_token_and_no_path_but_the_sockets_and_dev
     assert granted(ours({"dev": {"enabled": False}})) == set()
 
 
+def test_what_a_container_could_open_in_dev_is_shown_only_if_asked_for() -> None:
+    assert granted(ours({"dev": {"submounts": True}})) == {"dev", "submounts"}
+    assert granted(ours({"dev": {"hideConsole": False}})) == {"dev", "/dev/console"}
+
+
 def test_the_most_still_is_not_privileged() -> None:
     assert granted(ours(MOST)) == {"dev", "cdi", "nvidia", "mig", "network", "token", "/run/a"}
 

@@ -50,6 +50,17 @@ def test_the_disk_has_the_content_before_the_name_and_the_name_before_it_is_reli
     assert done_for(lambda: write(tmp_path)) == ["fsync", "replace", "fsync"]
 
 
+@pytest.mark.parametrize("write", [write_ledger, write_dirty])
+def test_what_is_remembered_of_devices_is_its_owners_alone_also_where_an_older_version_wrote(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    for mode in (0o644, 0o600):
+        write(tmp_path)
+        (path,) = (path for path in tmp_path.iterdir() if path.suffix == ".json")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.chmod(mode)
+
+
 def test_a_file_is_its_owners_alone_and_nothing_is_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     write_whole(path, "first")

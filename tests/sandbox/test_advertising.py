@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.advertising import AdvertisementError, Wish, changes, lines, warnings, wish_of
+from devplug.sandbox.advertising import (
+    AdvertisementError,
+    Wish,
+    changes,
+    counted_by_kubelet,
+    lines,
+    served,
+    wish_of,
+)
 from devplug.sandbox.api.jsonpatch import json_patched
 from devplug.sandbox.api.objects import Object, part
 
@@ -79,10 +87,57 @@ def test_each_change_is_told_on_a_line() -> None:
     ]
 
 
-def test_a_count_that_a_plugin_seems_to_own_is_warned_of() -> None:
-    node = a_node({WIDGET: "2", "example.com/a": "1"}, {WIDGET: "0", "example.com/a": "1"})
-    (warning,) = warnings("worker-0", node, Wish({WIDGET: 3, "example.com/a": 1, "example.com/b": 1}))
-    assert "example.com/widget has capacity 2 and allocatable 0, so a device plugin serves it" in warning
+def written(manager: str, capacity: list[str], condition: str) -> Object:
+    """An entry of managedFields, as the API server has it for who wrote to a node's status."""
+    status: Object = {"f:capacity": {f"f:{name}": {} for name in capacity}}
+    conditions: Object = {f'k:{{"type":"{condition}"}}': {"f:status": {}}}
+    return {"manager": manager, "fieldsV1": {"f:status": {**status, "f:conditions": conditions}}}
+
+
+@pytest.mark.parametrize("kubelet", ["kubelet", "k3s"])
+def test_the_kubelet_counts_what_it_was_the_last_to_write(kubelet: str) -> None:
+    entries = [written(kubelet, ["cpu", WIDGET], "Ready"), written("kubectl", ["example.com/a"], "Other")]
+    assert counted_by_kubelet({"metadata": {"managedFields": entries}}) == {"cpu", WIDGET}
+    assert counted_by_kubelet({}) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "counted", "is_served"),
+    [
+        ("2", "2", {WIDGET}, True),
+        ("2", "0", set(), True),
+        ("2", "2", set(), False),
+        ("0", "0", {WIDGET}, False),
+    ],
+    ids=["counted by the kubelet", "partly Unhealthy", "advertised", "gone"],
+)
+def test_a_count_that_a_plugin_serves_is_told(
+    capacity: str, allocatable: str, counted: set[str], *, is_served: bool
+) -> None:
+    node = a_node({WIDGET: capacity}, {WIDGET: allocatable})
+    for wish in (Wish({WIDGET: 3}), Wish({}, (WIDGET,))):
+        told = served("worker-0", node, wish, counted)
+        assert [WIDGET in line for line in told] == [True] * is_served
+    assert served("worker-0", node, Wish({WIDGET: int(capacity)}), counted) == []
+
+
+# ── conditions ──
+
+
+def test_a_condition_is_removed_and_only_that_one() -> None:
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "DevicesReady", "status": "False"}]
+    node: Object = {"status": {"conditions": conditions}}
+    wish = wish_of([], ["DevicesReady"], {"DevicesReady"})
+    patched = json_patched(node, changes(node, wish))
+    assert part(patched, "status", "conditions") == conditions[:1]
+    assert isinstance(patched, dict)
+    assert lines("n", node, wish) + lines("n", patched, wish) == [
+        "n: condition DevicesReady False -> removed",
+        "n: condition DevicesReady is not there",
+    ]
+    assert changes(patched, wish) == []
+    with pytest.raises(AdvertisementError):
+        wish_of([], ["Ready"], {"DevicesReady"})
 
 
 # ── what is asked for ──

@@ -13,13 +13,21 @@ import click
 from devplug.apiserver.access import chosen_account
 from devplug.apiserver.asking import NODES, connected
 from devplug.cli.exits import OK
+from devplug.daemon.kubeevents.objects import CONDITION_TYPE
 from devplug.errors import quoted
-from devplug.sandbox.advertising import AdvertisementError, changes, lines, warnings, wish_of
-from devplug.sandbox.api.objects import text
+from devplug.sandbox.advertising import (
+    AdvertisementError,
+    changes,
+    counted_by_kubelet,
+    lines,
+    served,
+    wish_of,
+)
+from devplug.sandbox.api.objects import entries, text
 from devplug.sandbox.client import SandboxClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
 
     from devplug.apiserver.access import Account
@@ -45,6 +53,9 @@ class _Nodes(Protocol):
     def get(self, name: str) -> Object:
         """Return a node."""
 
+    def counted(self, node: Object) -> Collection[str]:
+        """Return the resources that the kubelet of a node counts by itself."""
+
     def patch_status(self, name: str, patch: list[Object], *, dry_run: bool) -> None:
         """Change a node's status by a JSON patch."""
 
@@ -58,19 +69,25 @@ def advertise(
     kubeconfig: str | None,
     context: str | None,
     dry_run: bool,
+    force: bool,
 ) -> int:
-    """Make a node advertise these counts, and tell what changes; return the exit code."""
+    """Make a node advertise these counts, and tell what changes; return the exit code.
+
+    A resource that a device plugin serves is left alone, with an error, unless `force` is true.
+    """
     try:
-        wish = wish_of(counts, removed)
+        wish = wish_of(counts, removed, {CONDITION_TYPE})
     except AdvertisementError as error:
         raise click.UsageError(str(error)) from error
     with _nodes(place, kubeconfig, context) as nodes:
         click.echo(f"devplug: in {nodes.where}", err=True)
         node = nodes.get(node_name)
-        for warning in warnings(node_name, node, wish):
-            click.echo(f"devplug: warning: {warning}", err=True)
-        patch = changes(node, wish)
-        if patch:
+        if patch := changes(node, wish):
+            overwritten = served(node_name, node, wish, nodes.counted(node))
+            if overwritten and not force:
+                raise AdvertisementError(f"{'; '.join(overwritten)}; stop the plugin, or write --force")
+            for warning in overwritten:
+                click.echo(f"devplug: warning: {warning}", err=True)
             nodes.patch_status(node_name, patch, dry_run=dry_run)
         for line in lines(node_name, node, wish):
             click.echo(f"{line} (dry run)" if dry_run else line)
@@ -102,6 +119,11 @@ class _SandboxNodes:
             raise AdvertisementError(text(answer.body, "message"))
         return answer.body
 
+    def counted(self, node: Object) -> Collection[str]:
+        # The sandbox does not note who wrote which field, and its kubelets can be asked.
+        known = self._client.operate("GET", "nodes", text(node, "metadata", "name"))
+        return {text(one, "name") for one in entries(known, "resources")}
+
     def patch_status(self, name: str, patch: list[Object], *, dry_run: bool) -> None:
         path = f"{_path(name)}/status{'?dryRun=All' if dry_run else ''}"
         answer = self._client.ask("PATCH", path, patch, _JSON_PATCH)
@@ -120,6 +142,9 @@ class _ClusterNodes:
 
     def get(self, name: str) -> Object:
         return asyncio.run(self._get(name))
+
+    def counted(self, node: Object) -> Collection[str]:
+        return counted_by_kubelet(node)
 
     def patch_status(self, name: str, patch: list[Object], *, dry_run: bool) -> None:
         asyncio.run(self._patch_status(name, patch, dry_run))

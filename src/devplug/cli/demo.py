@@ -53,8 +53,9 @@ class DemoError(DevplugError):
 
 def demo(*, output: str, color: str) -> int:
     """Tell the story; return the exit code."""
-    # The kubelet's log tells of every lost stream, which is what the story is about.
-    logging.getLogger("devplug.kubelet").addHandler(logging.NullHandler())
+    # The kubelet's log tells of every lost stream, which is what the story is about, and a source's that no
+    # container could open a terminal.
+    logging.getLogger("devplug").addHandler(logging.NullHandler())
     teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
     # A background job may ignore SIGINT; then so would asyncio, with SIGTERM, and the daemon that is started.
     signal.signal(signal.SIGINT, signal.default_int_handler)

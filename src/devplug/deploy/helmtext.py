@@ -64,6 +64,8 @@ def _inline(tree: Tree) -> str | None:
             return f"{{{{ printf {_quoted(pattern.replace('%s', '%v'))} {words} | toJson }}}}"
         case str() | int():
             return flow(tree)
+        case Mapping() if not tree:
+            return "{}"
         case [*items] if all(isinstance(item, str) for item in items):
             return flow([item for item in items if isinstance(item, str)])
     return None

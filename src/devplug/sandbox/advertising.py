@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.devices import resource_name_fault
 from devplug.errors import DevplugError, quoted
-from devplug.sandbox.api.objects import fields
+from devplug.sandbox.api.objects import entries, fields, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["AdvertisementError", "Wish", "changes", "lines", "warnings", "wish_of"]
+__all__ = ["AdvertisementError", "Wish", "changes", "counted_by_kubelet", "lines", "served", "wish_of"]
+
+_READY: Final = 'k:{"type":"Ready"}'
+"""How managedFields name a condition (structured-merge-diff, fieldpath/serialize-pe.go)."""
 
 _MOST: Final = 2**63 - 1
 """The largest value of a quantity (apimachinery resource/quantity.go)."""
@@ -37,10 +40,15 @@ class Wish:
     """Resource name → how many."""
     removed: tuple[str, ...] = ()
     """Resource names."""
+    conditions: tuple[str, ...] = ()
+    """Types of the conditions that are to go."""
 
 
-def wish_of(assignments: Iterable[str], removed: Iterable[str]) -> Wish:
-    """Read `vendor.com/kind=N` and names to remove; raises `AdvertisementError`."""
+def wish_of(assignments: Iterable[str], removed: Iterable[str], conditions: Collection[str] = ()) -> Wish:
+    """Read `vendor.com/kind=N` and names to remove; raises `AdvertisementError`.
+
+    `conditions` are the types of those that may be removed as well: any other name is a resource's.
+    """
     counts: dict[str, int] = {}
     for assignment in assignments:
         name, equals, written = assignment.partition("=")
@@ -54,14 +62,15 @@ def wish_of(assignments: Iterable[str], removed: Iterable[str]) -> Wish:
         if name in counts:
             raise AdvertisementError(f"{name} is given two counts; leave one out")
         counts[name] = int(written)
-    gone = tuple(dict.fromkeys(removed))
+    names = dict.fromkeys(removed)
+    gone = tuple(name for name in names if name not in conditions)
     for name in gone:
         _check_name(name)
         if name in counts:
             raise AdvertisementError(f"{name} is both set and removed; leave one out")
-    if not counts and not gone:
+    if not counts and not names:
         raise AdvertisementError("nothing to do; write vendor.com/kind=2, or --remove vendor.com/kind")
-    return Wish(counts, gone)
+    return Wish(counts, gone, tuple(name for name in names if name in conditions))
 
 
 def _check_name(name: str) -> None:
@@ -86,6 +95,11 @@ def changes(node: Object, wish: Wish) -> list[Object]:
         for part, amounts in (("capacity", capacity), ("allocatable", allocatable)):
             if name in amounts:
                 patch.append({"op": "remove", "path": _path(part, name)})
+    for number, condition in reversed([*enumerate(entries(node, "status", "conditions"))]):
+        if (type_ := text(condition, "type")) in wish.conditions:
+            path = f"/status/conditions/{number}"
+            # Another one may stand in its place by now: the server refuses the patch then.
+            patch += [{"op": "test", "path": f"{path}/type", "value": type_}, {"op": "remove", "path": path}]
     return patch
 
 
@@ -105,18 +119,47 @@ def lines(node_name: str, node: Object, wish: Wish) -> list[str]:
             told.append(f"{node_name}: {name} {before} -> removed")
         else:
             told.append(f"{node_name}: {name} is not there")
+    statuses = {text(one, "type"): text(one, "status") for one in entries(node, "status", "conditions")}
+    for type_ in wish.conditions:
+        becomes = f"{statuses[type_]} -> removed" if type_ in statuses else "is not there"
+        told.append(f"{node_name}: condition {type_} {becomes}")
     return told
 
 
-def warnings(node_name: str, node: Object, wish: Wish) -> list[str]:
-    """Tell which counts a device plugin seems to own: the API does not say whether one is registered."""
+def counted_by_kubelet(node: Object) -> frozenset[str]:
+    """Return the resources whose capacity the kubelet was the last to write, and so counts by itself.
+
+    The API server notes who wrote which field of an object (`metadata.managedFields`). The kubelet is who
+    writes the condition Ready: it is called otherwise where it is built into another program, as in k3s.
+    """
+    owned = (fields(entry, "fieldsV1", "f:status") for entry in entries(node, "metadata", "managedFields"))
+    return frozenset(
+        name.removeprefix("f:")
+        for status in owned
+        if _READY in fields(status, "f:conditions")
+        for name in fields(status, "f:capacity")
+    )
+
+
+def served(node_name: str, node: Object, wish: Wish, counted: Collection[str]) -> list[str]:
+    """Tell which counts would be changed although a device plugin serves them, one line each.
+
+    `counted` are the resources that the kubelet counts by itself. One whose allocatable differs from its
+    capacity is one of them, too: nobody else has a part of his devices Unhealthy.
+    """
     capacity, allocatable = _amounts(node)
-    return [
-        f"{node_name}: {name} has capacity {capacity[name]} and allocatable {allocatable[name]}, so a device "
-        "plugin serves it or did; while it does, the kubelet puts its own count in place of yours"
-        for name in wish.counts
-        if capacity.get(name, "0") != "0" and allocatable.get(name, capacity[name]) != capacity[name]
-    ]
+    told = []
+    for name in (*wish.counts, *wish.removed):
+        now = capacity.get(name, "0")
+        usable = allocatable.get(name, now)
+        is_changed = str(wish.counts.get(name)) != now
+        if now != "0" and is_changed and (name in counted or usable != now):
+            told.append(
+                f"{node_name}: a device plugin serves {name}, or did within the last five minutes "
+                f"(capacity {now}, allocatable {usable}): the kubelet writes its own count again within "
+                "ten seconds"
+            )
+    return told
 
 
 def _amounts(node: Object) -> tuple[dict[str, str], dict[str, str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.found import FoundNode
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.path import PathSource
@@ -104,6 +105,26 @@ def test_a_found_device_has_the_numa_node_of_its_hardware(tmp_path: Path) -> Non
         1,
         {"file": "chip0", "hostPath": "/dev/chip0", "numaNode": 1},
     )
+
+
+@pytest.mark.parametrize("rest", ['path: "{}"', "bundle: [{{paths: [{}]}}]"], ids=["path", "bundle"])
+def test_a_terminal_is_offered_with_a_warning_that_no_container_can_open_it(
+    rest: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program of the machine can, as the sandbox's pods do."""
+    ends = os.openpty()
+    try:
+        path = os.ttyname(ends[1])
+        one = source_of(resource(f"discover: {{{rest.format(path)}}}"), Host())
+        assert [[node.host_path for node in found.nodes] for found in (*one.look(), *one.look())] == [
+            [path]
+        ] * 2
+    finally:
+        for end in ends:
+            os.close(end)
+    (record,) = caplog.records
+    assert record.getMessage() == "no container can open a device that is offered"
+    assert f'"{path}" is a pseudo-terminal' in vars(record)["reason"]
 
 
 # ── what is left out ──────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import devplug
 from tests.deploy.posture.grants import posture_of
-from tests.deploy.posture.namespaces import Root, drop, mount_tmpfs, own_namespaces
+from tests.deploy.posture.namespaces import Root, drop, mount_below, own_namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--container")
     parser.add_argument("--map", action="append", default=[], metavar="HOSTPATH=FOLDER")
     parser.add_argument("--config-map", type=Path)
-    parser.add_argument("--tmpfs", type=Path, help="mount one here first, as nodes have it on /dev/shm")
+    parser.add_argument("--mount-below", type=Path, metavar="FOLDER", help="what machines have below /dev")
     parser.add_argument("--cgroup", type=Path, help="put the container in this one, which is there already")
     parser.add_argument("--program", help="Python that runs in place of devplug, to see what it may do")
     options = parser.parse_args(arguments)
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     signals = {*FORWARDED, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     own_namespaces()
-    if options.tmpfs:
-        mount_tmpfs(options.tmpfs)
+    if options.mount_below:
+        mount_below(options.mount_below)
     if (child := os.fork()) == 0:
         if options.cgroup:
             (options.cgroup / "cgroup.procs").write_text("0")
@@ -80,7 +80,8 @@ def _source(mount: Mount, places: Mapping[str, str], config_map: Path | None) ->
     for place in (path, *path.parents):
         if folder := places.get(str(place)):
             path = Path(folder) / path.relative_to(place)
-            path.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.mkdir(parents=True)
             break
     else:
         if mount.kind == "DirectoryOrCreate":
@@ -115,9 +116,15 @@ def _become(posture: Posture, mounts: Sequence[tuple[Mount, Path | None]], progr
             root.sys()
         for mount, source in mounts:
             if source is None:
-                root.empty(mount.path, TEMPORARY_BYTES)
+                root.empty(mount.path, TEMPORARY_BYTES, read_only=mount.read_only)
             else:
-                root.bind(source, mount.path, read_only=mount.read_only, recursive=mount.recursive)
+                root.bind(
+                    source,
+                    mount.path,
+                    read_only=mount.read_only,
+                    recursive=mount.recursive,
+                    below=not mount.is_sub_path,
+                )
         root.nodes()
         root.enter(read_only=posture.read_only_root)
         drop(no_new_privileges=posture.no_new_privileges, filtered=posture.seccomp)

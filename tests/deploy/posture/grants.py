@@ -32,6 +32,9 @@ class Mount:
     """Whether what is mounted below is read-only as well (`recursiveReadOnly`, KEP-3857)."""
     kind: str
     """The `type` of a hostPath, which says what has to be there or is made."""
+    is_sub_path: bool
+    """Whether it has a `subPath`: the kubelet binds that without what is mounted below
+    (pkg/volume/util/subpath/subpath_linux.go, `doBindSubPath`: "bind" and not "rbind")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,8 @@ def _mount(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> Mount:
     (kind,) = volume.keys() - {"name"}
     if kind not in {"hostPath", "configMap", "emptyDir"} or mount.get("mountPropagation", "None") != "None":
         raise ValueError(f"a mount such as {mount['mountPath']} ({kind}) is not tried")
+    if mount.get("subPath", ".") != ".":
+        raise ValueError(f"{mount['mountPath']} shows a part of its volume, which is not tried")
     host = volume["hostPath"] if kind == "hostPath" else {}
     return Mount(
         mount["mountPath"],
@@ -98,6 +103,7 @@ def _mount(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> Mount:
         mount.get("readOnly") is True or kind == "configMap",
         mount.get("recursiveReadOnly") in {"Enabled", "IfPossible"},
         host.get("type", ""),
+        "subPath" in mount,
     )
 
 

@@ -18,10 +18,14 @@ from tests.deploy.posture import seccomp
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["NODES", "Root", "drop", "mount_tmpfs", "own_namespaces"]
+__all__ = ["NODES", "Root", "drop", "mount_below", "own_namespaces"]
 
 NODES: Final = ("null", "zero", "full", "random", "urandom", "tty")
-"""The device nodes that each container may open (OCI runtime specification, config-linux)."""
+"""The device nodes that each container has (OCI runtime specification, config-linux)."""
+
+PERMITTED: Final = frozenset({(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)})
+"""What a container's device cgroup lets it open, besides all terminals of a devpts: null, zero, full, random,
+urandom, tty, console, ptmx (containerd oci/spec_opts.go, `WithDefaultUnixDevices`)."""
 
 READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """What is read-only below /proc (containerd pkg/oci/spec.go, `readonlyPaths`)."""
@@ -34,6 +38,7 @@ _DETACH: Final = 2
 _AT_EMPTY_PATH, _AT_RECURSIVE = 0x1000, 0x8000
 _MOUNT_SETATTR: Final = 442
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_TIOCSPTLCK: Final = 0x40045431
 _PIVOT_ROOT: Final = {"x86_64": 155, "aarch64": 41}
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 24, 38, 47
@@ -65,9 +70,18 @@ def own_namespaces() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", _IFF_UP))
 
 
-def mount_tmpfs(folder: Path) -> None:
-    """Mount an empty file system there, for this mount namespace alone."""
-    _mount("tmpfs", folder, "tmpfs", _NO_SUID | _NO_DEVICES)
+def mount_below(dev: Path) -> int:
+    """Mount what a machine has below its /dev, for this mount namespace alone, each with something of root's.
+
+    Returns the end of a terminal that root has logged in on: the terminal lives as long as it is open.
+    """
+    for name in ("shm", "mqueue", "hugepages"):
+        _mount("tmpfs", dev / name, "tmpfs", _NO_SUID | _NO_DEVICES)
+        (dev / name / "secret").touch(0o600)
+    _mount("devpts", dev / "pts", "devpts", _NO_SUID, "newinstance,mode=620,ptmxmode=666")
+    end = os.open(dev / "pts" / "ptmx", os.O_RDWR | os.O_NOCTTY)
+    fcntl.ioctl(end, _TIOCSPTLCK, struct.pack("i", 0))
+    return end
 
 
 class Root:
@@ -93,20 +107,27 @@ class Root:
         """Make a symbolic link, as /lib is one to usr/lib."""
         (self._top / path.lstrip("/")).symlink_to(target)
 
-    def bind(self, source: Path, path: str, *, read_only: bool, recursive: bool = True) -> None:
-        """Show `source` at `path`, with what is mounted below; its device nodes cannot be opened.
+    def bind(
+        self, source: Path, path: str, *, read_only: bool, recursive: bool = True, below: bool = True
+    ) -> None:
+        """Show `source` at `path`, `below` with what is mounted below; its device nodes cannot be opened.
 
-        Without `recursive`, only the mount itself is read-only, not what is mounted below: so do runtimes.
+        Terminals can: in a devpts is nothing else. Without `recursive`, only the mount itself is read-only,
+        not what is mounted below: so do runtimes.
         """
         origin = f"/proc/self/fd/{self._opened[source]}"
         target = self._at(path, is_folder=Path(origin).is_dir())
-        _mount(origin, target, "", _BIND | _RECURSIVE)
+        _mount(origin, target, "", _BIND | (_RECURSIVE if below else 0))
         self._set(target, _NO_SUID | _NO_DEVICES, recursive=True)
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, place, kind, *_ = line.split()
+            if kind == "devpts" and Path(place).is_relative_to(target):
+                self._set(Path(place), 0, recursive=False, cleared=_NO_DEVICES)
         if read_only:
             self._set(target, _READ_ONLY, recursive=recursive)
 
-    def _set(self, target: Path, flags: int, *, recursive: bool) -> None:
-        attributes = ctypes.create_string_buffer(struct.pack("=QQQQ", flags, 0, 0, 0))
+    def _set(self, target: Path, flags: int, *, recursive: bool, cleared: int = 0) -> None:
+        attributes = ctypes.create_string_buffer(struct.pack("=QQQQ", flags, cleared, 0, 0))
         words = (
             -100,
             os.fsencode(target),
@@ -116,9 +137,10 @@ class Root:
         )
         _checked(f"mount_setattr {target}", _libc.syscall, _MOUNT_SETATTR, *words)
 
-    def empty(self, path: str, size_bytes: int) -> None:
+    def empty(self, path: str, size_bytes: int, *, read_only: bool) -> None:
         """Put an empty folder in memory at `path`."""
-        _mount("tmpfs", self._at(path), "tmpfs", _NO_SUID | _NO_DEVICES, f"size={size_bytes},mode=1777")
+        flags = _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0)
+        _mount("tmpfs", self._at(path), "tmpfs", flags, f"size={size_bytes},mode=1777")
 
     def proc(self) -> None:
         """Show the processes of this PID namespace at /proc, as runtimes do."""
@@ -134,12 +156,18 @@ class Root:
         _mount("sysfs", self._at("/sys"), "sysfs", _NO_SUID | _NO_DEVICES | _READ_ONLY)
 
     def nodes(self) -> None:
-        """Make those of `NODES` usable that /dev has; on a /dev of the runtime's own, all."""
+        """Make `PERMITTED` nodes of a mounted /dev usable; or make `NODES` in one of the runtime's own."""
         dev = self._at("/dev")
-        is_own = not dev.is_mount()
-        for name, descriptor in self._nodes.items():
-            if is_own or (dev / name).exists():
+        if not dev.is_mount():
+            for name, descriptor in self._nodes.items():
                 _mount(f"/proc/self/fd/{descriptor}", self._at(f"/dev/{name}", is_folder=False), "", _BIND)
+        made = self._top / "node"
+        for path in filter(Path.is_char_device, dev.iterdir()):
+            status = path.lstat()
+            if (os.major(status.st_rdev), os.minor(status.st_rdev)) in PERMITTED:
+                os.mknod(made, status.st_mode, status.st_rdev)
+                _mount(str(made), path, "", _BIND)
+                made.unlink()
 
     def enter(self, *, read_only: bool) -> None:
         """Make this the only file system that the process sees."""

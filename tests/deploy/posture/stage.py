@@ -27,6 +27,7 @@ __all__ = [
     "CONFIG",
     "RESOURCE",
     "ROOT",
+    "UNUSED_MAJOR",
     "Container",
     "Node",
     "advertised",
@@ -110,9 +111,11 @@ class Node:
     def __init__(self, folder: Path, manifest: Sequence[Mapping[str, Any]], config: str = CONFIG) -> None:
         self.root, self.dev = folder / "kubelet", folder / "dev"
         self.dev.mkdir()
-        (self.dev / "shm").mkdir()
+        for name in ("pts", "shm", "mqueue", "hugepages"):
+            (self.dev / name).mkdir()
         for name in NODES:
             os.mknod(self.dev / name, 0o20666, Path("/dev", name).stat().st_rdev)
+        os.mknod(self.dev / "console", 0o20600, os.makedev(5, 1))
         self._config = folder / "config"
         self._config.mkdir()
         (self._config / "config.yaml").write_text(config)
@@ -137,7 +140,7 @@ class Node:
     async def container(self, *more: str) -> AsyncIterator[Container]:
         """Start the container; when the block is left, nothing of it is. An early end fails the block."""
         plugin_dir = self.root / "device-plugins"
-        places = ("--map", f"/dev={self.dev}", "--tmpfs", str(self.dev / "shm"))
+        places = ("--map", f"/dev={self.dev}", "--mount-below", str(self.dev))
         words = self.command(plugin_dir, self.root, *places, *more)
         with self._output.open("wb") as output:
             runner = await spawn(words, output.fileno(), {**os.environ, "PYTHONPATH": str(ROOT)})

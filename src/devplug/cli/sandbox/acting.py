@@ -57,6 +57,7 @@ Examples:
   devplug advertise worker-0 example.com/license=2
   devplug advertise worker-0 --remove example.com/license
   devplug advertise worker-0 example.com/license=2 --context my-cluster --dry-run
+  devplug advertise worker-0 --remove DevicesReady --context my-cluster
 """
 
 
@@ -186,10 +187,19 @@ def _down(folder: str | None) -> int:
 @click.command("advertise", epilog=_EPILOG_ADVERTISE)
 @click.argument("node")
 @click.argument("counts", nargs=-1, metavar="vendor.com/kind=N...")
-@click.option("--remove", multiple=True, metavar="NAME", help="A resource to advertise no more. Repeatable.")
+@click.option(
+    "--remove",
+    multiple=True,
+    metavar="NAME",
+    help="A resource to advertise no more, or DevicesReady: the condition that a daemon with --kube-events "
+    "leaves on its node. Repeatable.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="The cluster's, not the sandbox. Default: $KUBECONFIG.")
 @click.option("--context", metavar="NAME", help="This context of the kubeconfig.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option(
+    "--force", is_flag=True, help="Change also what a device plugin serves, until the kubelet counts again."
+)
 @sandbox_dir
 def advertise(
     node: str,
@@ -199,6 +209,7 @@ def advertise(
     kubeconfig: str | None,
     context: str | None,
     dry_run: bool,
+    force: bool,
     folder: str | None,
 ) -> int:
     """Set what NODE counts, without a plugin. They may be licences, seats, anything that is counted.
@@ -209,5 +220,12 @@ def advertise(
     from devplug.cli.advertise import advertise
 
     return advertise(
-        place_of(folder), node, counts, remove, kubeconfig=kubeconfig, context=context, dry_run=dry_run
+        place_of(folder),
+        node,
+        counts,
+        remove,
+        kubeconfig=kubeconfig,
+        context=context,
+        dry_run=dry_run,
+        force=force,
     )

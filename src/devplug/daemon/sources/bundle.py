@@ -7,13 +7,13 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.grammar.dangerous import DISK_NODES
 from devplug.daemon.grammar.globs import covers
 from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
 from devplug.daemon.sources.naming import Names
 from devplug.daemon.sources.sysdevices import device_of_node
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["BundleSource", "bundle_identities"]
 
 logger = logging.getLogger(__name__)
+
+_LEFT_OUT: Final = "a path that the configuration names is left out"
+_UNUSABLE: Final = "no container can open a device that is offered"
 
 
 def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelector, Identity]:
@@ -111,6 +114,8 @@ class BundleSource:
         if node.is_block and "rawDisks" not in self.allow and _is_disk(real_path):
             self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
             return None
+        if reason := unusable_in_containers(node):
+            self._tell(path, reason, _UNUSABLE)
         name = member.name or _file_name(path)
         return replace(node, name=name, real_path="" if real_path == path else real_path)
 
@@ -120,12 +125,12 @@ class BundleSource:
         device = device_of_node(self.host, node)
         return device.path if device else node.real_path or node.host_path
 
-    def _tell(self, path: str, reason: str) -> None:
-        """Log once why a path that the file names is no device node."""
+    def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
+        """Log once why a path that the file names is no device node, or not a good one."""
         if path not in self._told:
             self._told.add(path)
             logger.warning(
-                "a path that the configuration names is left out",
+                message,
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},
             )
 

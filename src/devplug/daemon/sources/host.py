@@ -15,13 +15,16 @@ from devplug.errors import PluginError, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError"]
+__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "unusable_in_containers"]
 
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
 
 MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
 """/dev/mem, /dev/kmem and /dev/port, whatever they are called here: the machine itself. Never given out."""
+
+TERMINAL_MAJORS: Final = range(136, 144)
+"""Majors of pseudo-terminals (the kernel's devices.txt, Unix98 PTY slaves)."""
 
 
 class NotADeviceNodeError(PluginError):
@@ -119,6 +122,21 @@ class Host:
             device = device_at(self, self.outside(folder))
             return None if device is None else device.numa_node
         return None
+
+
+def unusable_in_containers(node: FoundNode) -> str:
+    """Return why no container can open a node that programs of the machine can; empty for any other. Pure.
+
+    The kernel finds a pseudo-terminal by the devpts that its node lies in and not by its number
+    (drivers/tty/pty.c, pts_unix98_lookup). A runtime makes a node elsewhere, which opens with EIO; in the
+    container's own /dev/pts it cannot make one, and the container does not start.
+    """
+    if node.is_block or node.number[0] not in TERMINAL_MAJORS:
+        return ""
+    return (
+        f"{quoted(node.host_path)} is a pseudo-terminal: it opens only below the machine's own /dev/pts, so "
+        "no container of a runtime can open it"
+    )
 
 
 def _has_processors(folder: str) -> bool:

@@ -8,14 +8,14 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.grammar.dangerous import DISK_NODES
 from devplug.daemon.grammar.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.grammar.loading import DEVICE_ROOTS
 from devplug.daemon.grammar.templates import Missing, render_one
 from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, unusable_in_containers
 from devplug.daemon.sources.timing import timed
 from devplug.devices import stable_id
 from devplug.errors import quoted
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["PathSource"]
 
 logger = logging.getLogger(__name__)
+
+_LEFT_OUT: Final = "a path that the configuration covers is left out"
+_UNUSABLE: Final = "no container can open a device that is offered"
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class PathSource:
                 if identity in seen or (node.is_block and self._is_forbidden_disk(path, real_path, selector)):
                     continue
                 seen.add(identity)
+                if reason := unusable_in_containers(node):
+                    self._tell(path, reason, _UNUSABLE)
                 numa_node = self.host.numa_node(node)
                 facts = _facts(node, numa_node)
                 name = self._name(selector.glob, node, facts)
@@ -103,12 +108,12 @@ class PathSource:
             self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
         return True
 
-    def _tell(self, path: str, reason: str) -> None:
-        """Log once why a path that the file covers is no device."""
+    def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
+        """Log once why a path that the file covers is no device, or not a good one."""
         if path not in self._told:
             self._told.add(path)
             logger.warning(
-                "a path that the configuration covers is left out",
+                message,
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},
             )
 

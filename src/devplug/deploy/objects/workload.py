@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.deploy.objects.tree import MORE, AnyOf, At, Either, Given, Named, Part, Text, When
+from devplug.deploy.objects.tree import MORE, AllOf, AnyOf, At, Either, Given, Named, Not, Part, Text, When
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,8 @@ SELECTOR: Final[Mapping[str, Tree]] = {
     "app.kubernetes.io/instance": Named("instance"),
 }
 """Labels of our pods that never change: a DaemonSet's selector cannot."""
+
+_HIDES_CONSOLE: Final = AllOf((Given("dev.enabled"), Given("dev.hideConsole")))
 
 _CDI_FOLDER: Final = "/var/run/cdi"
 _CONTEXT_OF_ALL: Final = ("privileged", "allowPrivilegeEscalation")
@@ -134,6 +136,8 @@ def _pod_spec() -> Tree:
             _host_path("device-plugins", Text("%s/device-plugins", (At("kubeletRoot"),))),
             _host_path("pod-resources", Text("%s/pod-resources", (At("kubeletRoot"),))),
             When(Given("dev.enabled"), _host_path("dev", "/dev")),
+            When(Given("dev.enabled"), {"name": "dev-empty", "emptyDir": {}}),
+            When(_HIDES_CONSOLE, _host_path("dev-null", "/dev/null", kind="CharDevice")),
             When(Given("cdi.enabled"), _host_path("cdi", _CDI_FOLDER, kind="DirectoryOrCreate")),
             Part("extraVolumes"),
         ],
@@ -181,15 +185,37 @@ def _container() -> Tree:
             {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True},
             {"name": "device-plugins", "mountPath": f"{KUBELET_ROOT}/device-plugins"},
             {"name": "pod-resources", "mountPath": f"{KUBELET_ROOT}/pod-resources", "readOnly": True},
-            # No propagation: new nodes appear in the same file system, and none below is needed.
-            When(
-                Given("dev.enabled"),
-                {"name": "dev", "mountPath": "/dev", "readOnly": True, "recursiveReadOnly": "IfPossible"},
-            ),
+            *_dev_mounts(),
             When(Given("cdi.enabled"), {"name": "cdi", "mountPath": _CDI_FOLDER}),
             Part("extraVolumeMounts"),
         ],
     }
+
+
+def _dev_mounts() -> list[Tree]:
+    """Return how the machine's /dev is mounted: without what a container could open there.
+
+    Its device cgroup lets each container open terminals (136:*), the console (5:1) and the like, and files
+    need no permission of it at all: shared memory, huge pages, message queues. Those lie in file systems
+    that are mounted below /dev. The kubelet binds a sub-path without what is mounted below it
+    (pkg/volume/util/subpath/subpath_linux.go, doBindSubPath), and `.` is the whole of /dev: new nodes appear
+    in it, as it is the same file system. To hide each by a volume of its own would keep the pod from starting
+    where one is not there: a runtime cannot make the folder in a /dev that is read-only already. Terminals
+    and shared memory are on each machine, and are hidden so all the same; the console is, by /dev/null.
+    """
+    dev: Tree = {
+        "name": "dev",
+        "mountPath": "/dev",
+        "subPath": When(Not(Given("dev.submounts")), "."),
+        "readOnly": True,
+        "recursiveReadOnly": "IfPossible",
+    }
+    return [
+        When(Given("dev.enabled"), dev),
+        When(Given("dev.enabled"), {"name": "dev-empty", "mountPath": "/dev/pts", "readOnly": True}),
+        When(Given("dev.enabled"), {"name": "dev-empty", "mountPath": "/dev/shm", "readOnly": True}),  # noqa: S108
+        When(_HIDES_CONSOLE, {"name": "dev-null", "mountPath": "/dev/console", "readOnly": True}),
+    ]
 
 
 def _config_volume() -> Tree:

@@ -103,6 +103,20 @@ GRANTED: Final = (
                 words="See the machine's /dev, read-only: to find devices.",
             ),
             Row(
+                "dev.submounts",
+                default=False,
+                schema=TRUTH,
+                words="See what is mounted below /dev, too, but for terminals and shared memory: where the "
+                "machine is itself a container whose device nodes are mounts (LXC, rootless kind).",
+            ),
+            Row(
+                "dev.hideConsole",
+                default=True,
+                schema=TRUTH,
+                words="Show /dev/null in place of the machine's /dev/console. A machine without one (k3d) "
+                "needs `false`.",
+            ),
+            Row(
                 "deviceAccess.enabled",
                 default=False,
                 schema=TRUTH,
