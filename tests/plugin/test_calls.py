@@ -12,7 +12,7 @@ from devplug.plugin.registration import StreamState
 KUBELET = (1, 10, 100)
 NEXT_KUBELET = (1, 11, 200)
 
-ACCEPTED = CallHistory().called(0).accepted(1.0, KUBELET, KUBELET)
+ACCEPTED = CallHistory().called(0).accepted(1.0, KUBELET)
 """A call that was accepted; its stream has not come yet."""
 
 LISTENED = ACCEPTED.streamed(1.1, {1}, 0.0)
@@ -23,7 +23,7 @@ def leftovers(history: CallHistory, streams: set[int], opened: int, told: int) -
 
 
 def test_the_first_stream_after_a_call_is_its_own_whenever_it_comes() -> None:
-    early = CallHistory().called(3).streamed(0.5, {4}, 0.0).accepted(1.0, KUBELET, KUBELET)
+    early = CallHistory().called(3).streamed(0.5, {4}, 0.0).accepted(1.0, KUBELET)
     assert early.is_registered
     assert LISTENED.is_registered
 
@@ -48,11 +48,18 @@ def test_a_call_whose_answer_was_lost_may_still_bring_its_stream() -> None:
     assert leftovers(unsent, set(), opened=0, told=1), "its kubelet has asked who we are"
 
 
-def test_a_kubelet_that_was_replaced_during_the_call_is_called_again() -> None:
-    doubtful = CallHistory().called(0).streamed(0.5, {1}, 0.0).accepted(1.0, KUBELET, NEXT_KUBELET)
-    assert not doubtful.is_registered
-    assert doubtful.stream is StreamState.ENDED
-    assert not doubtful.streamed(1.1, {1}, 0.0).is_registered
+def test_a_call_that_was_not_sent_leaves_nothing_behind() -> None:
+    unsent = CallHistory().called(0).connected(KUBELET).withdrawn()
+    assert not leftovers(unsent, set(), opened=0, told=0)
+    assert (unsent.is_registering, unsent.registered_with, unsent.failed_with) == (False, None, None)
+
+
+def test_a_kubelet_that_has_let_us_in_and_then_does_not_is_gone_and_not_tried_again_soon() -> None:
+    """Between bind(2) and listen(2) a kubelet refuses, too: one that has never let us in may be about to."""
+    for reached, seconds in ((None, 0.01), (KUBELET, 5.0), (NEXT_KUBELET, 0.01)):
+        failed = CallHistory().connected(reached).called(0)
+        failed = failed.failed(6.0, KUBELET, "Unavailable", "", is_unsent=True, jitter=0.0)
+        assert failed.register_not_before == pytest.approx(6.0 + seconds)
 
 
 def test_a_call_that_fails_makes_the_one_before_void_and_keeps_its_kubelet_waiting() -> None:
@@ -68,11 +75,11 @@ def test_a_stream_that_is_no_longer_ours_tells_nothing() -> None:
 
 
 def test_a_kubelet_that_ends_a_stream_of_ours_and_lives_on_is_remembered() -> None:
-    cut = LISTENED.streamed(5.0, set(), 0.0).called(1).accepted(6.0, KUBELET, KUBELET)
+    cut = LISTENED.streamed(5.0, set(), 0.0).called(1).accepted(6.0, KUBELET)
     assert cut.cuts == (5.0,)
-    by_us = LISTENED.streamed(5.0, set(), 0.0, ended_by_us=1).called(1).accepted(6.0, KUBELET, KUBELET)
+    by_us = LISTENED.streamed(5.0, set(), 0.0, ended_by_us=1).called(1).accepted(6.0, KUBELET)
     assert by_us.cuts == ()
-    assert replace(cut, lost_at=7.0).called(1).accepted(8.0, NEXT_KUBELET, NEXT_KUBELET).cuts == ()
+    assert replace(cut, lost_at=7.0).called(1).accepted(8.0, NEXT_KUBELET).cuts == ()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import pytest
 from hypothesis import assume, given
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from devplug.plugin.registration import (
     LEVEL_CHECK_SECONDS,
     Folder,
+    Identity,
     Situation,
     Step,
     StreamState,
     cut_wait_seconds,
+    may_send,
     next_step,
     retry_wait_seconds,
 )
@@ -118,6 +121,34 @@ def test_a_call_to_a_kubelet_that_another_has_replaced_is_given_up_at_once() -> 
     assert next_step(given_up) == WAIT
     failed = replace(given_up, is_registering=False, failed_with=KUBELET, register_not_before=130.0)
     assert next_step(failed) == (Step.REGISTER, 0)
+
+
+@pytest.mark.parametrize("removed", [("ours", "its own"), ("its own", "ours")])
+def test_register_is_never_sent_to_a_kubelet_that_has_removed_our_socket(removed: tuple[str, str]) -> None:
+    """The three steps of a kubelet that starts, between any of our six."""
+
+    def own(steps: int) -> bool:
+        return "ours" not in removed[:steps]
+
+    def kubelet(steps: int) -> Identity | None:
+        return NEXT_KUBELET if steps == 3 else None if "its own" in removed[:steps] else KUBELET
+
+    outcomes = set()
+    for done in combinations_with_replacement(range(4), 6):  # how many of its steps, at each of ours
+        decided = replace(FRESH, is_bound=own(done[0]), kubelet=kubelet(done[1]))
+        is_let_in = next_step(decided)[0] is Step.REGISTER and done[3] == 3
+        called = replace(FRESH, is_registering=True, calling=kubelet(done[2]))
+        sends = is_let_in and may_send(replace(called, kubelet=kubelet(done[4]), is_bound=own(done[5])))
+        outcomes.add((is_let_in, sends))
+    assert outcomes == {(False, False), (True, False)}
+
+
+def test_register_is_sent_to_the_kubelet_that_was_called_and_no_other() -> None:
+    calling = replace(FRESH, is_registering=True, calling=KUBELET)
+    assert may_send(calling)
+    assert not may_send(replace(calling, kubelet=NEXT_KUBELET))
+    assert not may_send(replace(calling, kubelet=None))
+    assert not may_send(replace(calling, has_claim=False))
 
 
 # ── the waits ──

@@ -90,7 +90,7 @@ def others(world: World) -> Iterator[World]:
         if kubelet != world.kubelet:
             yield replace(world, kubelet=kubelet)
     if world.called is not None:
-        after = world.history.accepted(NOW, world.called, world.kubelet)
+        after = world.history.accepted(NOW, world.called)
         if len(world.pending) < 2:
             yield replace(world, history=after, called=None, pending=(*world.pending, world.called))
             lost = world.history.failed(NOW, world.called, "Canceled", "", is_unsent=False, jitter=0.0)
@@ -150,7 +150,7 @@ def settled(world: World) -> World | None:
     world = replace(world, kubelet=world.kubelet or FIRST)
     for _ in range(12):
         if world.called is not None:
-            history = world.history.accepted(NOW, world.called, world.kubelet)
+            history = world.history.accepted(NOW, world.called)
             world = replace(world, history=history, called=None, pending=(*world.pending, world.called))
         elif world.pending:
             world = next(one for one in others(world) if one.opened > world.opened)

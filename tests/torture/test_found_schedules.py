@@ -71,6 +71,22 @@ def test_what_a_schedule_has_found_stays_mended_whatever_the_delays(
     assert [texts for texts in broken if texts] == []
 
 
+@pytest.mark.parametrize("seeds", [range(150), pytest.param(range(150, 650), marks=pytest.mark.nightly)])
+def test_a_kubelet_that_starts_finds_the_plugin_at_its_first_dial_and_takes_it_on_once(
+    seeds: range, tmp_path: Path
+) -> None:
+    """Two restarts for each seed. It sweeps all sockets away and listens while we may just be calling."""
+    with Player(tmp_path) as player:
+        for seed in seeds:
+            source = random.Random(seed)
+            restarts = tuple(
+                Fault(Kind.KUBELET_KILLED, 1 + source.random(), source.random() * source.choice((0.4, 3)), 1)
+                for _ in range(2)
+            )
+            played = player.play(Plan(compat=True, is_blind=False, faults=restarts), source)
+            assert (seed, played.broken, played.dials_in_vain, played.most_taken_on) == (seed, [], 0, 1)
+
+
 def test_a_schedule_is_the_same_whatever_was_played_before(tmp_path: Path) -> None:
     def figures(player: Player, seed: int) -> tuple[float, int, int]:
         source = random.Random(seed)

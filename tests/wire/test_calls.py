@@ -8,7 +8,7 @@ import socket
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.wire import methods
 from devplug.wire.grpciosetup import grpc
 from devplug.wire.sockets import Listener, authority_of, connected
+from devplug.wire.transports import GRPCIO
 from tests.wire.fakes import (
     LIST,
     Plugin,
@@ -28,6 +29,9 @@ from tests.wire.fakes import (
     refuse,
     served,
 )
+
+if TYPE_CHECKING:
+    from tests.wire.pairings import Pairing
 
 pytestmark = pytest.mark.usefixtures("pairing")
 
@@ -371,6 +375,37 @@ async def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
 async def test_a_call_without_a_server_is_unavailable(short_dir: Path) -> None:
     async with connected(short_dir / "p.sock") as peer:
         assert (await refusal(peer)).status == "Unavailable"
+
+
+async def test_a_connection_that_is_tried_once_needs_somebody_who_listens(short_dir: Path) -> None:
+    with pytest.raises(RemoteError) as caught:
+        async with connected(short_dir / "p.sock", connect_within_seconds=30):
+            pass
+    assert (caught.value.status, caught.value.is_unsent) == ("Unavailable", True)
+
+
+async def test_a_connection_that_is_tried_once_ends_at_the_deadline(short_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(short_dir / "p.sock"))
+        silent.listen()
+        with pytest.raises(RemoteError) as caught:
+            async with connected(short_dir / "p.sock", connect_within_seconds=0.1):
+                pass
+    assert (caught.value.status, caught.value.is_unsent) == ("DeadlineExceeded", True)
+
+
+async def test_a_connection_that_is_tried_once_is_not_made_anew_to_the_next_server(
+    short_dir: Path, pairing: Pairing
+) -> None:
+    if pairing.client is GRPCIO:
+        pytest.skip("grpcio connects again by itself, whoever listens then")
+    listener = Listener(short_dir / "p.sock", Plugin().bindings())
+    await listener.bind()
+    async with connected(listener.path, connect_within_seconds=30) as peer:
+        await listener.close()
+        async with served(listener.path, following := Plugin()):
+            assert (await refusal(peer)).status == "Unavailable"
+            assert not following.entered.is_set()
 
 
 async def test_a_call_whose_server_goes_is_an_error_and_no_cancellation(short_dir: Path) -> None:

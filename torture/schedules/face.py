@@ -40,13 +40,19 @@ class MemorySockets:
 
     @asynccontextmanager
     async def connected(
-        self, path: Path, *, ready_within_seconds: float | None = None
+        self,
+        path: Path,
+        *,
+        ready_within_seconds: float | None = None,
+        connect_within_seconds: float | None = None,
     ) -> AsyncIterator[MemoryPeer]:
         """Connect as `Sockets` says."""
         peer = MemoryPeer(self.network, self.owner, path.name)
         try:
             if ready_within_seconds is not None:
                 await peer.ready(ready_within_seconds)
+            if connect_within_seconds is not None:
+                await peer.connect()
             yield peer
         finally:
             peer.close()

@@ -40,7 +40,8 @@ reads it has several threads."""
 IN_TURN_SECONDS: Final = 0.001
 """How long after those before a later one is taken, at least."""
 
-RECONNECT_SECONDS: Final = 0.1
+RECONNECT_SECONDS: Final = 1.0
+"""The first wait of a kubelet whose dial found nobody; each next one is 1.6 times as long (grpc-go)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,6 +84,8 @@ class Network:
         """Methods that are refused, whoever serves them."""
         self.streams_cut_early = 0
         """How many streams their caller gave up before the server knew of them."""
+        self.dials_in_vain = 0
+        """How often a kubelet that lives has dialled a plugin, found nobody and waits to dial again."""
         self._free: list[int] = []
         self._next = 10
 
@@ -433,6 +436,7 @@ class MemoryPeer:
         self._name = name
         self._connection: Connection | None = None
         self._is_closed = False
+        self._is_final = False
         owner.peers.append(self)
 
     async def dial(self) -> bool:
@@ -440,6 +444,8 @@ class MemoryPeer:
         network = self._network
         if self._connection is not None and self._connection.is_open_here:
             return True
+        if self._is_final:
+            return False
         await asyncio.sleep(network.chance.message())
         if self._connection is not None and self._connection.is_open_here:
             return True  # another call was quicker
@@ -449,12 +455,19 @@ class MemoryPeer:
         self._connection = Connection(network, self, transport)
         return True
 
+    async def connect(self) -> None:
+        """Connect, trying once, and never again; raises `RemoteError`."""
+        if not await self.dial():
+            raise RemoteError("Unavailable", "failed to connect to all addresses", is_unsent=True)
+        self._is_final = True
+
     async def ready(self, seconds: float) -> None:
         """Try to connect for so long; raises `RemoteError`."""
         wait_seconds = RECONNECT_SECONDS
         try:
             async with asyncio.timeout(seconds):
                 while not await self.dial():
+                    self._network.dials_in_vain += not self.owner.is_dead
                     await asyncio.sleep(wait_seconds)
                     wait_seconds *= 1.6
         except TimeoutError:

@@ -32,6 +32,10 @@ class Played:
     """How long after the last of the faults all was as it should be."""
     most_calls: int = 0
     """Of Register, in a minute, of one plugin to one kubelet."""
+    dials_in_vain: int = 0
+    """How often a kubelet has dialled a plugin whose socket was gone."""
+    most_taken_on: int = 0
+    """How often one kubelet has taken on plugins."""
 
 
 class Player:
@@ -82,4 +86,6 @@ async def _story(
         played.settled_seconds = await settled_seconds(world, plan)
         await judge_quiet(world)
         played.most_calls = world.most_calls
+        played.dials_in_vain = world.network.dials_in_vain
+        played.most_taken_on = max(world.kubelet.taken_on.values())
         await judge_remains(world)

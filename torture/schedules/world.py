@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -75,6 +76,8 @@ class Noted(Changes):
         super().announce(kind, resource_name=resource_name, pod_uid=pod_uid)
         if kind is ChangeKind.LISTED:
             self._world.listed()
+        if kind is ChangeKind.REGISTERED:
+            self._world.kubelet.taken_on[self._world.kubelet.count] += 1
         self._world.beat()
 
 
@@ -127,6 +130,8 @@ class KubeletEnd:
         self.pods: dict[str, Pod] = {}
         self.owner = Owner("no kubelet")
         self.count = 0
+        self.taken_on: Counter[int] = Counter()
+        """How often each has taken on a plugin."""
         self.turn = asyncio.Lock()
         """Starts and ends, one at a time."""
         self.admission = asyncio.Lock()

@@ -98,7 +98,7 @@ class Answerer:
         """Return what to do now, and after how many seconds to look again."""
         return next_watched_step(grounds, self._history)
 
-    def register(self, group: asyncio.TaskGroup) -> None:
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], Grounds]) -> None:
         """Do nothing, as it is the kubelet that comes to us."""
 
     def leave(self) -> None:

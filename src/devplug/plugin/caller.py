@@ -12,7 +12,7 @@ from devplug.exchange import RegisterRequest
 from devplug.logs import AUDIT
 from devplug.plugin.calls import CallHistory
 from devplug.plugin.contract import options_of
-from devplug.plugin.registration import Situation, Step, StreamState, next_step
+from devplug.plugin.registration import Situation, StreamState, may_send, next_step
 from devplug.wire import methods
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.inventory import Inventory
-    from devplug.plugin.registration import Grounds, Identity
+    from devplug.plugin.registration import Grounds, Identity, Step
     from devplug.plugin.service import PluginService
     from devplug.plugin.surroundings import Surroundings
     from devplug.plugin.tally import Tally
@@ -105,39 +105,40 @@ class Caller:
 
     def next_step(self, grounds: Grounds) -> tuple[Step, float]:
         """Return what to do now, and after how many seconds to look again."""
+        return next_step(self._situation(grounds))
+
+    def _situation(self, grounds: Grounds) -> Situation:
         history, service = self._history, self._service
-        return next_step(
-            Situation(
-                now=grounds.now,
-                folder=grounds.folder,
-                has_list=grounds.has_list,
-                has_claim=grounds.has_claim,
-                is_bound=grounds.is_bound,
-                claim_not_before=grounds.claim_not_before,
-                bind_not_before=grounds.bind_not_before,
-                kubelet=self._surroundings.sockets.identity(self._kubelet_socket),
-                registered_with=history.registered_with,
-                registered_at=history.registered_at,
-                is_registering=history.is_registering,
-                stream=history.stream,
-                cut_at=history.stream_since,
-                cut_wait_seconds=history.cut_wait_seconds,
-                has_leftovers=history.has_leftovers(
-                    service.streams,
-                    streams_opened=service.streams_opened,
-                    options_told=service.options_told,
-                ),
-                register_not_before=history.register_not_before,
-                failed_with=history.failed_with,
-                calling=self._calling,
+        return Situation(
+            now=grounds.now,
+            folder=grounds.folder,
+            has_list=grounds.has_list,
+            has_claim=grounds.has_claim,
+            is_bound=grounds.is_bound,
+            claim_not_before=grounds.claim_not_before,
+            bind_not_before=grounds.bind_not_before,
+            kubelet=self._surroundings.sockets.identity(self._kubelet_socket),
+            registered_with=history.registered_with,
+            registered_at=history.registered_at,
+            is_registering=history.is_registering,
+            stream=history.stream,
+            cut_at=history.stream_since,
+            cut_wait_seconds=history.cut_wait_seconds,
+            has_leftovers=history.has_leftovers(
+                service.streams,
+                streams_opened=service.streams_opened,
+                options_told=service.options_told,
             ),
+            register_not_before=history.register_not_before,
+            failed_with=history.failed_with,
+            calling=self._calling,
         )
 
-    def register(self, group: asyncio.TaskGroup) -> None:
-        """Begin to call the kubelet, in `group`."""
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], Grounds]) -> None:
+        """Begin to call the kubelet, in `group`; `look` tells whether that is still right when it has us."""
         self._history = self._history.called(self._service.streams_opened)
         self._on_change()
-        group.create_task(self._register())
+        group.create_task(self._register(look))
 
     def leave(self) -> None:
         """Give up the call in flight: who has it may hang for long, and another kubelet waits."""
@@ -156,7 +157,7 @@ class Caller:
         )
         self._on_change()
 
-    async def _register(self) -> None:
+    async def _register(self, look: Callable[[], Grounds]) -> None:
         started = _now()
         request = RegisterRequest(
             methods.DEVICE_PLUGIN_VERSION,
@@ -166,22 +167,29 @@ class Caller:
         )
         sockets = self._surroundings.sockets
         failure: RemoteError | None = None
-        is_left = False
+        is_sent = is_left = False
         async with self._surroundings.registering:
             kubelet = self._calling = sockets.identity(self._kubelet_socket)
             try:
                 async with (
                     asyncio.timeout(None) as self._patience,
-                    sockets.connected(self._kubelet_socket) as peer,
+                    sockets.connected(
+                        self._kubelet_socket, connect_within_seconds=REGISTER_TIMEOUT_SECONDS
+                    ) as peer,
                 ):
-                    await peer.call(methods.REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
+                    self._history = self._history.connected(kubelet)
+                    if may_send(self._situation(look())):
+                        is_sent = True
+                        await peer.call(methods.REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
             except RemoteError as error:
                 failure = error
             except TimeoutError:
                 is_left = True
             finally:
                 self._calling = self._patience = None
-        if is_left:
+        if failure is None and not is_sent:
+            self._history = self._history.withdrawn()
+        elif is_left:
             self._note_left(kubelet)
         # A stream tells more than the answer: a kubelet that listens has accepted us.
         elif failure is None or self._history.stream is StreamState.OPEN:
@@ -192,8 +200,7 @@ class Caller:
         self._on_change()
 
     def _note_success(self, kubelet: Identity | None, seconds: float) -> None:
-        after = self._surroundings.sockets.identity(self._kubelet_socket)
-        self._history = self._history.accepted(_now(), kubelet, after)
+        self._history = self._history.accepted(_now(), kubelet)
         self._surroundings.unsay(_UNREACHABLE)
         self._tally.registrations.add("accepted")
         self.refusal = ""

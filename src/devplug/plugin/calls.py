@@ -52,6 +52,8 @@ class CallHistory:
     """When the kubelet ended our stream, as long as nobody knows whether it lives on."""
     cuts: tuple[float, ...] = ()
     """When the kubelet that is there now has ended streams of ours, the last few times; it lives on."""
+    reached: Identity | None = None
+    """The kubelet.sock that has accepted a connection of ours last."""
     failed_with: Identity | None = None
     failures: int = 0
     """In a row, to the same kubelet.sock."""
@@ -81,18 +83,22 @@ class CallHistory:
         """Note that a call begins."""
         return replace(self, is_registering=True, our_stream=streams_opened + 1, stream=StreamState.AWAITED)
 
-    def accepted(self, now: float, before: Identity | None, after: Identity | None) -> CallHistory:
-        """Note that a kubelet has accepted the call.
+    def connected(self, kubelet: Identity | None) -> CallHistory:
+        """Note that this kubelet.sock has accepted the connection for a call."""
+        return replace(self, reached=kubelet)
 
-        `before` and `after` are the kubelet.sock that stood there when it began and now. If they differ,
-        nobody knows which of the two has accepted; it is done again, as by one who has lost his stream.
-        """
-        is_same = before == self.registered_with
+    def withdrawn(self) -> CallHistory:
+        """Note that the call was not sent: what it was decided on is no longer so."""
+        return replace(self, is_registering=False, registered_with=None)
+
+    def accepted(self, now: float, kubelet: Identity | None) -> CallHistory:
+        """Note that this kubelet.sock has accepted the call."""
+        is_same = kubelet == self.registered_with
         lost = () if self.lost_at is None else (self.lost_at,)
-        history = replace(
+        return replace(
             self,
             is_registering=False,
-            registered_with=after,
+            registered_with=kubelet,
             registered_at=now,
             quick_cuts=self.quick_cuts if is_same else 0,
             lost_at=None,
@@ -101,17 +107,21 @@ class CallHistory:
             failures=0,
             taken=self.taken + 1,
         )
-        return history if before == after else _without_stream(history, now, CUT_WAIT_SECONDS)
 
     def failed(
         self, now: float, kubelet: Identity | None, status: str, text: str, *, is_unsent: bool, jitter: float
     ) -> CallHistory:
-        """Note that the call to this kubelet.sock has failed with a gRPC status, or reached nobody."""
+        """Note that the call to this kubelet.sock has failed with a gRPC status, or reached nobody.
+
+        One that has let us in before and now does not belongs to a kubelet that is gone: only another one is
+        worth a quick retry.
+        """
         failures = self.failures + 1 if kubelet == self.failed_with else 1
+        is_gone = is_unsent and kubelet is not None and kubelet == self.reached
         wait_seconds = retry_wait_seconds(
             failures,
             is_unreachable=status == "Unavailable",
-            is_final=status == "Unknown" and "is not supported by kubelet" in text,
+            is_final=is_gone or (status == "Unknown" and "is not supported by kubelet" in text),
             jitter=jitter,
         )
         return replace(

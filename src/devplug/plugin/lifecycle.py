@@ -75,8 +75,8 @@ class Registrar(Protocol):
     def next_step(self, grounds: Grounds) -> tuple[Step, float]:
         """Return what to do now, and after how many seconds to look again."""
 
-    def register(self, group: asyncio.TaskGroup) -> None:
-        """Begin a registration in `group`, as `next_step` has said."""
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], Grounds]) -> None:
+        """Begin a registration in `group`, as `next_step` has said; `look` tells how things are meanwhile."""
 
     def leave(self) -> None:
         """Give up the registration that is on its way, as `next_step` has said."""
@@ -204,7 +204,7 @@ class Lifecycle:
                         if step is Step.WAIT:
                             await self._wait(look_again_seconds)
                         elif step is Step.REGISTER:
-                            self._registrar.register(group)
+                            self._registrar.register(group, self._look)
                         elif step is Step.LEAVE:
                             self._registrar.leave()
                         else:

@@ -25,6 +25,7 @@ __all__ = [
     "Way",
     "chosen_way",
     "cut_wait_seconds",
+    "may_send",
     "next_step",
     "preparing_step",
     "retry_wait_seconds",
@@ -186,6 +187,16 @@ def next_step(seen: Situation) -> tuple[Step, float]:
     if seen.has_leftovers and (seen.stream is StreamState.ENDED or seen.now >= due):
         return Step.MOVE, 0.0
     return step_when(Step.REGISTER, due, seen.now)
+
+
+def may_send(seen: Situation) -> bool:
+    """Whether Register may be sent over a connection that was made to the kubelet.sock `calling` just now.
+
+    A kubelet removes every socket of the folder, and then listens (manager.go Start). So whoever has accepted
+    the connection removes nothing any more; but ours may be gone since the call was decided, and a kubelet
+    that dials in vain takes a second before it dials again (grpc-go).
+    """
+    return preparing_step(seen) is None and seen.calling is not None and seen.kubelet == seen.calling
 
 
 def step_when(step: Step, due: float, now: float) -> tuple[Step, float]:

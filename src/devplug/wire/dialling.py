@@ -106,26 +106,34 @@ async def connected(
     path: Path,
     *,
     ready_within_seconds: float | None = None,
+    connect_within_seconds: float | None = None,
     receive_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES,
     authority: str = "localhost",
 ) -> AsyncIterator[Peer]:
     """Open a connection to the socket at `path`, closed when the block is left.
 
     With `ready_within_seconds` wait until the other end speaks HTTP/2, as the kubelet does (client.go);
-    raises `RemoteError` DeadlineExceeded if it does not. Without, the first call finds out.
+    raises `RemoteError` DeadlineExceeded if it does not. With `connect_within_seconds` that is tried once,
+    and no call ever goes to another server that listens there later; raises `RemoteError` Unavailable if
+    nobody listens. Without either, the first call finds out.
     """
     try:
         channel = client_transport().channel(path, authority, receive_limit_bytes)
     except RpcError as error:
         raise RemoteError(error.status, error.text, is_unsent=True) from error
     try:
-        if ready_within_seconds is not None:
-            try:
+        try:
+            if ready_within_seconds is not None:
                 async with asyncio.timeout(ready_within_seconds):
                     await channel.ready()
-            except TimeoutError:
-                text = "context deadline exceeded"
-                raise RemoteError("DeadlineExceeded", text, is_unsent=True) from None
+            if connect_within_seconds is not None:
+                async with asyncio.timeout(connect_within_seconds):
+                    await channel.connect()
+        except TimeoutError:
+            text = "context deadline exceeded"
+            raise RemoteError("DeadlineExceeded", text, is_unsent=True) from None
+        except RpcError as error:
+            raise RemoteError(error.status, error.text, is_unsent=True) from error
         yield _ChannelPeer(channel)
     finally:
         await channel.close()

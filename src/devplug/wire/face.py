@@ -37,7 +37,11 @@ class Sockets(Protocol):
         """Return a listener for `path`, which does not listen yet."""
 
     def connected(
-        self, path: Path, *, ready_within_seconds: float | None = None
+        self,
+        path: Path,
+        *,
+        ready_within_seconds: float | None = None,
+        connect_within_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Peer]:
         """Return a block with a connection to the socket at `path`, as `wire.sockets.connected` does."""
 
@@ -70,9 +74,15 @@ class _UnixSockets:
         )
 
     def connected(
-        self, path: Path, *, ready_within_seconds: float | None = None
+        self,
+        path: Path,
+        *,
+        ready_within_seconds: float | None = None,
+        connect_within_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Peer]:
-        return connected(path, ready_within_seconds=ready_within_seconds)
+        return connected(
+            path, ready_within_seconds=ready_within_seconds, connect_within_seconds=connect_within_seconds
+        )
 
     def identity(self, path: Path) -> tuple[int, int, int] | None:
         return socket_identity(path)

@@ -45,6 +45,15 @@ class GrpcioChannel:
         """Wait until the other end speaks HTTP/2."""
         await self._channel.channel_ready()
 
+    async def connect(self) -> None:
+        """Connect, trying once. In place of a lost connection the library still makes another."""
+        state = self._channel.get_state(try_to_connect=True)
+        while state is not grpc.ChannelConnectivity.READY:
+            if state in {grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN}:
+                raise RpcError("Unavailable", "failed to connect to all addresses")
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state()
+
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
         call = self._channel.unary_unary(path, None, None)

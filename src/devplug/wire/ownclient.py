@@ -41,6 +41,8 @@ class OwnChannel:
         self._links: set[ClientLink] = set()
         """Also those that are left, for as long as they have calls."""
         self._is_closed = False
+        self._is_final = False
+        """Whether no other connection is made in place of the one that there is."""
 
     async def ready(self) -> None:
         """Wait until the other end speaks HTTP/2, however often that has to be tried."""
@@ -51,6 +53,11 @@ class OwnChannel:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return
+
+    async def connect(self) -> None:
+        """Connect, trying once; from then on calls fail when this connection is lost."""
+        await self._connected(None)
+        self._is_final = True
 
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
@@ -110,6 +117,8 @@ class OwnChannel:
         async with self._dialling:
             link = self._usable()
             if link is None:
+                if self._is_final:
+                    raise RpcError("Unavailable", "connection error: the connection was lost")
                 link = self._link = await self._dial()
             return link
 

@@ -42,6 +42,9 @@ class Channel(Protocol):
     async def ready(self) -> None:
         """Wait until the other end speaks HTTP/2, however often that has to be tried."""
 
+    async def connect(self) -> None:
+        """Connect, trying once; from then on calls fail when this connection is lost."""
+
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
 
