@@ -30,6 +30,7 @@ from tests.kubelet.fakes import FakePlugin, healthy, pod
 from tests.plugin.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
+    UNPLUGGED,
     Fed,
     Listed,
     Registrar,
@@ -153,6 +154,30 @@ async def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(s
     async with registered(short_dir, Fed("a")) as (kubelet, _):
         await kubelet.restart(orderly=True)
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
+
+
+async def test_a_device_that_leaves_or_gets_ill_does_not_wait_behind_those_that_come(
+    short_dir: Path,
+) -> None:
+    names = [f"{kind}{n}" for n in range(10) for kind in ("gone", "ill")]
+    plugin, waits = Fed(*names), []
+    async with registered(short_dir, plugin) as (kubelet, serving):
+        for n in range(200):
+            plugin.feed.put(*devices(f"new{n}"))
+            await passes(0.05)
+        assert serving.tallies[RESOURCE].lists_sent <= 5 + 2 * 10 + 1
+        for name in names:
+            plugin.feed.put(*devices(f"beside-{name}"))
+            began = now()
+            if name.startswith("gone"):
+                plugin.feed.remove(name)
+            else:
+                plugin.feed.put(devices(name)[0].with_health(UNPLUGGED))
+            while name in {one.id for one in kubelet.devices(RESOURCE) if one.health == "Healthy"}:
+                await passes(0.002)
+            waits.append(now() - began)
+            await passes(0.05)
+        assert max(waits) < 0.1
 
 
 async def test_two_restarts_in_one_breath_lose_nothing(short_dir: Path) -> None:

@@ -13,7 +13,7 @@ from devplug.exchange import AdvertisedDevice
 from devplug.plugin.changes import lines_of
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.slices import SLICE_DEVICES, in_turns, slices, whole
-from devplug.plugin.snapshot import Snapshot, checked_list, difference, is_told_the_same, next_snapshot
+from devplug.plugin.snapshot import Snapshot, checked_list, difference, news_of, next_snapshot
 from devplug.plugin.told import Told
 from devplug.wire.messages import DEVICE_LIST, list_pieces
 
@@ -47,7 +47,7 @@ LOOKS: dict[str, Callable[[list[Device], list[Device]], Generator[None, None, An
         snapshot(before), [], held={device.id for device in before}
     ),
     "comparing": lambda before, after: difference(snapshot(before), snapshot(after), {}, 0.0),
-    "comparing what is told": lambda before, _: is_told_the_same(snapshot(before), snapshot([*before])),
+    "comparing what is told": lambda before, _: news_of(snapshot(before), snapshot([*before])),
     "noting what left": told,
     "logging what came": lambda before, after: lines_of(snapshot(before), snapshot(after), is_first=False),
     "logging what left": lambda before, _: lines_of(snapshot(before), Snapshot(), is_first=False),

@@ -14,7 +14,7 @@ from devplug.devices import LIST_LIMIT_BYTES, list_size_bytes
 from devplug.exchange import AdvertisedDevice
 from devplug.plugin import snapshot as rules
 from devplug.plugin.slices import whole
-from devplug.plugin.snapshot import Pace, Snapshot
+from devplug.plugin.snapshot import ListPace, News, Pace, Snapshot, news_of
 
 GONE = Health.unhealthy("gone")
 healths = st.sampled_from([Health.healthy(), Health.unhealthy("x"), Health.unknown("y")])
@@ -234,3 +234,35 @@ def test_the_wait_is_never_negative_and_never_longer_than_one_list_takes(
         assert 0 <= wait <= 0.5 + 1e-9
         now += wait
         pace.spend(now)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([News.GOOD, News.BAD])), max_size=80))
+def test_bad_news_never_waits_as_good_news_does_and_no_second_has_more_than_twenty_lists(
+    changes: list[tuple[float, News]],
+) -> None:
+    pace, now, sent = ListPace(), 0.0, [-1.0] * 20
+    for pause, news in changes:
+        now += pause
+        assert pace.wait_seconds(News.BAD, now) <= min(0.07, pace.wait_seconds(News.GOOD, now))
+        assert pace.wait_seconds(News.GOOD, now) <= 0.5
+        now += pace.wait_seconds(news, now)
+        pace.spend(now)
+        sent.append(now)
+        assert sent[-1] - sent[-21] >= 1 - 1e-6
+
+
+HEALTHY, ILL = Health.healthy(), Health.unhealthy("ill")
+listed = st.sampled_from([None, HEALTHY, ILL])
+
+
+@given(st.lists(st.tuples(listed, listed), max_size=4))
+def test_news_is_bad_as_soon_as_one_device_has_left_or_become_unhealthy(
+    changes: list[tuple[Health | None, Health | None]],
+) -> None:
+    before, after = (
+        Snapshot({str(n): Device(str(n), health=one) for n, one in enumerate(healths) if one})
+        for healths in ([old for old, _ in changes], [new for _, new in changes])
+    )
+    worse = [(old, new) for old, new in changes if old and (not new or (new is ILL and old is not ILL))]
+    same = all(old is new for old, new in changes)
+    assert whole(news_of(before, after)) is (News.BAD if worse else News.NONE if same else News.GOOD)

@@ -18,7 +18,6 @@ from devplug.daemon.sources.settling import BURST
 from devplug.errors import RemoteError
 from devplug.kubelet.manager import Kubelet
 from devplug.plugin.feed import LOOKS_AT_ONCE
-from devplug.plugin.snapshot import Pace
 from devplug.wire.methods import ALLOCATE
 from devplug.wire.sockets import connected
 from torture.beds import within
@@ -43,6 +42,9 @@ WARM_UP_SECONDS: Final = 0.2
 TRUTH_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 0.5
 """How long an Allocate may wait in a storm, on a busy machine."""
+
+LISTS_PER_SECOND: Final = 20.0
+"""At most, of one resource: what gets worse is told at once."""
 
 LOOKS_PER_SECOND: Final = 2.0
 LOOKS_BESIDES: Final = 4
@@ -168,7 +170,7 @@ async def _storm(
     text = f"I2: {name}: {looks} looks in {seconds:.1f} s"
     is_paced = all(count <= most.get(one, LOOKS_AT_ONCE + steadily) for one, count in looks.items())
     trial.check(is_paced, text, turn.number)
-    lists = Pace().burst + Pace().per_second * seconds + 1
+    lists = LISTS_PER_SECOND * (seconds + 1)
     trial.check(
         _sent(stage) - sent <= lists * len(RESOURCES), f"I7: {name}: {_sent(stage) - sent} lists", turn.number
     )

@@ -186,7 +186,7 @@ class Inventory:
                 raise UnhealthyDeviceError(device.health.reason, device)
         return found
 
-    async def changed_since(self, version: int, is_over: Callable[[], bool] = lambda: False) -> bool:
+    async def changed_since(self, version: float, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead.
 
         So it is when `is_over` has become true, which who waits is told by `wake`.

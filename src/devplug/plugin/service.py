@@ -29,7 +29,7 @@ from devplug.plugin.contract import offers, options_of
 from devplug.plugin.hooks import Hooks
 from devplug.plugin.requests import check_containers, check_ids
 from devplug.plugin.slices import in_turns
-from devplug.plugin.snapshot import Pace, is_told_the_same
+from devplug.plugin.snapshot import ListPace, News, news_of
 from devplug.plugin.takeover import KEPT_TIMES
 from devplug.plugin.told import Told
 from devplug.wire import methods
@@ -89,7 +89,6 @@ class PluginService:
         self._tally = tally
         self._on_stream = on_stream
         self._options = options_of(plugin)
-        self._draining = asyncio.Event()
         self._calls = 0
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
@@ -127,7 +126,6 @@ class PluginService:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._longest_seconds()):
                 await self._quiet()
-        self._draining.set()
         await self._inventory.close()
 
     def _longest_seconds(self) -> float:
@@ -177,19 +175,28 @@ class PluginService:
         self._tally.streams_opened += 1
         self._on_stream()
         loop = asyncio.get_running_loop()
-        pace = Pace()
-        version, repeats = 0, self._inventory.repeats
+        pace = ListPace()
+        seen: float = 0
+        repeats = self._inventory.repeats
         sent: Snapshot | None = None
+        wait_seconds: float | None = None
         try:
-            while await self._inventory.changed_since(version, lambda: number <= self.streams_ended):
-                if pause_seconds := pace.wait_seconds(loop.time()):
-                    await self._pause(pause_seconds)
-                version, snapshot = self._inventory.version, self._inventory.snapshot
-                is_repeat, repeats = repeats != self._inventory.repeats, self._inventory.repeats
-                if is_repeat or sent is None or not await in_turns(is_told_the_same(sent, snapshot)):
+            while await self._goes_on(number, seen, wait_seconds):
+                seen, snapshot = self._inventory.version, self._inventory.snapshot
+                asked = self._inventory.repeats
+                news = News.BAD if sent is None else await in_turns(news_of(sent, snapshot))
+                if news is News.NONE and asked != repeats:
+                    news = News.GOOD
+                wait_seconds = None if news is News.NONE else pace.wait_seconds(news, loop.time()) or None
+                if wait_seconds is not None:
+                    if news is News.BAD:
+                        seen = math.inf  # it waits for nothing else; good news does, for what may be bad
+                    continue
+                if news is not News.NONE:
                     await in_turns(self._told.tell(number, snapshot.devices, loop.time()))
                     encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())
+                    repeats = asked
                     self._tally.lists_sent += 1
                     self._told.sent(number, loop.time())
                     yield encoded
@@ -315,13 +322,13 @@ class PluginService:
         self._tally.preferences.add("ranked")
         return chosen
 
-    async def _pause(self, seconds: float) -> None:
-        """Sleep, unless draining begins."""
+    async def _goes_on(self, number: int, version: float, seconds: float | None) -> bool:
+        """Wait for a list newer than `version`, for so long at most; return whether the stream goes on."""
         try:
             async with asyncio.timeout(seconds):
-                await self._draining.wait()
+                return await self._inventory.changed_since(version, lambda: number <= self.streams_ended)
         except TimeoutError:
-            return
+            return True
 
     @asynccontextmanager
     async def _answering(self, call: str, seconds: float | None) -> AsyncIterator[None]:

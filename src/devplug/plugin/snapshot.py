@@ -5,6 +5,7 @@ What looks at all devices does so in slices: see `slices`.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,15 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Difference",
+    "ListPace",
+    "News",
     "Pace",
     "Snapshot",
     "checked_list",
     "difference",
-    "is_told_the_same",
+    "news_of",
     "next_snapshot",
 ]
 
 GONE: Final = Health.unhealthy("gone")
+_WORSE: Final = (HealthState.HEALTHY, HealthState.UNHEALTHY)
 _NONE: Mapping[str, Device] = MappingProxyType({})
 
 
@@ -184,27 +188,35 @@ def difference(
     return Difference(is_any, is_news, times, counts)
 
 
-def is_told_the_same(before: Snapshot, after: Snapshot) -> Slices[bool]:
-    """Return whether the kubelet would get the same list of both."""
-    if len(before.devices) != len(after.devices):
-        return False
-    pairs = zip(before.devices.items(), after.devices.items(), strict=True)
-    for is_later, part in slices(pairs):
+class News(enum.Enum):
+    """What a list tells a kubelet that knows another one."""
+
+    NONE = enum.auto()
+    GOOD = enum.auto()
+    """Devices have come, are healthy again, or have other NUMA nodes; none has got worse."""
+    BAD = enum.auto()
+    """A device has left or become unhealthy: pods that get it now will fail."""
+
+
+def news_of(before: Snapshot, after: Snapshot) -> Slices[News]:
+    """Return what a kubelet that was told `before` learns from `after`."""
+    is_same = len(before.devices) == len(after.devices)
+    for is_later, part in slices(before.devices.items()):
         if is_later:
             yield
-        for (old_id, old), (new_id, new) in part:
-            is_same = old.health.state is new.health.state and old.numa_nodes == new.numa_nodes
-            if old is not new and not (is_same and old_id == new_id):
-                return False
-    return True
+        for id_, old in part:
+            new = after.devices.get(id_)
+            if new is old:
+                continue
+            if new is None or (old.health.state, new.health.state) == _WORSE:
+                return News.BAD
+            is_same &= old.health.state is new.health.state and old.numa_nodes == new.numa_nodes
+    return News.NONE if is_same else News.GOOD
 
 
 @dataclass(slots=True)
 class Pace:
-    """How fast lists may follow each other: a burst at once, then a steady rate. Times are seconds.
-
-    The kubelet rewrites and syncs its checkpoint for every list (manager.go writeCheckpoint).
-    """
+    """How fast things may follow each other: a burst at once, then a steady rate. Times are seconds."""
 
     per_second: float = 2.0
     burst: int = 5
@@ -212,15 +224,39 @@ class Pace:
     _at: float = 0.0
 
     def wait_seconds(self, now: float) -> float:
-        """Return how long the next list has to wait at time `now`; 0 means it may go."""
-        return max(0.0, (1.0 - self._refilled(now)) / self.per_second)
+        """Return how long the next one has to wait at time `now`; 0 means it may go."""
+        missing = 1.0 - self._refilled(now)
+        # Who has waited for so long must not have to wait for what the sum of two times lacks.
+        return missing / self.per_second if missing > 1e-9 else 0.0
 
     def spend(self, now: float) -> None:
-        """Take note of a list sent at time `now`."""
-        self._left = self._refilled(now) - 1.0
+        """Take note of one at time `now`, be it too early."""
+        self._left = max(0.0, self._refilled(now) - 1.0)
         self._at = now
 
     def _refilled(self, now: float) -> float:
         if self._left is None:
             return float(self.burst)
         return min(float(self.burst), self._left + (now - self._at) * self.per_second)
+
+
+@dataclass(slots=True)
+class ListPace:
+    """How fast the lists of one stream may follow each other. Times are seconds.
+
+    The kubelet rewrites and syncs its checkpoint for every list (manager.go writeCheckpoint), so there are
+    five at once and then two a second. Bad news does not wait for that: it is told at once, in no second with
+    more than 20 lists, and what is good goes with it.
+    """
+
+    _steady: Pace = field(default_factory=Pace)
+    _urgent: Pace = field(default_factory=lambda: Pace(per_second=15.0))
+
+    def wait_seconds(self, news: News, now: float) -> float:
+        """Return how long a list with this news has to wait at time `now`; 0 means it may go."""
+        return (self._urgent if news is News.BAD else self._steady).wait_seconds(now)
+
+    def spend(self, now: float) -> None:
+        """Take note of a list sent at time `now`."""
+        self._steady.spend(now)
+        self._urgent.spend(now)
