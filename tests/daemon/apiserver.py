@@ -216,7 +216,7 @@ async def api_server(kubeconfig: Path, tls: ssl.SSLContext | None = None) -> Asy
 
         listener = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
         server.port = listener.sockets[0].getsockname()[1]
-        _write_kubeconfig(kubeconfig, server.port)
+        write_kubeconfig(kubeconfig, server.port)
         try:
             yield server
         finally:
@@ -224,7 +224,7 @@ async def api_server(kubeconfig: Path, tls: ssl.SSLContext | None = None) -> Asy
             server.close()
 
 
-def _write_kubeconfig(kubeconfig: Path, port: int) -> None:
+def write_kubeconfig(kubeconfig: Path, port: int) -> None:
     kubeconfig.write_text(
         json.dumps(
             {

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from devplug import Device, Health
 from devplug.plugin import changes
-from devplug.plugin.changes import LINES_LIMIT, Line
+from devplug.plugin.changes import FLAPPING_LINES, FLAPPING_SECONDS, LINES_LIMIT, Flaps, Line
 from devplug.plugin.inventory import TOLD_AT_ONCE, Inventory
 from devplug.plugin.slices import whole
 from devplug.plugin.snapshot import Snapshot, next_snapshot
+from tests.virtualtime import in_no_time, passes
 
 if TYPE_CHECKING:
     import pytest
@@ -139,6 +140,50 @@ async def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
     messages = [record.message for record in caplog.records]
     assert len(messages) <= TOLD_AT_ONCE + 10
     assert messages[-2:] == ["a device is unhealthy", "the list changes too fast to tell each change"]
+
+
+@in_no_time
+async def test_devices_that_flap_for_ten_minutes_have_a_line_a_minute_and_hide_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inventory, others = Inventory("example.com/a"), [Device("other")]
+    with caplog.at_level(logging.INFO):
+        for tenths in range(6000):
+            if tenths == 3000:
+                others = [Device("other", health=ILL)]
+            health = ILL if tenths % 2 else Health.healthy()
+            await inventory.replace([*others, *(Device(f"d{n}", health=health) for n in range(10))])
+            await passes(0.1)
+        await inventory.close()
+    lines = [vars(record) for record in caplog.records]
+    assert len(lines) <= 10 * (FLAPPING_LINES + 1 + 600 / FLAPPING_SECONDS + 1) + FLAPPING_LINES + 10 + 1
+    (ill,) = [line for line in lines if line.get("device_id") == "other"]
+    assert ill["message"] == "a device is unhealthy"
+    told = [line["changes"] for line in lines if line["message"] == "a device flaps"]
+    assert len(told) >= 10 * 9
+    assert min(told[:-10]) >= 50
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.sampled_from("abc")), max_size=300))
+def test_no_device_has_more_lines_than_its_share_and_what_was_held_back_is_told_within_a_minute(
+    changes: list[tuple[float, str]],
+) -> None:
+    flaps, now, told, held = Flaps(), 0.0, dict.fromkeys("abc", 0), dict.fromkeys("abc", 0)
+    for pause, key in changes:
+        end = now + pause
+        while (wait := flaps.wait_seconds(now)) is not None and now + wait <= end:
+            assert wait <= FLAPPING_SECONDS
+            now += wait
+            for due, count in flaps.due(now).items():
+                assert held.pop(due) == count
+                held[due] = 0
+                told[due] += 1
+        now = end
+        if flaps.is_told(key, now):
+            told[key] += 1
+        else:
+            held[key] += 1
+        assert told[key] <= FLAPPING_LINES + now / FLAPPING_SECONDS + 1e-6
 
 
 async def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:

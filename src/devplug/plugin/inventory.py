@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
-from devplug.plugin.changes import lines_of
+from devplug.plugin.changes import Flaps, lines_of
 from devplug.plugin.slices import in_turns, whole
 from devplug.plugin.snapshot import Pace, Snapshot, checked_list, difference, next_snapshot
 from devplug.plugin.tally import Tally
@@ -86,6 +87,8 @@ class Inventory:
         self._untold = 0
         self._telling = Pace(TOLD_PER_SECOND, TOLD_AT_ONCE)
         self._telling_later: asyncio.TimerHandle | None = None
+        self._flaps = Flaps()
+        self._telling_flaps: asyncio.TimerHandle | None = None
         self._telling_now: Slices[tuple[Line, ...]] | None = None
         self._updating = asyncio.Lock()
         self._due = 0
@@ -213,6 +216,8 @@ class Inventory:
                 self._tell()
             if self._telling_now is not None:
                 self._log(whole(self._telling_now))
+        now, self._flaps, flaps = math.inf, Flaps(), self._flaps
+        self._log(whole(lines_of(self.snapshot, self.snapshot, is_first=False, flaps=flaps, now=now)))
         await self.wake()
 
     async def _update(self) -> None:
@@ -273,7 +278,12 @@ class Inventory:
         before, self._told = self._told, self.snapshot
         changes, self._untold = self._untold, 0
         self._telling_now = lines_of(
-            before or Snapshot(), self.snapshot, is_first=before is None, changes=changes
+            before or Snapshot(),
+            self.snapshot,
+            is_first=before is None,
+            changes=changes,
+            flaps=self._flaps,
+            now=asyncio.get_running_loop().time(),
         )
         self._go_on_telling()
 
@@ -293,7 +303,13 @@ class Inventory:
         for line in lines:
             level = logging.WARNING if line.is_warning else logging.INFO
             logger.log(level, line.message, extra={"resource_name": self.resource_name, **line.facts})
-        if self._told is not self.snapshot:
+        if self._telling_flaps is not None:
+            self._telling_flaps.cancel()
+            self._telling_flaps = None
+        loop = asyncio.get_running_loop()
+        if (wait_seconds := self._flaps.wait_seconds(loop.time())) is not None:
+            self._telling_flaps = loop.call_later(wait_seconds, self._tell_soon)
+        if self._told is not None and self._told is not self.snapshot:
             self._tell_soon()
 
 
