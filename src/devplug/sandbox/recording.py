@@ -112,7 +112,11 @@ class Recorder:
         if self.is_cut_off:
             return
         now = self._registry.now
-        key = (text(about, "uid") or text(about, "name"), text(about, "fieldPath"), type_, reason, message)
+        # A series is of an object as it was: what a first refusal writes into it begins the next series
+        # (client-go events/event_broadcaster.go getKey, which looks at no message, however).
+        version = text(about, "resourceVersion") if self._source.writes_series else ""
+        name = text(about, "uid") or text(about, "name")
+        key = (name, version, text(about, "fieldPath"), type_, reason, message)
         with suppress(StatusError):
             if (place := self._written.get(key)) and self._registry.find(EVENTS, *place):
                 self._registry.update(EVENTS, *place, lambda event: event_again(event, now))

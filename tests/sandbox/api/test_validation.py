@@ -193,12 +193,25 @@ def test_of_a_pod_little_may_be_changed() -> None:
     assert changes(pod(containers=[*pod()["spec"]["containers"]] * 2), pod()) == [
         "spec.containers: Forbidden: pod updates may not add or remove containers",
     ]
-    (refused,) = changes(pod(nodeSelector={"a": "b"}), pod())
+    selected = pod(nodeSelector={"a": "b"}, **other_image["spec"], activeDeadlineSeconds=1)
+    (refused,) = changes(selected, pod())
     assert refused == (
         "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
         "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
         "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
-        "previously negative)\nchanged: spec.nodeSelector"
+        "previously negative)\n"
+        """\
+@@ -11,6 +11,9 @@
+  ],
+  "dnsPolicy": "ClusterFirst",
+  "enableServiceLinks": true,
++ "nodeSelector": {
++  "a": "b"
++ },
+  "preemptionPolicy": "PreemptLowerPriority",
+  "priority": 0,
+  "restartPolicy": "Always",
+"""
     )
     fewer = {"spec": {**pod()["spec"], "tolerations": []}}
     more = pod(tolerations=[{"key": "a", "operator": "Exists"}, *pod()["spec"]["tolerations"]])

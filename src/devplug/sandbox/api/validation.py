@@ -6,7 +6,9 @@ and the like are not looked at beyond their being there. Objects have their defa
 
 from __future__ import annotations
 
+import json
 import re
+from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import resource_name_fault
@@ -160,20 +162,33 @@ def _pod_change_faults(new: Object, old: Object) -> Iterator[FieldFault]:
         yield forbidden(
             "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
         )
-    changed = sorted(
-        field
-        for field in (old.keys() | new.keys()) - {"activeDeadlineSeconds", "schedulingGates", "tolerations"}
-        if not same(_without_images(new.get(field), field), _without_images(old.get(field), field))
-    )
-    if changed:
+    old = {field: value for field, value in old.items() if value is not None}
+    left = _without_changeable(new, old)
+    if not same(left, old):
         told = f"pod updates may not change fields other than {','.join(_CHANGEABLE)}"
-        yield forbidden("spec", f"{told}\nchanged: {', '.join(f'spec.{field}' for field in changed)}")
+        yield forbidden("spec", f"{told}\n{_difference(old, left)}")
 
 
-def _without_images(value: object, field: str) -> object:
-    if field not in {"containers", "initContainers"} or not isinstance(value, list):
-        return value
-    return [{key: inner for key, inner in fields(one).items() if key != "image"} for one in value]
+def _without_changeable(new: Object, old: Object) -> Object:
+    """Return a pod's spec with what may be changed as it was (mungedPodSpec)."""
+    free = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
+    left = {field: value for field, value in new.items() if field not in free and value is not None}
+    left |= {field: old[field] for field in free if field in old}
+    for word in {"containers", "initContainers"} & left.keys():
+        pairs = zip(entries(new, word), entries(old, word), strict=True)
+        left[word] = [_with_image_of(fields(before), fields(one)) for one, before in pairs]
+    return left
+
+
+def _with_image_of(before: Object, container: Object) -> Object:
+    rest = {key: value for key, value in container.items() if key != "image"}
+    return rest | {key: before[key] for key in ("image",) if key in before}
+
+
+def _difference(old: Object, new: Object) -> str:
+    """Return how two specs differ, as apimachinery util/diff tells it, but in the API's names for Go's."""
+    before, after = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (old, new))
+    return "".join(f"{line}\n" for line in [*unified_diff(before, after, lineterm="")][2:])
 
 
 # ── other kinds ──
