@@ -42,7 +42,9 @@ async def main(path):
         async with asyncio.TaskGroup() as group:
             group.create_task(file.run(registry))
             registry.create(NODES, "", {"metadata": {"name": "worker-0"}})
-            while b"worker-0" not in path.read_bytes():
+            journal = path.with_name(f"{path.name}-journal")
+            # What is written is there for good once SQLite has taken the journal's header away.
+            while b"worker-0" not in path.read_bytes() or any(journal.read_bytes()[:8]):
                 await asyncio.sleep(0.01)
             print("it is in the file", flush=True)
             await asyncio.Event().wait()
