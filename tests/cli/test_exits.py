@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -67,3 +69,14 @@ def test_a_bug_of_ours_is_said_to_be_one_below_its_traceback(capsys: pytest.Capt
 def test_an_interruption_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(raising(KeyboardInterrupt()))
     assert capsys.readouterr() == ("", "")
+
+
+def test_no_command_looks_through_all_its_objects_before_it_ends() -> None:
+    """Which took a daemon most of its end, and long where processor time is short."""
+    code = (
+        "import atexit, gc, sys; from devplug.cli.main import main; sys.argv = ['devplug', '--version']\n"
+        "atexit.register(lambda: print(len(gc.get_objects()) < 100 < gc.get_freeze_count()))\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-__all__ = ["ApiServer", "Request", "api_server", "refusal"]
+__all__ = ["ApiServer", "Request", "api_server", "refusal", "write_kubeconfig"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +225,7 @@ async def api_server(kubeconfig: Path, tls: ssl.SSLContext | None = None) -> Asy
 
 
 def write_kubeconfig(kubeconfig: Path, port: int) -> None:
+    """Write a kubeconfig that leads to this port of loopback."""
     kubeconfig.write_text(
         json.dumps(
             {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +13,8 @@ from devplug.daemon.grammar.loading import load
 from devplug.daemon.serving import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.manager import Kubelet
-from tests.daemon.apiserver import api_server
-from tests.virtualtime import BACKEND
+from tests.daemon.apiserver import api_server, write_kubeconfig
+from tests.virtualtime import BACKEND, now, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -58,3 +60,33 @@ async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
 def test_a_label_that_cannot_be_is_a_mistake_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"f:5:\d+: error: resources\[1\].nodeSelector.* is not a value"):
         load(FILE.replace('"on"', '"NVIDIA *"'), "f")
+
+
+async def test_nobody_who_hangs_delays_the_end(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """API server, kubelet and PodResources let us in and say nothing; a page is half asked for."""
+    folder = short_dir / "device-plugins"
+    folder.mkdir()
+    monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
+    monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
+    with ExitStack() as stack:
+        deaf = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        for one, name in zip(deaf, ("device-plugins/kubelet.sock", "pod-resources.sock"), strict=True):
+            one.bind(str(short_dir / name))
+        deaf.append(stack.enter_context(socket.create_server(("127.0.0.1", 0))))
+        for one in deaf:
+            one.listen(100)
+        write_kubeconfig(short_dir / "kubeconfig", deaf[-1].getsockname()[1])
+        async with serve_config(
+            load(FILE, "f"),
+            plugin_dir=folder,
+            pod_resources=short_dir / "pod-resources.sock",
+            listen=f"unix:{short_dir}/pages.sock",
+            kube_events=True,
+        ):
+            await until((short_dir / "pages.sock").exists)
+            asking = stack.enter_context(socket.socket(socket.AF_UNIX))
+            asking.connect(f"{short_dir}/pages.sock")
+            asking.send(b"GET /status HT")
+            await passes(4)
+            began = now()
+        assert now() - began < 0.5
