@@ -209,7 +209,7 @@ class Node:
 
     def status_sockets(self) -> list[Path]:
         """Return the status sockets that are there, of dead processes too."""
-        return sorted((self.plugin_dir / ".devplug").glob("status-*.sock"))
+        return sorted((self.plugin_dir / ".devplug").glob(".status-*.sock"))
 
     async def page(self, path: str, *, timeout_seconds: float = 10, socket: Path | None = None) -> Response:
         """Return a page of the one daemon's status socket, or of the one at `socket`."""

@@ -38,8 +38,8 @@ async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(
                 await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
                 await kubelet.admit(pod("p", 1, "example.com/a"))
                 assert b"devplug_allocations_total" in (await get(page, "/metrics")).body
-                await until(lambda: any(plugin_dir.glob(".devplug/status-*.sock")))
-                (status,) = plugin_dir.glob(".devplug/status-*.sock")
+                await until(lambda: any(plugin_dir.glob(".devplug/.status-*.sock")))
+                (status,) = plugin_dir.glob(".devplug/.status-*.sock")
                 assert b"example.com/a" in (await get(UnixAddress(str(status)), "/status")).body
                 file.write_text(STATIC.replace("b0", "b0, b1, b2"))
                 await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)

@@ -117,11 +117,11 @@ async def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away
 ) -> None:
     folder = short_dir / "device-plugins" / ".devplug"
     folder.mkdir(parents=True)
-    dead = folder / "status-1-dead.sock"
+    dead = folder / ".status-1-dead.sock"
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind(str(dead))
     async with served(short_dir, A):
-        await until(lambda: not dead.exists() and list(folder.glob("status-*.sock")))
+        await until(lambda: not dead.exists() and list(folder.glob(".status-*.sock")))
         first = await status_socket(short_dir / "device-plugins")
         first.unlink()
         second = await status_socket(short_dir / "device-plugins")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from devplug.daemon.serving import serve_config
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.monitor.collecting import Collector, collected
+from devplug.plugin.serving import serve, served
 from devplug.status.values import Holder
 from tests.plugin.fakes import Fed, devices
 from tests.virtualtime import BACKEND
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from devplug.plugin.serving import Registration
     from devplug.status.values import NodeStatus
 
 
@@ -124,12 +127,37 @@ async def test_where_nobody_is_the_status_says_so(short_dir: Path) -> None:
     assert "none.sock is not there" in status.pod_resources.trouble
 
 
-async def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(short_dir: Path) -> None:
-    from devplug import serve
+@pytest.mark.parametrize("registration", ["socket", "watcher"])
+async def test_a_plugin_of_the_library_is_seen_as_a_daemon_is(
+    registration: Registration, short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kubelet, plugin_dir = Kubelet.under(short_dir), short_dir / "device-plugins"
+    plugin = Fed("a0", "a1", resource_name="example.com/a")
+    async with followed(short_dir) as collector:
+        async with kubelet.running(), serve(plugin, plugin_dir=plugin_dir, registration=registration):
+            status = await until(collector, lambda one: one.resources and one.resources[0].is_registered)
+            (resource,), (process,) = status.resources, status.processes
+            assert (resource.process, resource.capacity, resource.fault) == (os.getpid(), 2, "")
+            assert None not in {resource.registered_at, *(one.since for one in resource.devices)}
+            assert (process.process, process.config, process.faults) == (os.getpid(), None, ())
+            await kubelet.admit(pod("p"))
+            held = (Holder("default", "p", "main"),)
+            await until(collector, lambda one: held in devices_of(one, "example.com/a").values())
+            assert collector.status().resources[0].held == 1
+            kubelet.remove_pod("uid-p")
+            await until(collector, lambda one: not one.resources[0].held)
+            caplog.set_level(logging.INFO, "devplug.kubelet")
+            await kubelet.restart()
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+        await until(collector, lambda one: not one.processes)
+    asked = [vars(one)["path"] for one in caplog.records if one.msg == "found the socket of a plugin"]
+    assert not any("status" in path for path in asked)
 
+
+async def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(short_dir: Path) -> None:
     kubelet = Kubelet.under(short_dir)
     foreign = Fed("x", "y", resource_name="vendor.io/theirs")
-    async with kubelet.running(), serve(foreign, plugin_dir=short_dir / "device-plugins") as serving:
+    async with kubelet.running(), served(foreign, plugin_dir=short_dir / "device-plugins") as serving:
         await serving.wait_registered()
         await kubelet.wait(lambda: kubelet.allocatable().get("vendor.io/theirs") == 2)
         foreign.feed.replace(devices("x", "y"))
@@ -166,7 +194,7 @@ async def answering(path: Path, answer: bytes, *, is_over: bool = False) -> Asyn
 
 
 def fake_socket(root: Path) -> Path:
-    return root / "device-plugins" / ".devplug" / "status-1-fake.sock"
+    return root / "device-plugins" / ".devplug" / ".status-1-fake.sock"
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"

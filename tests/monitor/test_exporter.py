@@ -6,9 +6,10 @@ import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from devplug import Device, DevicePlugin, serve
+from devplug import Device, DevicePlugin
 from devplug.kubelet.manager import Kubelet
 from devplug.monitor.exporter import exporting
+from devplug.plugin.serving import served
 from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.values import WebClientError
@@ -61,7 +62,7 @@ async def test_another_vendors_devices_are_told_with_their_holders(short_dir: Pa
     kubelet = Kubelet.under(short_dir)
     async with (
         kubelet.running(),
-        serve(Vendor(), plugin_dir=kubelet.plugin_dir),
+        served(Vendor(), plugin_dir=kubelet.plugin_dir),
         exporter(short_dir) as address,
     ):
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a"))
@@ -89,7 +90,7 @@ async def test_a_scrape_is_answered_while_there_is_no_kubelet(short_dir: Path) -
 async def test_what_was_told_last_stays_when_the_kubelet_goes(short_dir: Path) -> None:
     kubelet = Kubelet.under(short_dir)
     async with exporter(short_dir) as address:
-        async with kubelet.running(), serve(Vendor(), plugin_dir=kubelet.plugin_dir):
+        async with kubelet.running(), served(Vendor(), plugin_dir=kubelet.plugin_dir):
             await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a"))
             await kubelet.run_pod(pod("p", 1))
             await until(address, lambda lines: any("devplug_device_held" in line for line in lines))

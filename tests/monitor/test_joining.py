@@ -62,6 +62,17 @@ def test_what_a_process_gave_out_counts_as_held_before_the_kubelet_lists_it() ->
     assert (one.held, one.devices[0].holders) == (1, ())
 
 
+def test_what_a_process_that_never_asks_gave_out_counts_as_held_until_the_kubelets_next_answer() -> None:
+    given = replace(resource("a", held=["a"]), given_at=10.0)
+    for answered_at, held in ((None, 1), (10.5, 1), (11.0, 0)):
+        told = PodResourcesStatus(answered_at=answered_at)
+        (one,) = joined("n", 1.0, [process(1, given)], (), None, told).resources
+        assert one.held == held
+    asking = replace(process(1, given), pod_resources=PodResourcesStatus(answered_at=1.0))
+    (one,) = joined("n", 1.0, [asking], (), None, PodResourcesStatus(answered_at=99.0)).resources
+    assert one.held == 1
+
+
 def test_a_process_that_asks_the_kubelet_itself_is_believed() -> None:
     asking = replace(process(1, resource("a")), pod_resources=PodResourcesStatus(answered_at=1.0))
     (one,) = node(asking, pods=[holding("p", OURS, "a")]).resources

@@ -54,14 +54,13 @@ class Knowledge:
     """By device ID."""
 
 
-def described(status: ResourceStatus, knowledge: Knowledge, process: int) -> ResourceStatus:
+def described(status: ResourceStatus, knowledge: Knowledge) -> ResourceStatus:
     """Return a resource's status with what the daemon knows of it as a whole."""
     return replace(
         status,
         fault="" if knowledge.is_waiting else status.fault,
         replicas=knowledge.resource.share.replicas,
         is_retired=knowledge.is_retired,
-        process=process,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -87,9 +86,8 @@ class Reporter:
             # Between two steps of a reload a plugin may be served that the daemon does not have.
             return partial(self._devices, plugins[name], known[name]) if name in known else said_by_themselves
 
-        process = os.getpid()
         resources = tuple(
-            described(one, known[one.name], process) if one.name in known else replace(one, process=process)
+            described(one, known[one.name]) if one.name in known else one
             for one in self._serving.statuses(describe_of)
         )
         return replace(

@@ -13,11 +13,10 @@ from devplug.daemon.comparing import compare_holders, compare_lists
 from devplug.daemon.configfile import ConfigFile
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.machine import Machine
-from devplug.daemon.statussocket import serve_status
 from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.plugin.ownership import LOCK_FOLDER
-from devplug.plugin.serving import serve
+from devplug.plugin.serving import pages_at, served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,17 +55,6 @@ class _Probes:
         """Answer one request."""
         return await self._pages.answer(request)
 
-    @asynccontextmanager
-    async def served_at(self, listen: str | None) -> AsyncIterator[None]:
-        """Serve the pages at a further address for a block, if there is one."""
-        if listen is None:
-            yield
-            return
-        from devplug.plugin.listening import served_at
-
-        async with served_at(listen, self.answer):
-            yield
-
 
 @asynccontextmanager
 async def serve_config(
@@ -87,7 +75,7 @@ async def serve_config(
     `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster is told
     what happens, as Events and a condition of the Node. Raises what `devplug.serve` raises.
     """
-    async with serve(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
+    async with served(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER
         holders = None
         if pod_resources is not None:
@@ -131,8 +119,8 @@ async def serve_config(
 
                 status = probes.reporter.status
                 tasks.append(group.create_task(tell_cluster(status, serving.pulse, daemon.node_name)))
-            tasks.append(group.create_task(serve_status(serving, memory, probes.answer)))
-            async with probes.served_at(listen):
+            serving.tell(probes.answer)
+            async with pages_at(listen, probes.answer):
                 yield serving
         finally:
             # What is given out in the last calls has to be remembered, too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from devplug.holders.holders import Holders
 from devplug.holders.status import pod_resources_status
 from devplug.monitor.joining import joined
 from devplug.pulse import Pulse
-from devplug.status.places import STATUS_SOCKETS
+from devplug.status.places import REGISTRY_NAME, STATUS_SOCKETS
 from devplug.status.text import process_of
 from devplug.watching import shared_watcher
 from devplug.web.addresses import UnixAddress
@@ -49,6 +50,8 @@ class Collector:
         self.node_name = node_name
         self.pulse = Pulse()
         self._plugin_dir = plugin_dir
+        # Beside it by its name, also where it is a link: there are the plugins that the kubelet has to find.
+        self._folders = plugin_dir, Path(os.path.normpath(plugin_dir)).parent / REGISTRY_NAME
         self._pod_resources = pod_resources
         self._holders = Holders(
             pod_resources,
@@ -86,7 +89,7 @@ class Collector:
             ):
                 while True:
                     woken.clear()
-                    subscription.arm([str(self._plugin_dir / STATUS_SOCKETS)])
+                    subscription.arm([str(one / STATUS_SOCKETS) for one in self._folders])
                     given_out.arm([str(self._plugin_dir / CHECKPOINT_NAME)])
                     await self._look(group)
                     try:
@@ -112,8 +115,11 @@ class Collector:
 
     async def _look(self, group: asyncio.TaskGroup) -> None:
         """Begin to follow new sockets, and forget those that are gone."""
-        found, problem = await asyncio.to_thread(_status_sockets, self._plugin_dir)
-        self._note_problem(self._plugin_dir, problem)
+        found: set[Path] = set()
+        for folder in self._folders:
+            sockets, problem = await asyncio.to_thread(_status_sockets, folder)
+            self._note_problem(folder, problem)
+            found |= sockets
         for path in self._followed.keys() - found:
             self._followed.pop(path).cancel()
             self._forget(path)
@@ -152,9 +158,9 @@ class Collector:
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _status_sockets(plugin_dir: Path) -> tuple[set[Path], str]:
-    """Return the status sockets that are there, and what keeps us from seeing them."""
-    folder = plugin_dir / Path(STATUS_SOCKETS).parent
+def _status_sockets(parent: Path) -> tuple[set[Path], str]:
+    """Return the status sockets below a folder, and what keeps us from seeing them."""
+    folder = parent / Path(STATUS_SOCKETS).parent
     try:
         names = [one.name for one in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):

@@ -20,6 +20,9 @@ __all__ = ["UNKNOWN", "joined"]
 UNKNOWN: Final = "Unknown"
 """The health of a device of which nobody tells one: a kubelet lists what is held, whatever its health."""
 
+LISTED_WITHIN_SECONDS: Final = 1.0
+"""How soon after it was given out a device is in the kubelet's answers."""
+
 _Holders = dict[str, dict[str, list[Holder]]]
 """By resource name and device ID."""
 
@@ -38,7 +41,8 @@ def joined(
     `pods` and `allocatable` are None where the kubelet did not tell. Of a resource that two processes serve,
     the one counts that is registered, else the older one. Who holds what is the kubelet's to say: to a
     process that asks it, which knows sooner since it knows when to ask, else to us. A device that it has just
-    given out and has no name for yet gets ours.
+    given out and has no name for yet gets ours. A process that asks nobody tells what it gave out and never
+    what came free, so it is believed until the kubelet's next answer.
     """
     holders = _holders(pods or ())
     resources: dict[str, ResourceStatus] = {}
@@ -46,8 +50,9 @@ def joined(
     for process in in_order:
         for one in process.resources:
             if one.name not in resources or (one.is_registered and not resources[one.name].is_registered):
+                resource = _with_nothing_held(one) if _is_outdated(process, one, pod_resources) else one
                 named = _with_names if _knows_holders(process, pod_resources) else _with_holders
-                resources[one.name] = one if pods is None else named(one, holders.get(one.name, {}))
+                resources[one.name] = one if pods is None else named(resource, holders.get(one.name, {}))
     others = _allocatable(allocatable)
     for other in (others.keys() | holders.keys()) - resources.keys():
         resources[other] = _foreign(
@@ -67,6 +72,20 @@ def _knows_holders(process: ProcessStatus, ours: PodResourcesStatus) -> bool:
     """Whether a process has the kubelet's answer; one that gets none any more knows less than we, who do."""
     told = process.pod_resources
     return told is not None and told.answered_at is not None and bool(not told.trouble or ours.trouble)
+
+
+def _is_outdated(process: ProcessStatus, resource: ResourceStatus, ours: PodResourcesStatus) -> bool:
+    """Whether the kubelet told us who holds what after a process that never asks it gave something out."""
+    if process.pod_resources is not None or resource.given_at is None or ours.answered_at is None:
+        return False
+    return ours.answered_at >= resource.given_at + LISTED_WITHIN_SECONDS
+
+
+def _with_nothing_held(resource: ResourceStatus) -> ResourceStatus:
+    """Return a resource without what its process says of devices that are held."""
+    if not resource.held:
+        return resource
+    return replace(resource, devices=tuple(replace(one, is_held=False) for one in resource.devices))
 
 
 def _holders(pods: Iterable[PodResources]) -> _Holders:

@@ -80,6 +80,7 @@ class Inventory:
         self.lists_taken = 0
         self._listed: tuple[Device, ...] = ()
         self._handed_out: set[str] = set()
+        self._given_at: float | None = None
         self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
         self._failing: str | None = None
@@ -150,6 +151,7 @@ class Inventory:
             raise
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
         self._handed_out.update(ids)
+        self._given_at = self._wall_clock()
         self._asked_for = self._asked_for - Counter(ids)
         self._on_change()
 
@@ -166,6 +168,11 @@ class Inventory:
         self.repeats += 1
         self.version += 1
         await self.wake()
+
+    @property
+    def given_at(self) -> float | None:
+        """When a device was last given out, as a Unix time in seconds: now, while an answer is being made."""
+        return self._wall_clock() if self._asked_for else self._given_at
 
     def may_be_held(self, device_id: str) -> bool:
         """Whether a container may hold this ID: it was given out, and nobody has said that it came free."""

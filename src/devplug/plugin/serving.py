@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -21,9 +22,11 @@ from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.records import Records
 from devplug.plugin.registration import Way, chosen_way
 from devplug.plugin.statuses import device_statuses, resource_status
+from devplug.plugin.statussocket import serve_status
 from devplug.plugin.surroundings import Surroundings
 from devplug.plugin.threads import DaemonThreads
 from devplug.pulse import Pulse
+from devplug.status.places import REGISTRY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -33,15 +36,19 @@ if TYPE_CHECKING:
     from devplug.plugin.nameguard import NameGuard
     from devplug.plugin.statuses import Describe
     from devplug.plugin.tally import Tally
+    from devplug.probes import Probes
     from devplug.status.values import ResourceStatus
+    from devplug.web.values import Answer, Handler, Request
 
 __all__ = [
     "KUBELET_PLUGIN_DIR",
     "PLUGIN_DIR_VARIABLE",
     "Registration",
     "Serving",
+    "pages_at",
     "run",
     "serve",
+    "served",
     "stop_signals",
 ]
 
@@ -51,17 +58,13 @@ KUBELET_PLUGIN_DIR: Final = "/var/lib/kubelet/device-plugins"
 PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
 LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 
-REGISTRY_NAME: Final = "plugins_registry"
-"""The folder, beside the plugin folder, in which a kubelet finds plugins by their sockets. This one follows
-its --root-dir (kubelet.go), so where that is not the usual one, the plugin folder has to be named below it,
-be it there or not."""
-
 Registration: TypeAlias = Literal["socket", "watcher", "auto"]
 """How the kubelet comes to know the plugins. `socket`: they call it at its socket in the plugin folder.
 `watcher`: it finds their sockets in `plugins_registry` beside that folder; it may take seconds to look, and
 minutes after a failure. `auto`: `socket`, unless only `plugins_registry` is there, as in a container that is
 given nothing else. What it chose stays, for the two must never be mixed: the end of one stream ends the
-other."""
+other. That folder follows the kubelet's --root-dir (kubelet.go), so where that is not the usual one, the
+plugin folder has to be named below it, be it there or not."""
 
 _DEFAULT_THREADS: Final = 16
 
@@ -85,6 +88,7 @@ class Serving:
         self._surroundings = surroundings
         self._served: dict[str, _Served] = {}
         self._records = Records()
+        self._telling: asyncio.Task[None] | None = None
         self.pulse = Pulse()
         """Beats whenever `statuses` may have changed."""
 
@@ -207,9 +211,15 @@ class Serving:
         while not all(served.lifecycle.is_registered for served in self._served.values()):
             await self.pulse.next.wait()
 
+    def tell(self, handle: Handler) -> None:
+        """Answer with these pages at a status socket below the folder until `close`. Call it once."""
+        self._telling = self._group.create_task(serve_status(self, handle), name="devplug status socket")
+
     async def close(self) -> None:
-        """Stop serving all of them, side by side."""
+        """Stop serving all of them, and the status socket, side by side."""
         tasks = [served.task for served in self._served.values()]
+        if self._telling is not None:
+            tasks.append(self._telling)
         self._served.clear()
         for task in tasks:
             task.cancel()
@@ -232,10 +242,23 @@ async def serve(
 
     The folder is `plugin_dir`, else `DEVPLUG_PLUGIN_DIR`, else the kubelet's; `registration` says how the
     kubelet comes to know the plugins, see `Registration`. At `listen` there are /healthz, /readyz and
-    /metrics: `HOST:PORT`, `:PORT` for all addresses, or `unix:PATH`. The block is entered at once, before any
-    registration; `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the contract or
-    its `devices` fails before the first list, `KubeletError` if the folder cannot be used.
+    /metrics: `HOST:PORT`, `:PORT` for all addresses, or `unix:PATH`; for `devplug status` there is a status
+    socket in `.devplug` in the folder. The block is entered at once, before any registration;
+    `wait_registered` waits for that. Raises `PluginError` if a plugin breaks the contract or its `devices`
+    fails before the first list, `KubeletError` if the folder cannot be used.
     """
+    async with served(*plugins, plugin_dir=plugin_dir, registration=registration) as serving:
+        pages = _Pages(serving)
+        serving.tell(pages.answer)
+        async with pages_at(listen, pages.answer):
+            yield serving
+
+
+@asynccontextmanager
+async def served(
+    *plugins: DevicePlugin, plugin_dir: StrPath | None = None, registration: Registration = "auto"
+) -> AsyncIterator[Serving]:
+    """Serve plugins as `serve` does, and tell nobody of them but the kubelet."""
     surroundings = _surroundings(plugin_dir, registration)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
@@ -248,8 +271,7 @@ async def serve(
             for plugin in plugins:
                 serving.add(plugin)
             try:
-                async with _listening(serving, listen):
-                    yield serving
+                yield serving
             finally:
                 await serving.close()
     except BaseExceptionGroup as errors:
@@ -257,17 +279,41 @@ async def serve(
         raise failure from failure.__cause__
 
 
+class _Pages:
+    """The pages about what is served, made when they are first asked for: until then they cost memory."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    @cached_property
+    def _probes(self) -> Probes:
+        from devplug.plugin.pages import probes_of
+
+        return probes_of(self._serving)
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request."""
+        return await self._probes.answer(request)
+
+
 @asynccontextmanager
-async def _listening(serving: Serving, listen: str | None) -> AsyncIterator[None]:
-    """Serve the pages about `serving` for a block, if they are wanted."""
+async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
+    """Serve pages at an address for a block, if there is one.
+
+    Raises `PluginError` for a text that is no address, and `ListenError` if nobody can listen there.
+    """
     if listen is None:
         yield
         return
-    # HTTP and metrics: most programs do without.
-    from devplug.plugin.listening import served_at
-    from devplug.plugin.pages import probes_of
+    # HTTP: most programs do without.
+    from devplug.web.addresses import parse_address
+    from devplug.web.server import serving as answering
 
-    async with served_at(listen, probes_of(serving).answer):
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        raise PluginError(f"listen: {error}") from error
+    async with answering(address, handle, name="probes"):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from devplug.devices import HEALTHY, UNHEALTHY, HealthState
@@ -30,6 +31,8 @@ def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Descri
         registered_at=lifecycle.registered_at,
         fault=lifecycle.fault,
         takeover=lifecycle.guard.takeover,
+        process=os.getpid(),
+        given_at=inventory.given_at,
     )
 
 

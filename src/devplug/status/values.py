@@ -111,6 +111,8 @@ class ResourceStatus:
     """Whether the configuration has it no longer, and it only waits for its holders."""
     process: int | None = None
     """Which process serves it, by its ID where that runs; None for another plugin's."""
+    given_at: float | None = None
+    """When a device of it was last given out, as its process knows; None if none was since that began."""
 
     @property
     def is_ready(self) -> bool:

@@ -17,7 +17,7 @@ from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
-from devplug.plugin.serving import serve
+from devplug.plugin.serving import served
 from devplug.testing.changes import ChangeCount
 from devplug.testing.clock import Clock
 from devplug.testing.loopthread import LoopThread
@@ -141,8 +141,9 @@ class SyncKubelet:
         Raises what `devplug.serve` raises, and `TimeoutError` if a plugin does not get that far.
         """
         lists = self._changes.lists()
-        serving = serve(*plugins, plugin_dir=self.plugin_dir, registration=registration)
-        held, served = self._thread.hold(serving, self._timeout_seconds)
+        # Without a status socket: nobody looks at a test's plugin with `devplug status`.
+        plugins_served = served(*plugins, plugin_dir=self.plugin_dir, registration=registration)
+        held, serving = self._thread.hold(plugins_served, self._timeout_seconds)
         stop = self._cleanup.enter_context(ExitStack())
         stop.callback(self._release, held)
         names = [plugin.resource_name for plugin in plugins]
@@ -154,7 +155,7 @@ class SyncKubelet:
         if held.ended.done():
             stop.pop_all()
             held.ended.result()
-        self._call(served.wait_registered(), f"{', '.join(names)} did not stay registered")
+        self._call(serving.wait_registered(), f"{', '.join(names)} did not stay registered")
         return StartedPlugins(stop.close)
 
     def run(

@@ -104,7 +104,7 @@ def served(kubelet: SyncKubelet, file: Path, **capacity: int) -> Iterator[subpro
         one = stack.enter_context(started("run", "-c", file, "--kubelet-root", kubelet.root))
         wanted = {f"example.com/{kind}": count for kind, count in capacity.items()}
         kubelet.wait(lambda: dict(kubelet.capacity) == wanted, what="the daemon has not registered")
-        kubelet.wait(lambda: any(kubelet.plugin_dir.glob(".devplug/status-*.sock")), what="no status socket")
+        kubelet.wait(lambda: any(kubelet.plugin_dir.glob(".devplug/.status-*.sock")), what="no status socket")
         yield one
 
 

@@ -89,6 +89,9 @@ def test_the_states_of_daemons_and_kubelet_fit_into_a_few_words() -> None:
     assert daemon_state(node(processes=())).text == "no daemon answers"
     assert daemon_state(node(processes=(faulty,))).text == "daemon NOT ready"
     assert daemon_state(node(processes=(daemon(), faulty))).text == "1 of 2 daemons NOT ready"
+    plugin = replace(daemon(), config=None)
+    assert daemon_state(node(processes=(plugin,))).text == "plugin ready"
+    assert daemon_state(node(processes=(plugin, daemon()))).text == "2 processes ready"
     assert kubelet_state(node()).text == "kubelet answers"
     assert kubelet_state(node(pod_resources=PodResourcesStatus())).text == "kubelet not asked yet"
     assert kubelet_state(node(pod_resources=PodResourcesStatus(trouble="x"))).text == (

@@ -76,13 +76,17 @@ def daemon_state(node: NodeStatus) -> Cell:
     if not node.processes:
         return Cell("no daemon answers", Tone.BAD)
     faulty = [process for process in node.processes if process.faults]
-    many = len(node.processes) > 1
+    count, words = len(node.processes), {*map(_word, node.processes)}
+    what = words.pop() if len(words) == 1 else "process"
+    if count > 1:
+        what = f"{count} {what}{'es' if words else 's'}"
     if faulty:
-        return Cell(
-            f"{len(faulty)} of {len(node.processes)} daemons NOT ready" if many else "daemon NOT ready",
-            Tone.BAD,
-        )
-    return Cell(f"{len(node.processes)} daemons ready" if many else "daemon ready", Tone.GOOD)
+        return Cell(f"{f'{len(faulty)} of ' if count > 1 else ''}{what} NOT ready", Tone.BAD)
+    return Cell(f"{what} ready", Tone.GOOD)
+
+
+def _word(process: ProcessStatus) -> str:
+    return "daemon" if process.config is not None else "plugin"
 
 
 def kubelet_state(node: NodeStatus) -> Cell:
@@ -117,8 +121,7 @@ def _closing(node: NodeStatus, now: float, folder: str) -> Iterator[Cell]:
 
 
 def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Iterator[Cell]:
-    what = "daemon" if process.config is not None else "plugin"
-    name = f"{what} {process.process}" if is_one_of_many else what
+    name = f"{_word(process)} {process.process}" if is_one_of_many else _word(process)
     state = f"NOT ready: {'; '.join(map(one_line, process.faults))}" if process.faults else "ready"
     config = process.config
     if config is None:

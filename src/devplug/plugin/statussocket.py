@@ -1,6 +1,6 @@
-"""The daemon's status socket, beside its plugins' sockets: made when their folder is, and anew if it is lost.
+"""The status socket of a process, beside its plugins' sockets: made when their folder is, and anew if lost.
 
-Whoever may enter the folder may read; nothing can be changed over it.
+Only root and the process's own user may read; nothing can be changed over it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError
+from devplug.plugin.ownership import LOCK_FOLDER
 from devplug.status.places import STATUS_SOCKETS, status_socket_name
 from devplug.watching import until_absent, until_present
 
@@ -28,24 +29,25 @@ __all__ = ["serve_status"]
 logger = logging.getLogger(__name__)
 
 FIRST_SECONDS: Final = 2.0
-"""How long registrations go first: nobody looks at a daemon that has just begun, and a kubelet waits."""
+"""How long registrations go first: nobody looks at a process that has just begun, and a kubelet waits."""
 
 RETRY_SECONDS: Final = 10.0
 
 
-async def serve_status(serving: Serving, folder: Path, handle: Handler) -> None:
-    """Answer at a status socket in `folder`, below the plugin folder, whenever that exists, until cancelled.
+async def serve_status(serving: Serving, handle: Handler) -> None:
+    """Answer at a status socket below the folder of the plugins' sockets, whenever that exists.
 
-    Without one everything works but `devplug status`, so what keeps it from being made is told and no more.
+    It lasts until cancelled. Without the socket everything works but `devplug status`, so what keeps it from
+    being made is told and no more.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(FIRST_SECONDS):
             await serving.wait_registered()
     told = ""
     while True:
-        await until_present(folder.parent)
+        await until_present(serving.folder)
         try:
-            await _serve_until_lost(folder, handle)
+            await _serve_until_lost(serving.folder / LOCK_FOLDER, handle)
             told = ""
         except (OSError, DevplugError) as error:
             if str(error) != told:
