@@ -16,6 +16,7 @@ from devplug.daemon.serving import serve_config
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.monitor.collecting import Collector, collected
+from devplug.monitor.joining import UNANSWERED
 from devplug.plugin.serving import serve, served
 from devplug.status.values import Holder
 from tests.plugin.fakes import Fed, devices
@@ -102,6 +103,8 @@ async def test_a_daemon_its_devices_and_their_holders_are_seen_as_they_come_and_
         # The kubelet goes on to say who holds what.
         await until(collector, lambda one: not one.processes)
         await until(collector, lambda one: (held,) in devices_of(one, "example.com/a").values())
+        status = await until(collector, lambda one: one.resources[0].fault)
+        assert status.resources[0].fault == UNANSWERED
 
 
 async def test_one_look_tells_what_is_there(short_dir: Path) -> None:
@@ -164,7 +167,7 @@ async def test_a_plugin_that_is_not_ours_is_shown_from_what_the_kubelet_tells(sh
         async with followed(short_dir) as collector:
             status = await until(collector, lambda one: one.resources)
             assert devices_of(status, "vendor.io/theirs") == {"x": (), "y": ()}
-            assert status.processes == ()
+            assert (status.processes, status.resources[0].fault) == ((), "")
             await kubelet.admit(Pod("u", "p", containers=(Container("c", {"vendor.io/theirs": 1}),)))
             # The kubelet's checkpoint changes with each Allocate, so nobody waits for the next question.
             held = (Holder("default", "p", "c"),)

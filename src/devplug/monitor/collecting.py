@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from devplug.holders.asking import CHECKPOINT_NAME
 from devplug.holders.holders import Holders
 from devplug.holders.status import pod_resources_status
 from devplug.monitor.joining import joined
+from devplug.plugin.ownership import LOCK_FOLDER, has_file_of
 from devplug.pulse import Pulse
 from devplug.status.places import REGISTRY_NAME, STATUS_SOCKETS
 from devplug.status.text import process_of
@@ -32,6 +34,9 @@ RESYNC_SECONDS: Final = 5.0
 """How often the folder is looked at without an event, in case one was lost."""
 
 """In the plugin folder: the kubelet writes it anew in each Allocate and for each list (manager.go)."""
+
+KEPT: Final = ".json"
+"""How the names of files end in which a process of ours remembers a resource over its restart."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -63,6 +68,7 @@ class Collector:
         self._problems: dict[Path, str] = {}
         self._followed: dict[Path, asyncio.Task[None]] = {}
         self._has_looked = False
+        self._left: frozenset[str] = frozenset()
 
     def status(self) -> NodeStatus:
         """Return how the node is at this moment, as far as anybody has told."""
@@ -75,6 +81,7 @@ class Collector:
             holders.allocatable,
             pod_resources_status(holders),
             sorted(self._problems.values()),
+            has_left=partial(has_file_of, self._left),
         )
 
     async def run(self) -> None:
@@ -116,10 +123,15 @@ class Collector:
     async def _look(self, group: asyncio.TaskGroup) -> None:
         """Begin to follow new sockets, and forget those that are gone."""
         found: set[Path] = set()
+        left: set[str] = set()
         for folder in self._folders:
-            sockets, problem = await asyncio.to_thread(_status_sockets, folder)
+            files, problem = await asyncio.to_thread(_files, folder / LOCK_FOLDER)
             self._note_problem(folder, problem)
-            found |= sockets
+            found |= {path for path in files if path.match(STATUS_SOCKETS)}
+            left |= {path.name for path in files if path.suffix == KEPT}
+        if self._left != left:
+            self._left = frozenset(left)
+            self.pulse.beat()
         for path in self._followed.keys() - found:
             self._followed.pop(path).cancel()
             self._forget(path)
@@ -158,18 +170,15 @@ class Collector:
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def _status_sockets(parent: Path) -> tuple[set[Path], str]:
-    """Return the status sockets below a folder, and what keeps us from seeing them."""
-    folder = parent / Path(STATUS_SOCKETS).parent
+def _files(folder: Path) -> tuple[set[Path], str]:
+    """Return what is in a folder where our processes have files, and what keeps us from seeing it."""
     try:
-        names = [one.name for one in folder.iterdir()]
+        return {*folder.iterdir()}, ""
     except (FileNotFoundError, NotADirectoryError):
         return set(), ""
     except OSError as error:
         why = f"cannot look for plugins in {folder}: {error.strerror}; run as root, as they do"
         return set(), why
-    wanted = Path(STATUS_SOCKETS).name
-    return {folder / name for name in names if Path(name).match(wanted)}, ""
 
 
 async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) -> NodeStatus:

@@ -10,7 +10,7 @@ from devplug.devices import HEALTHY
 from devplug.status.values import DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from devplug.exchange import AllocatableResources, ContainerDevices, PodResources
     from devplug.status.values import PodResourcesStatus, ProcessStatus
@@ -19,6 +19,9 @@ __all__ = ["UNKNOWN", "joined"]
 
 UNKNOWN: Final = "Unknown"
 """The health of a device of which nobody tells one: a kubelet lists what is held, whatever its health."""
+
+UNANSWERED: Final = "devplug has served it, and no process of it answers"
+"""The fault of a resource of which only the kubelet tells, and which is ours by what it left behind."""
 
 LISTED_WITHIN_SECONDS: Final = 1.0
 """How soon after it was given out a device is in the kubelet's answers."""
@@ -35,6 +38,8 @@ def joined(
     allocatable: AllocatableResources | None,
     pod_resources: PodResourcesStatus,
     problems: Sequence[str] = (),
+    *,
+    has_left: Callable[[str], bool] = lambda _: False,
 ) -> NodeStatus:
     """Return a node's status from what its processes say and what its kubelet lists.
 
@@ -42,7 +47,8 @@ def joined(
     the one counts that is registered, else the older one. Who holds what is the kubelet's to say: to a
     process that asks it, which knows sooner since it knows when to ask, else to us. A device that it has just
     given out and has no name for yet gets ours. A process that asks nobody tells what it gave out and never
-    what came free, so it is believed until the kubelet's next answer.
+    what came free, so it is believed until the kubelet's next answer. `has_left` says whether a process of
+    ours has left files of a resource name behind.
     """
     holders = _holders(pods or ())
     resources: dict[str, ResourceStatus] = {}
@@ -58,6 +64,8 @@ def joined(
         resources[other] = _foreign(
             other, others.get(other, {}), holders.get(other, {}), is_told=allocatable is not None
         )
+        if has_left(other):
+            resources[other] = replace(resources[other], fault=UNANSWERED)
     return NodeStatus(
         name=name,
         at=at,
@@ -155,7 +163,7 @@ def _foreign(
     *,
     is_told: bool,
 ) -> ResourceStatus:
-    """Return a resource of a plugin that is not ours, as far as the kubelet tells.
+    """Return a resource of which no process of ours tells, as far as the kubelet does.
 
     GetAllocatableResources lists healthy devices only (podresources/server_v1.go), so one that is held and
     not in it is not healthy.

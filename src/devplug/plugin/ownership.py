@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Final
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from devplug.wire.sockets import Sockets
 
-__all__ = ["LOCK_FOLDER", "Claim", "is_of_another_name", "new_socket_name", "remove_stale_sockets"]
+__all__ = [
+    "LOCK_FOLDER",
+    "Claim",
+    "has_file_of",
+    "is_of_another_name",
+    "new_socket_name",
+    "remove_stale_sockets",
+]
 
 LOCK_FOLDER: Final = ".devplug"
 """Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
@@ -27,7 +35,18 @@ _MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{4}\.sock")
 
 
 def _mark(resource_name: str) -> str:
-    return f"devplug-{hashlib.sha256(resource_name.encode()).hexdigest()[:12]}"
+    return f"devplug-{_digest(resource_name)}"
+
+
+def _digest(resource_name: str) -> str:
+    """Return what stands for a resource name in the name of each file about it."""
+    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+
+
+def has_file_of(file_names: Iterable[str], resource_name: str) -> bool:
+    """Whether one of the lock folder's files is about this resource: then a process of ours has served it."""
+    digest = _digest(resource_name)
+    return any(digest in name for name in file_names)
 
 
 def new_socket_name(resource_name: str) -> str:

@@ -121,8 +121,13 @@ class ResourceStatus:
 
     @property
     def capacity(self) -> int:
-        """How many devices the node has, healthy or not."""
+        """How many devices the node has, healthy or not; at least, unless `is_whole`."""
         return len(self.devices)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its devices are known: the kubelet's answers have no unhealthy one that is free."""
+        return self.is_registered is not None
 
     @property
     def allocatable(self) -> int:

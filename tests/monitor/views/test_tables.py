@@ -14,6 +14,7 @@ from devplug.cli.looking.views.grouping import chosen, groups
 from devplug.cli.looking.views.layout import plain
 from devplug.cli.looking.views.tables import CSV_COLUMNS, csv_text, node_lines
 from devplug.cli.looking.views.words import age, files, left, printable
+from devplug.monitor.joining import UNANSWERED
 from devplug.status.values import Holder, NodeStatus, PodResourcesStatus
 from tests.monitor.views.made import (
     DAY,
@@ -92,6 +93,7 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
         ({"takeover": TAKEOVER, "fault": "x failed"}, "registered, but x failed"),
         ({"is_registered": False}, "waits for its first device"),
         ({"is_registered": None}, "of another plugin"),
+        ({"is_registered": None, "fault": UNANSWERED}, UNANSWERED),
         (
             {"is_retired": True},
             "registered 3d ago, listening; no longer in the config, kept for its holders",
@@ -100,6 +102,12 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
 )
 def test_how_a_resource_stands_with_the_kubelet_is_said(told: dict[str, object], text: str) -> None:
     assert kubelet_cell(**told) == text
+
+
+def test_of_a_resource_of_which_only_the_kubelet_tells_the_capacity_is_a_lower_bound() -> None:
+    told = resource(healthy("a", READER), name="example.com/kvm", is_registered=None)
+    assert table(node(told))[1].split()[:4] == ["example.com/kvm", "1+", "1", "1"]
+    assert table(node(told), wide=True)[1].split()[1] == "1+"
 
 
 def test_replicas_are_one_row_and_are_counted_beside_the_capacity() -> None:

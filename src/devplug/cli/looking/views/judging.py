@@ -50,8 +50,8 @@ def _wrongs(node: NodeStatus) -> Iterator[str]:
         yield "no devplug daemon answers"
     for resource in node.resources:
         if resource.fault:
-            word = "has a fault" if resource.is_registered else "is not registered"
-            yield f"{resource.name} {word}: {one_line(resource.fault)}"
+            word = {None: "", True: " has a fault", False: " is not registered"}[resource.is_registered]
+            yield f"{resource.name}{word}: {one_line(resource.fault)}"
         elif resource.takeover is not None:
             yield f"{resource.name} may be taken over: {one_line(resource.takeover.reason)}"
         for device in resource.devices:

@@ -17,6 +17,7 @@ from devplug.cli.looking.views.words import (
     Cell,
     Tone,
     age,
+    capacity,
     files,
     holders,
     kubelet,
@@ -93,15 +94,15 @@ def node_lines(
 
 def _resource(resource: ResourceStatus, now: float) -> Row:
     found = len(groups(resource))
-    capacity = str(resource.capacity)
+    counted = capacity(resource)
     if resource.replicas > 1 and found:
-        capacity = f"{capacity} ({found} x {resource.replicas} replicas)"
-    return Row(_cells(resource.name, capacity, *_counts(resource), kubelet(resource, now)))
+        counted = f"{counted} ({found} x {resource.replicas} replicas)"
+    return Row(_cells(resource.name, counted, *_counts(resource), kubelet(resource, now)))
 
 
 def _resource_wide(resource: ResourceStatus, now: float) -> Row:
     process = NOTHING if resource.process is None else str(resource.process)
-    counts = (str(resource.capacity), *_counts(resource))
+    counts = (capacity(resource), *_counts(resource))
     return Row(_cells(resource.name, *counts, str(resource.replicas), process, kubelet(resource, now)))
 
 

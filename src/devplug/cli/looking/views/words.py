@@ -19,6 +19,7 @@ __all__ = [
     "Cell",
     "Tone",
     "age",
+    "capacity",
     "clock",
     "files",
     "holder",
@@ -150,11 +151,20 @@ def why_unhealthy(device: DeviceStatus, now: float) -> str:
     return "; ".join(said)
 
 
+def capacity(resource: ResourceStatus) -> str:
+    """Return how many devices there are; `1+` where the kubelet does not tell of those that are unhealthy."""
+    return f"{resource.capacity}{'' if resource.is_whole else '+'}"
+
+
 def kubelet(resource: ResourceStatus, now: float) -> Cell:
     """Return how a resource stands with the kubelet."""
     retired = "; no longer in the config, kept for its holders" if resource.is_retired else ""
     if resource.is_registered is None:
-        return Cell("of another plugin", Tone.DIM)
+        return (
+            Cell(one_line(resource.fault), Tone.BAD)
+            if resource.fault
+            else Cell("of another plugin", Tone.DIM)
+        )
     if resource.fault:
         word = "registered, but" if resource.is_registered else "NOT REGISTERED:"
         return Cell(f"{word} {one_line(resource.fault)}{retired}", Tone.BAD)
