@@ -179,6 +179,24 @@ def test_what_has_the_focus_keeps_it_when_the_page_changes(chromium: Browser) ->
         assert "link down" in page.value("document.activeElement.innerText")
 
 
+def test_the_summary_says_what_is_shared_what_waits_and_what_only_the_kubelet_told(
+    chromium: Browser,
+) -> None:
+    shared = resource(
+        *(device(f"kvm::{number}") for number in range(10)), name="example.com/kvm", replicas=10
+    )
+    waiting = resource(name="example.com/tty", is_registered=False)
+    others = resource(held("g0"), name="vendor.io/gpu", is_registered=None, process=None)
+    with made_up(Source(node(shared, waiting, others))) as (url, _), watched(chromium, url) as page:
+        page.wait(tile("kvm"))
+        cells = (
+            "[...document.querySelectorAll('.resources tbody tr')].map((row) => row.children[%d].innerText)"
+        )
+        assert page.value(cells % 3) == ["10 (1 × 10 replicas)", "0", "1+"]
+        assert page.value(cells % 4) == ["registered", "waits for its first device", "another plugin’s"]
+        assert page.value("document.querySelectorAll('.resources .bad').length") == 0
+
+
 # ── for everybody ──
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.monitor.history import History
+from devplug.monitor.joining import UNANSWERED
 from devplug.monitor.page.markup import page
 from devplug.monitor.page.view import state
 from devplug.status.values import Holder
@@ -55,6 +57,23 @@ def test_the_tables_say_what_the_page_says() -> None:
     assert cells[:5] == ["example.com/port", "2", "1", "1", "registered"]
     assert cells[5:12] == ["1", "example.com/port", "b", "Unhealthy", "-", "-", "link down"]
     assert cells[12:] == ["-", "example.com/port", "a", "Healthy", "1m", "lab/meter-0 (reader)", "-"]
+
+
+def test_replicas_stand_in_brackets_and_what_waits_for_devices_is_no_trouble() -> None:
+    shared = resource(
+        *(device(f"kvm::{number}") for number in range(10)), name="example.com/kvm", replicas=10
+    )
+    waiting = resource(name="example.com/tty", is_registered=False)
+    others = resource(held("g0"), name="vendor.io/gpu", is_registered=None, process=None)
+    ours = replace(others, name="vendor.io/left", fault=UNANSWERED)
+    cells = page_of(History().after(node(shared, waiting, others, ours))).cells
+    rows = [cells[start : start + 5] for start in range(0, 20, 5)]
+    assert [(row[1], row[4]) for row in rows] == [
+        ("10 (1 x 10 replicas)", "registered"),
+        ("0", "waits for its first device"),
+        ("1+", "another plugin's"),
+        ("1+", UNANSWERED),
+    ]
 
 
 def test_the_page_has_no_style_and_no_script_of_its_own() -> None:

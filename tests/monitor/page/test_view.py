@@ -55,6 +55,13 @@ def test_devices_stand_in_the_order_that_people_count_in() -> None:
     assert [tile["id"] for tile in tiles(seen)] == ["tty9", "tty10"]
 
 
+def test_on_its_board_an_unhealthy_device_and_its_resource_stand_before_the_others() -> None:
+    first = resource(held("a1"), device("a2"), name="example.com/a")
+    second = resource(device("z1"), device("z2"), sick("z10"), sick("z9"), name="example.com/z")
+    seen = shown(node(first, second))
+    assert [tile["id"] for tile in tiles(seen)] == ["z9", "z10", "z1", "z2", "a1", "a2"]
+
+
 def test_a_tile_says_who_holds_the_device_and_since_when_it_is_how_it_is() -> None:
     many = [Holder("lab", f"pod-{n}", "main") for n in range(5)]
     one = held("x", *many, since=NOW - 5, device_nodes=("/dev/ttyUSB0",), leaves_at=NOW + 9)
@@ -74,7 +81,7 @@ def test_the_numbers_are_those_of_the_kubelet_with_replicas_counted() -> None:
         "nodes"
     ]
     (row,) = seen["resources"]
-    assert (row["capacity"], row["allocatable"], row["held"]) == (4, 2, 1)
+    assert (row["capacity"], row["found"], row["allocatable"], row["held"]) == (4, 2, 2, 1)
     assert (seen["healthy"], seen["unhealthy"], seen["held"]) == (2, 2, 1)
 
 

@@ -59,7 +59,7 @@ def _node(node: NodeView, now: float) -> Iterator[str]:
         (
             (
                 one["name"],
-                str(one["capacity"]),
+                _capacity(one),
                 str(one["allocatable"]),
                 str(one["held"]),
                 _registered(one, now),
@@ -109,13 +109,19 @@ def _held_by(tile: Tile) -> str:
     return ", ".join([*names, *more])
 
 
+def _capacity(resource: Resource) -> str:
+    counted = f"{resource['capacity']}{'+' if resource['is_registered'] is None else ''}"
+    shares = f" ({resource['found']} x {resource['replicas']} replicas)" if resource["replicas"] > 1 else ""
+    return counted + shares
+
+
 def _registered(resource: Resource, now: float) -> str:
+    if resource["is_registered"] is None:
+        return resource["fault"] or "another plugin's"
     if resource["fault"]:
         return f"not ready: {resource['fault']}"
-    if resource["is_registered"] is None:
-        return "another plugin's"
     if not resource["is_registered"]:
-        return "not registered"
+        return "waits for its first device"
     since = resource["registered_at"]
     return "registered" if since is None else f"registered {_age(now, since)} ago"
 

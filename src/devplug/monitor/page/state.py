@@ -65,6 +65,9 @@ class Resource(TypedDict):
 
     name: str
     capacity: int
+    """At least, where only the kubelet has told of it: where `is_registered` is None."""
+    found: int
+    """How many devices were found; `replicas` stand for each."""
     allocatable: int
     held: int
     replicas: int

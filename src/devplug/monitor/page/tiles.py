@@ -62,7 +62,8 @@ def boards(
     """Return the boards of a node with at most `limit` tiles, and how many more there would be.
 
     `devices` are by resource name. Where not all can be drawn, the unhealthy ones come first, then those that
-    are held, and each resource has its turn. `wanted` leaves tiles out in which it does not stand, whatever
+    are held, and each resource has its turn. On its board a resource with an unhealthy device stands before
+    the others, and in it that device. `wanted` leaves tiles out in which it does not stand, whatever
     the case of its letters.
     """
     found = {
@@ -74,12 +75,15 @@ def boards(
         drawn.setdefault((_numa_nodes(device), resource), []).append(device)
     counts = Counter((_numa_nodes(one), resource) for resource, those in found.items() for one in those)
     made: list[Board] = []
-    ordered = sorted(counts, key=lambda place: (not place[0], len(place[0]), place))
+    unwell = {place for place, those in drawn.items() if not all(one.worst.is_healthy for one in those)}
+    ordered = sorted(
+        counts, key=lambda place: (not place[0], len(place[0]), place[0], place not in unwell, place[1])
+    )
     for numa_nodes, places in groupby(ordered, key=lambda place: place[0]):
         groups: list[Group] = []
         for place in places:
             resource = place[1]
-            shown = sorted(drawn.get(place, ()), key=lambda device: natural(device.id))
+            shown = sorted(drawn.get(place, ()), key=lambda one: (one.worst.is_healthy, natural(one.id)))
             tiles = [_tile(resource, one, strips.get((resource, one.id), ()), now) for one in shown]
             groups.append({"resource": resource, "tiles": tiles, "hidden": counts[place] - len(tiles)})
         made.append({"numa_nodes": list(numa_nodes), "title": _title(numa_nodes), "groups": groups})

@@ -71,7 +71,7 @@ def _node(node: NodeStatus, history: History, now: float, limit: int, wanted: st
         "healthy": healthy,
         "unhealthy": len(devices) - healthy,
         "held": sum(device.is_held for device in devices),
-        "resources": [_resource(one) for one in node.resources],
+        "resources": [_resource(one, len(found.get(one.name, ()))) for one in node.resources],
         "boards": made,
         "processes": [_process(one) for one in node.processes],
         "problems": _lines([*node.problems, *_takeovers(node)]),
@@ -87,10 +87,11 @@ def _takeovers(node: NodeStatus) -> Iterator[str]:
             yield f"{one.name}: {one.takeover.reason}"
 
 
-def _resource(resource: ResourceStatus) -> Resource:
+def _resource(resource: ResourceStatus, found: int) -> Resource:
     return {
         "name": resource.name,
         "capacity": resource.capacity,
+        "found": found,
         "allocatable": resource.allocatable,
         "held": resource.held,
         "replicas": resource.replicas,

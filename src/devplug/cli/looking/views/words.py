@@ -160,11 +160,8 @@ def kubelet(resource: ResourceStatus, now: float) -> Cell:
     """Return how a resource stands with the kubelet."""
     retired = "; no longer in the config, kept for its holders" if resource.is_retired else ""
     if resource.is_registered is None:
-        return (
-            Cell(one_line(resource.fault), Tone.BAD)
-            if resource.fault
-            else Cell("of another plugin", Tone.DIM)
-        )
+        fault = one_line(resource.fault)
+        return Cell(fault, Tone.BAD) if fault else Cell("of another plugin", Tone.DIM)
     if resource.fault:
         word = "registered, but" if resource.is_registered else "NOT REGISTERED:"
         return Cell(f"{word} {one_line(resource.fault)}{retired}", Tone.BAD)

@@ -132,7 +132,7 @@ function resourceTable(rows) {
 }
 
 function resourceRow(one) {
-  const share = one.replicas > 1 ? h("span", { class: "quiet" }, ` × ${one.replicas} replicas`) : "";
+  const share = one.replicas > 1 ? h("span", { class: "quiet" }, ` (${one.found} × ${one.replicas} replicas)`) : "";
   const cell = (name, ...children) => h("td", { role: "cell", class: name }, ...children);
   return h(
     "tr",
@@ -140,7 +140,7 @@ function resourceRow(one) {
     h("th", { scope: "row", role: "rowheader", "aria-label": one.name }, named(one.name)),
     cell("usage", h("span", { class: "number" }, `${one.held}`), bar(one.held, one.capacity)),
     cell(one.allocatable < one.capacity ? "bad" : "", `${one.allocatable}`),
-    cell("", `${one.capacity}`, share),
+    cell("", `${one.capacity}${one.is_registered === null ? "+" : ""}`, share),
     cell("kubelet", kubelet(one)),
   );
 }
@@ -150,9 +150,9 @@ const named = (name) => name.split("/").flatMap((part, at) => (at ? ["/", h("wbr
 
 function kubelet(one) {
   const retired = one.is_retired ? "retired: waits for its holders; " : "";
+  if (one.is_registered === null) return one.fault ? h("span", { class: "bad" }, one.fault) : "another plugin’s";
   if (one.fault) return h("span", { class: "bad" }, `${retired}not ready`); // why stands among the troubles
-  if (one.is_registered === null) return "another plugin’s";
-  if (!one.is_registered) return h("span", { class: "bad" }, `${retired}not registered`);
+  if (!one.is_registered) return h("span", { class: "quiet" }, `${retired}waits for its first device`);
   if (!one.registered_at) return `${retired}registered`;
   return h("span", {}, `${retired}registered `, age(one.registered_at), " ago");
 }
