@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -55,6 +56,24 @@ async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
             await kubelet.wait(lambda: kubelet.allocatable().get("example.com/gpu", 0) == 0)
             assert kubelet.allocatable()["example.com/all"] == 1
             await until(lambda: "a DRA DeviceClass claims this resource name too" in caplog.text)
+
+
+async def test_a_resource_whose_labels_are_not_read_yet_is_not_called_another_machines(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
+    monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
+    caplog.set_level(logging.INFO, "devplug.daemon.daemon")
+
+    kubelet = Kubelet.under(short_dir)
+    async with api_server(short_dir / "kubeconfig") as cluster, kubelet.running():
+        cluster.label("m", gpu="on")
+        async with serve_config(load(FILE, "f"), plugin_dir=short_dir / "device-plugins"):
+            await kubelet.wait(lambda: len(kubelet.capacity()) == 2)
+            assert "wait until the labels of this Node are read" in caplog.text
+            assert "left out" not in caplog.text
+            cluster.label("m", gpu="off")
+            await until(lambda: "resources of other machines are left out" in caplog.text)
 
 
 def test_a_label_that_cannot_be_is_a_mistake_with_its_line() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from devplug.daemon.placement import (
     claimed_twice,
     needs_labels,
+    resources_elsewhere,
     resources_here,
     resources_of,
     selector_faults,
@@ -52,6 +53,16 @@ def test_a_name_and_a_selector_must_both_fit() -> None:
 
 def test_as_long_as_nobody_knows_the_labels_resources_with_a_selector_wait() -> None:
     assert here("east-7", None) == ["everywhere"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"), [(None, ["east"]), ({}, ["gpu", "east"]), ({"gpu": "on", "zone": "a"}, ["east"])]
+)
+def test_as_long_as_nobody_knows_the_labels_only_the_name_says_that_a_resource_is_elsewhere(
+    labels: dict[str, str] | None, names: list[str]
+) -> None:
+    elsewhere = resources_elsewhere(TWO, "west-1", labels)
+    assert [one.name.removeprefix("example.com/") for one in elsewhere] == names
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.cdi.shelf import names_that_are_held
 from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
-from devplug.daemon.placement import claimed_twice, needs_labels, resources_here
+from devplug.daemon.placement import claimed_twice, needs_labels, resources_elsewhere, resources_here
 from devplug.daemon.preferring import plugin_of
 from devplug.errors import KubeletError, PluginError
 from devplug.watching import until_present
@@ -119,9 +119,15 @@ class Daemon:
 
     async def _apply(self, config: Config) -> None:
         resources = resources_here(config, self.node_name, self._labels)
-        if skipped := [resource.name for resource in config.resources if resource not in resources]:
+        elsewhere = resources_elsewhere(config, self.node_name, self._labels)
+        if skipped := [resource.name for resource in elsewhere]:
             logger.info(
                 "resources of other machines are left out", extra={"names": skipped, "node": self.node_name}
+            )
+        if waiting := [one.name for one in config.resources if one not in resources and one not in elsewhere]:
+            logger.info(
+                "resources with a nodeSelector wait until the labels of this Node are read",
+                extra={"names": waiting, "node": self.node_name},
             )
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}

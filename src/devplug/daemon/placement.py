@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
     from devplug.daemon.grammar.config import Config, Resource
 
-__all__ = ["claimed_twice", "needs_labels", "resources_here", "resources_of", "selector_faults"]
+__all__ = [
+    "claimed_twice",
+    "needs_labels",
+    "resources_elsewhere",
+    "resources_here",
+    "resources_of",
+    "selector_faults",
+]
 
 # Kubernetes: apimachinery, pkg/util/validation/validation.go, IsQualifiedName and IsValidLabelValue.
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -33,6 +40,12 @@ def resources_here(config: Config, node_name: str, labels: Mapping[str, str] | N
         for resource in resources_of(config, node_name)
         if not resource.node_selector or (labels is not None and _is_selected(resource, labels))
     ]
+
+
+def resources_elsewhere(config: Config, node_name: str, labels: Mapping[str, str] | None) -> list[Resource]:
+    """Return the resources that are not this machine's, in file order; none that `labels` still decide on."""
+    ours = resources_of(config, node_name) if labels is None else resources_here(config, node_name, labels)
+    return [resource for resource in config.resources if resource not in ours]
 
 
 def resources_of(config: Config, node_name: str) -> list[Resource]:
