@@ -86,6 +86,19 @@ async def test_a_program_is_ready_once_a_kubelet_listens_to_every_list(short_dir
         assert await page(address, "/healthz") == (200, "ok\n")
 
 
+async def test_what_is_in_the_way_of_many_resources_is_said_once(short_dir: Path) -> None:
+    listen, missing = short_dir / "pages.sock", short_dir / "nowhere"
+    plugins = [Fed("a", resource_name=f"example.com/r{number}") for number in range(9)]
+    async with serve(*plugins, plugin_dir=missing, listen=f"unix:{listen}"):
+        names = ", ".join(f"example.com/r{number}" for number in range(5))
+        wanted = f"{names} and 4 more: {missing} does not exist: no kubelet here"
+        address = UnixAddress(str(listen))
+        texts: list[str] = []
+        while f"not ready: {wanted}\n" not in texts:
+            texts.append((await page(address, "/readyz"))[1])
+        assert json.loads((await page(address, "/status"))[1])["faults"] == [wanted]
+
+
 async def test_without_a_kubelet_the_page_says_what_is_missing(short_dir: Path) -> None:
     missing = short_dir / "nowhere"
     listen = short_dir / "pages.sock"

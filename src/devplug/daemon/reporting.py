@@ -14,6 +14,7 @@ from devplug.metrics.devices import pod_resources_families
 from devplug.metrics.families import Family
 from devplug.plugin.pages import serving_families, status_of
 from devplug.plugin.statuses import device_statuses as said_by_themselves
+from devplug.plugin.statuses import faults_told
 from devplug.probes import Probes
 from devplug.status.text import text_of
 
@@ -123,13 +124,13 @@ class Reporter:
             answered=plugin.answered,
         )
 
-    def _faults(self) -> list[str]:
+    def _faults(self) -> tuple[str, ...]:
         plugins = self._daemon.plugins
-        return [
-            f"{name}: {fault}"
+        return faults_told(
+            (name, fault)
             for name, fault in self._serving.faults().items()
             if name not in plugins or not plugins[name].is_waiting
-        ]
+        )
 
     def _config_status(self) -> ConfigStatus | None:
         if self._config_file is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import devplug
 from devplug.metrics.devices import process_families, resource_families
 from devplug.plugin.families import tally_families
-from devplug.plugin.statuses import faults_of
+from devplug.plugin.statuses import faults_of, faults_told
 from devplug.probes import Probes
 from devplug.status.text import text_of
 from devplug.status.values import ProcessStatus
@@ -70,7 +70,7 @@ def probes_of(serving: Serving) -> Probes:
     """Return the pages about what is served."""
     return Probes(
         status=lambda: text_of(process_status(serving)),
-        faults=lambda: [f"{name}: {fault}" for name, fault in serving.faults().items()],
+        faults=lambda: faults_told(serving.faults().items()),
         families=lambda: serving_families(serving, process_status(serving)),
         pulse=serving.pulse,
     )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.devices import HEALTHY, UNHEALTHY, HealthState
 from devplug.status.values import DeviceStatus, ResourceStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from devplug.devices import Device
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.lifecycle import Lifecycle
 
-__all__ = ["Describe", "device_statuses", "faults_of", "health_word", "resource_status"]
+__all__ = ["Describe", "device_statuses", "faults_of", "faults_told", "health_word", "resource_status"]
+
+NAMES_SHOWN: Final = 5
+"""Of resources with the same fault: the kubelet is away for all of them, or for none."""
 
 
 Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
@@ -59,5 +62,21 @@ def health_word(device: Device) -> str:
 
 
 def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
-    """Return what keeps these resources from being ready, each with its name."""
-    return tuple(f"{one.name}: {one.fault}" for one in resources if one.fault)
+    """Return what keeps these resources from being ready, with their names; see `faults_told`."""
+    return faults_told((one.name, one.fault) for one in resources if one.fault)
+
+
+def faults_told(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return each reason once, with the resource names before it, the first five of them.
+
+    `faults` are pairs of a resource name and what keeps it from being ready.
+    """
+    names: dict[str, list[str]] = {}
+    for name, fault in faults:
+        names.setdefault(fault, []).append(name)
+    return tuple(f"{_some(those)}: {fault}" for fault, those in names.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -150,6 +150,12 @@ class ConfigStatus:
     problems: tuple[str, ...] = ()
     """What is wrong with the file as it is now, and why it is not served; empty if it is."""
 
+    def lines(self) -> tuple[str, ...]:
+        """Return the problems, each with the file's name before it."""
+        return tuple(
+            one if one.startswith(f"{self.file}:") else f"{self.file}: {one}" for one in self.problems
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResourcesStatus:

@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_node_is_told() -> None:
     )["nodes"]
     (told,) = seen["processes"]
     assert told["faults"] == [f"{RESOURCE}: no kubelet yet"]
-    assert told["problems"] == ["line 4: no"]
+    assert told["problems"] == ["/etc/d.yaml: line 4: no"]
     assert (seen["kubelet_trouble"], seen["problems"]) == ("no answer", ["run as root"])
 
 

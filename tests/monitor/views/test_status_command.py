@@ -124,8 +124,10 @@ def test_a_bad_edit_of_the_configuration_is_shown_with_its_line(
         ran = devplug("status", "--kubelet-root", kubelet.root)
     assert ran.returncode == 1
     assert "    daemon ready" not in ran.stdout
-    assert f"    {file}:" in ran.stdout.splitlines()
-    assert any(line.startswith("    ") and "resources[0]" in line for line in ran.stdout.splitlines())
+    assert any(
+        line.startswith(f"    {file}:2:") and "resources[0]" in line for line in ran.stdout.splitlines()
+    )
+    assert ran.stdout.count(str(file)) == ran.stdout.count(" error: ")
 
 
 def test_a_daemon_without_a_kubelet_is_not_ready(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -218,11 +218,11 @@ def test_the_wide_table_has_a_row_for_each_device_with_all_there_is() -> None:
             ["daemon NOT ready: example.com/serial: no kubelet listens; config read 2h ago, 0 errors"],
         ),
         (
-            node(processes=(daemon(problems=("3:1: resources: bad",)),)),
+            node(processes=(daemon(problems=("/etc/devplug/config.yaml:3:1: error: bad", "x/y: no")),)),
             [
-                "daemon ready; config read 2h ago, 1 error",
-                "    /etc/devplug/config.yaml:",
-                "    3:1: resources: bad",
+                "daemon ready; config read 2h ago, 2 errors",
+                "    /etc/devplug/config.yaml:3:1: error: bad",
+                "    /etc/devplug/config.yaml: x/y: no",
             ],
         ),
         (

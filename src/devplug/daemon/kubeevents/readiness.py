@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from devplug.daemon.kubeevents.noticing import named
 from devplug.daemon.kubeevents.values import MESSAGE_LIMIT_BYTES, Status
 from devplug.errors import one_line
+from devplug.plugin.statuses import faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -34,12 +35,12 @@ def verdict(status: ProcessStatus, faulty: Collection[str]) -> Verdict | None:
     resources = [one for one in status.resources if not one.is_retired]
     lasting = [one for one in resources if one.fault and one.name in faulty]
     if unserved := [one for one in lasting if not one.is_registered or _is_lost(one)]:
-        return _verdict(Status.FALSE, "ResourcesNotReady", map(_fault, unserved))
+        return _verdict(Status.FALSE, "ResourcesNotReady", faults_of(unserved))
     if ill := [one for one in resources if one.allocatable < one.capacity]:
         return _verdict(Status.FALSE, "DevicesUnhealthy", map(_ill, ill))
     if lasting:
         # It is registered, but what its list says may be over.
-        return _verdict(Status.UNKNOWN, "DiscoveryFailing", map(_fault, lasting))
+        return _verdict(Status.UNKNOWN, "DiscoveryFailing", faults_of(lasting))
     if any(one.fault for one in resources):
         return None
     if not resources:
@@ -54,10 +55,6 @@ def _verdict(status: Status, reason: str, parts: Iterable[str]) -> Verdict:
 def _is_lost(resource: ResourceStatus) -> bool:
     """Whether its name is another plugin's, though a kubelet still listens to us."""
     return resource.takeover is not None and resource.takeover.is_lost
-
-
-def _fault(resource: ResourceStatus) -> str:
-    return f"{resource.name}: {resource.fault}"
 
 
 def _ill(resource: ResourceStatus) -> str:

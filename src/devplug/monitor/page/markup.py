@@ -94,7 +94,7 @@ def _troubles(node: NodeView) -> Iterator[str]:
         yield f"The kubelet does not say who holds what: {node['kubelet_trouble']}"
     for process in node["processes"]:
         yield from (f"Not ready: {fault}" for fault in process["faults"])
-        yield from (f"{process['file']}: {problem}" for problem in process["problems"])
+        yield from process["problems"]
 
 
 def _device(tile: Tile) -> str:

@@ -112,7 +112,7 @@ def _process(process: ProcessStatus) -> Process:
         "faults": _lines(process.faults),
         "file": "" if config is None else config.file,
         "applied_at": None if config is None else config.applied_at,
-        "problems": [] if config is None else _lines(config.problems),
+        "problems": [] if config is None else _lines(config.lines()),
     }
 
 

@@ -60,7 +60,7 @@ def _wrongs(node: NodeStatus) -> Iterator[str]:
                 yield f"{resource.name} {printable(device.id)} is {device.health} and held: {by}"
     for process in node.processes:
         if process.config is not None and process.config.problems:
-            yield f"{process.config.file}: {one_line(process.config.problems[0])}"
+            yield one_line(process.config.lines()[0])
     yield from map(one_line, node.problems)
     if node.pod_resources.trouble:
         yield f"the kubelet does not tell who holds what: {one_line(node.pod_resources.trouble)}"
@@ -136,7 +136,5 @@ def _process(process: ProcessStatus, now: float, *, is_one_of_many: bool) -> Ite
         f"{name} {state}; config read {age(now, config.applied_at)} ago, {counted}",
         Tone.BAD if process.faults or errors else Tone.PLAIN,
     )
-    if errors:
-        yield Cell(f"    {printable(config.file)}:", Tone.BAD)
-    for problem in config.problems:
-        yield Cell(f"    {printable(problem)}", Tone.BAD)
+    for line in config.lines():
+        yield Cell(f"    {printable(line)}", Tone.BAD)
