@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug import serve
+from devplug.daemon.configured import ConfiguredPlugin
+from devplug.daemon.machine import Machine
 from devplug.devices import DeviceNode
 from devplug.errors import PluginError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
-from tests.daemon.hosts import link
+from tests.daemon.hosts import link, resource
 from tests.daemon.served import allocatable, container, look_again, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, Clock
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+async def test_a_numa_node_that_the_machine_lacks_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    static = resource("discover: {static: {ids: [a, b], numaNodes: {a: 0, b: 1}}}")
+    for numa_nodes, told in (((0,), 1), ((0, 1), 0), ((), 0)):
+        caplog.clear()
+        one = ConfiguredPlugin(static, Machine(numa_nodes=numa_nodes))
+        async with aclosing(one.devices()) as lists:
+            assert len(await anext(lists)) == 2
+        assert [vars(line)["device_ids"] for line in caplog.records] == [["b"]] * told
 
 
 # ── coming and going ──────────────────────────────────────────────────────────────────────────────

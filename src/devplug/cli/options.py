@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from devplug.daemon.sources.host import Host
     from devplug.sandbox.place import Place
 
 __all__ = [
     "color",
     "do_without_openssl",
     "kubelet_root",
+    "machine_numa_nodes",
     "output",
     "place_of",
     "plugin_dir",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"
+SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
+"""Set by who means a sandbox, and for each program in one."""
 
 color = click.option(
     "--color",
@@ -67,7 +71,7 @@ sandbox_dir = click.option(
     "--dir",
     "folder",
     metavar="DIR",
-    envvar="DEVPLUG_SANDBOX_DIR",
+    envvar=SANDBOX_DIR_VARIABLE,
     help="The sandbox's folder. Default: devplug-sandbox in $XDG_RUNTIME_DIR, or in /tmp with the user's ID.",
 )
 
@@ -76,7 +80,7 @@ sandbox_folder = click.option(
     "--dir",
     "folder",
     metavar="DIR",
-    envvar="DEVPLUG_SANDBOX_DIR",
+    envvar=SANDBOX_DIR_VARIABLE,
     type=click.Path(readable=False),
     help="Look at the sandbox in this folder and not at this machine.",
 )
@@ -93,6 +97,16 @@ def place_of(folder: str | None) -> Place:
     from devplug.sandbox.place import Place, default_folder
 
     return Place(Path(folder) if folder else default_folder(os.environ, os.geteuid()))
+
+
+def machine_numa_nodes(host: Host | None = None) -> tuple[int, ...]:
+    """Return the NUMA nodes that the kubelet here knows; none in a sandbox, whose nodes have their own."""
+    import os
+
+    from devplug.daemon.preference.numa import numa_nodes
+    from devplug.daemon.sources.host import Host
+
+    return () if os.environ.get(SANDBOX_DIR_VARIABLE) else numa_nodes(host or Host())
 
 
 def plugin_folder(context: click.Context, kubelet_root: str, plugin_dir: str | None) -> Path:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.exits import BAD_INPUT, OK
+from devplug.cli.options import machine_numa_nodes
 from devplug.daemon.grammar.loading import load, read_config_file
 from devplug.daemon.serving import serve_config
 from devplug.logs import LEVELS, show_logs
@@ -78,6 +79,7 @@ def run(
         look_again=look_again,
         listen=listen,
         kube_events=kube_events,
+        numa_nodes=machine_numa_nodes(),
     )
     asyncio.run(_until_stopped(serving, look_again))
     return OK

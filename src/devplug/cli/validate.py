@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from devplug.cli.exits import BAD_INPUT, OK
+from devplug.cli.options import machine_numa_nodes
 from devplug.cli.printing import Printer, print_value
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
@@ -63,8 +64,9 @@ def validate(
         findings += file_findings(reading.config, sound)
     rows: tuple[Inspected, ...] = ()
     if looks_at_host:
-        rows, remarks, owners = _look(reading, sound, host or Host())
-        findings += host_findings(rows, owners, remarks)
+        host = host or Host()
+        rows, remarks, owners = _look(reading, sound, host)
+        findings += host_findings(rows, owners, remarks, machine_numa_nodes(host))
     warnings = sorted(set(reading.located(findings)))
     if output in {"json", "yaml"}:
         print_value(_facts(name, reading.problems, warnings, rows), output)

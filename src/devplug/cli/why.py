@@ -106,8 +106,8 @@ def why(
     try:
         account = account_of(kubeconfig, context, folder=folder, knows_sandboxes=True)
         click.echo(f"devplug: in {account.where}", err=True)
-        nodes = _nodes_here(account, folder, kubelet_root)
-        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name, nodes))
+        nodes, numa = _nodes_here(account, folder, kubelet_root)
+        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name, nodes, numa))
     except ClusterError as error:
         click.echo(f"devplug: {error}", err=True)
         return BAD_INPUT
@@ -117,22 +117,29 @@ def why(
     return OK if verdict.is_fine else FAILED
 
 
-def _nodes_here(account: Account, folder: str | None, kubelet_root: str) -> dict[str, NodeFolders]:
-    """Return the nodes whose sockets are on this machine, by name: a sandbox's, or this machine itself."""
+def _nodes_here(
+    account: Account, folder: str | None, kubelet_root: str
+) -> tuple[dict[str, NodeFolders], tuple[int, ...]]:
+    """Return the nodes whose sockets are on this machine, by name: a sandbox's, or this machine itself.
+
+    And with them their NUMA nodes; none if they are not known, as of a sandbox's.
+    """
     from pathlib import Path
 
     from devplug.cli.looking.places import folder_fault, machine_folders, sandbox_folders
-    from devplug.cli.options import place_of
+    from devplug.cli.options import machine_numa_nodes, place_of
 
     place = place_of(folder)
     record = place.running()
     if record is not None and record.server == account.config.cluster.server:
-        return {one.name: one for one in sandbox_folders(str(place.folder), ())}
+        return {one.name: one for one in sandbox_folders(str(place.folder), ())}, ()
     here = machine_folders(kubelet_root, Path(kubelet_root, "device-plugins"))
-    return {} if folder_fault(here) else {here.name: here}
+    return ({}, ()) if folder_fault(here) else ({here.name: here}, machine_numa_nodes())
 
 
-async def _verdict(account: Account, namespace: str, name: str, nodes: Mapping[str, NodeFolders]) -> Verdict:
+async def _verdict(
+    account: Account, namespace: str, name: str, nodes: Mapping[str, NodeFolders], numa: tuple[int, ...]
+) -> Verdict:
     from dataclasses import replace
 
     from devplug.apiserver.asking import connected
@@ -145,7 +152,7 @@ async def _verdict(account: Account, namespace: str, name: str, nodes: Mapping[s
         evidence = await evidence_on(server, namespace, name)
     if evidence.pod is not None and (here := nodes.get(text(evidence.pod, "spec", "nodeName"))):
         status = await collected(here.plugin_dir, here.pod_resources, node_name=here.name)
-        evidence = replace(evidence, node_status=status)
+        evidence = replace(evidence, node_status=status, numa_nodes=numa)
     return explain(evidence)
 
 

@@ -103,6 +103,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._to_vouch_for = asyncio.Event()
         self._vouched: frozenset[Found] = frozenset()
         self._told: set[str] = set()
+        self._told_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
         self._refused: set[str] = set()
         """Names that were refused since the last list."""
@@ -203,6 +204,7 @@ class ConfiguredPlugin(DevicePlugin):
         held_ids = self.custody.held_ids()
         named, refused = self._staked(self.looked)
         mine = [found for found in named if found.name not in refused]
+        self._tell_numa_nodes(mine)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
             return None
@@ -240,6 +242,22 @@ class ConfiguredPlugin(DevicePlugin):
                     extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
                 )
         return named, refused
+
+    def _tell_numa_nodes(self, mine: Iterable[Found]) -> None:
+        """Tell once of each NUMA node that devices name and the machine lacks, if it is known what it has."""
+        machines = self.machine.numa_nodes
+        missing = {one.numa_node for one in mine} - {None, *machines} - self._told_numa_nodes
+        if missing and machines:
+            self._told_numa_nodes |= missing
+            logger.warning(
+                "devices are on a NUMA node that this machine does not have; with topologyManagerPolicy "
+                "restricted or single-numa-node its kubelet refuses each pod that asks for them",
+                extra={
+                    "resource_name": self.resource_name,
+                    "device_ids": sorted(one.name for one in mine if one.numa_node in missing),
+                    "numa_nodes": machines,
+                },
+            )
 
     def _unchecked(self, mine: Iterable[Found]) -> frozenset[str]:
         """Return the devices at which no health rule has had a look since they were plugged in."""

@@ -27,6 +27,8 @@ class Machine:
     """One per daemon; lives as long as that."""
 
     host: Host = field(default_factory=Host)
+    numa_nodes: tuple[int, ...] = ()
+    """The NUMA nodes that its kubelet knows; none where that is not known."""
     clock: Callable[[], float] = time.monotonic
     """Seconds of a clock that never goes back."""
     overlaps: Overlaps = field(default_factory=Overlaps)

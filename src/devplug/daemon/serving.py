@@ -66,6 +66,7 @@ async def serve_config(
     look_again: asyncio.Event | None = None,
     listen: str | None = None,
     kube_events: bool = False,
+    numa_nodes: tuple[int, ...] = (),
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
@@ -73,7 +74,8 @@ async def serve_config(
     holds what. What `file` says later is applied, too; setting `look_again` has it read, which is done by
     itself where the kernel tells of an edit. There is a status socket in `.devplug` in the plugin folder;
     `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster is told
-    what happens, as Events and a condition of the Node. Raises what `devplug.serve` raises.
+    what happens, as Events and a condition of the Node. `numa_nodes` are those that the kubelet knows, none
+    if that is not known: the log tells of devices on others. Raises what `devplug.serve` raises.
     """
     async with served(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER
@@ -92,6 +94,7 @@ async def serve_config(
             holders=holders,
             cdi=CdiFolder(CDI_FOLDER),
             memory=memory,
+            numa_nodes=numa_nodes,
             on_look=lambda name, seconds: serving.tally(name).look_seconds.observe(seconds),
             on_change=serving.pulse.beat,
         )

@@ -151,6 +151,23 @@ def test_the_node_itself_adds_what_is_free_on_which_numa_node() -> None:
     assert f"c of {RESOURCE} is unhealthy: too hot" in facts
 
 
+def test_a_numa_node_that_the_machine_lacks_is_mended_in_the_configuration() -> None:
+    nowhere = DeviceStatus(id="a", health="Healthy", numa_nodes=(1,))
+    here = DeviceStatus(id="b", health="Healthy", numa_nodes=(0,))
+
+    def verdict(*devices: DeviceStatus, numa_nodes: tuple[int, ...]) -> Verdict:
+        resource = ResourceStatus(name=RESOURCE, devices=devices)
+        status = NodeStatus(name="worker-0", at=1.0, resources=(resource,))
+        return refused("TopologyAffinityError", "m", node_status=status, numa_nodes=numa_nodes)
+
+    told = verdict(nowhere, numa_nodes=(0,))
+    assert told.because == "devices say that they are on a NUMA node that worker-0 does not have"
+    assert f"of {RESOURCE} on NUMA node 1: a" in told.facts
+    assert "mend numaNodes" in told.advice[0]
+    for other in (verdict(nowhere, here, numa_nodes=(0,)), verdict(nowhere, numa_nodes=())):
+        assert "topology manager" in other.because
+
+
 def test_a_pod_that_was_put_out_says_by_whom() -> None:
     made = pod(nodeName="worker-0")
     told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m"}

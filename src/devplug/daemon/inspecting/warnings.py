@@ -20,7 +20,7 @@ from devplug.errors import quoted
 from devplug.wire.limits import SOCKET_PATH_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from devplug.daemon.grammar.config import Config, HealthRule, Resource
     from devplug.daemon.grammar.templates import Template
@@ -172,11 +172,12 @@ def host_findings(
     inspected: Iterable[Inspected],
     owners: Mapping[str, NodeOwner],
     remarks: Mapping[int, Collection[Remark]],
+    numa_nodes: Sequence[int] = (),
 ) -> Iterator[Finding]:
     """Yield what would go wrong on the machine that was looked at.
 
     `owners` has the device nodes of the found devices by host path, `remarks` what the sources said, by the
-    resource's place.
+    resource's place; `numa_nodes` are the machine's, none if they are not known.
     """
     for one in inspected:
         at: Keys = ("resources", one.index)
@@ -184,6 +185,7 @@ def host_findings(
         if one.matches is None:
             continue
         yield from _match_findings(one, at)
+        yield from _numa_findings(one, at, numa_nodes)
         yield from _size_findings(one, at)
         yield from _owner_findings(one, at, owners)
         if one.resource.when_none == "fail" and not one.capacity:
@@ -224,6 +226,18 @@ def _match_findings(one: Inspected, at: Keys) -> Iterator[Finding]:
     for reason, number in Counter(match.health.reason for match in sick).items():
         first = next(match for match in sick if match.health.reason == reason)
         message = f"{quoted(first.found.name)} cannot be given out: {reason}{_more(number)}"
+        yield Finding((*at, "discover"), message)
+
+
+def _numa_findings(one: Inspected, at: Keys, numa_nodes: Sequence[int]) -> Iterator[Finding]:
+    """Yield devices near to a NUMA node that the machine lacks: no pod can have them where that counts."""
+    nowhere = [match.found for match in one.matches or () if match.found.numa_node not in {None, *numa_nodes}]
+    if nowhere and numa_nodes:
+        message = (
+            f"{quoted(nowhere[0].name)} is on NUMA node {nowhere[0].numa_node}, which this machine does not "
+            f"have (it has {', '.join(map(str, numa_nodes))}): with topologyManagerPolicy restricted or "
+            f"single-numa-node the kubelet refuses each pod that asks for it{_more(len(nowhere))}"
+        )
         yield Finding((*at, "discover"), message)
 
 

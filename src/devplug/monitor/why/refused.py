@@ -193,6 +193,23 @@ def _of_topology(evidence: Evidence, pod: Object, message: str) -> Verdict:
     parts = [f"{number} {name}" for name, number in asked.items()]
     what = some(parts) if parts else "its cpu and memory"
     known = _node_facts(evidence.node_status, set(asked))
+    if nowhere := _on_no_node(evidence, set(asked)):
+        return _verdict(
+            evidence,
+            Who.KUBELET,
+            f"devices say that they are on a NUMA node that {node} does not have",
+            facts=(
+                *nowhere,
+                f"its NUMA nodes: {', '.join(map(str, evidence.numa_nodes))}",
+                "its policy is restricted or single-numa-node: no other refuses",
+            ),
+            advice=(
+                "mend numaNodes in devplug's configuration, or what the plugin says; none is near to all",
+                _AGAIN,
+            ),
+            message=message,
+            pod=pod,
+        )
     return _verdict(
         evidence,
         Who.KUBELET,
@@ -212,6 +229,19 @@ def _of_topology(evidence: Evidence, pod: Object, message: str) -> Verdict:
         message=message,
         pod=pod,
     )
+
+
+def _on_no_node(evidence: Evidence, resources: set[str]) -> list[str]:
+    """Say which resources have free devices on NUMA nodes that the machine lacks, and no others."""
+    facts = []
+    for resource in evidence.node_status.resources if evidence.node_status and evidence.numa_nodes else ():
+        free = [one for one in resource.devices if one.is_healthy and not one.is_held]
+        nowhere = [one for one in free if {*one.numa_nodes} - {*evidence.numa_nodes}]
+        if resource.name in resources and nowhere and len(nowhere) == len(free):
+            places = sorted({node for one in nowhere for node in one.numa_nodes} - {*evidence.numa_nodes})
+            ids = some([one.id for one in nowhere])
+            facts.append(f"of {resource.name} on NUMA node {', '.join(map(str, places))}: {ids}")
+    return facts
 
 
 def _of_shortage(evidence: Evidence, pod: Object, reason: str, message: str) -> Verdict:

@@ -32,6 +32,8 @@ class Evidence:
     """What could not be read, and what to do about it, as sentences."""
     node_status: NodeStatus | None = None
     """What is known on the pod's node itself, for whoever runs there."""
+    numa_nodes: tuple[int, ...] = ()
+    """The NUMA nodes of the pod's node, for whoever runs there; none if they are not known."""
 
 
 class State(enum.StrEnum):
