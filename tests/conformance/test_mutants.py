@@ -41,7 +41,8 @@ def representatives() -> frozenset[str]:
     return frozenset(taken)
 
 
-REPRESENTATIVES: Final = representatives()
+REPRESENTATIVES: Final = representatives() | {name for name, mutant in MUTANTS.items() if mutant.skips}
+TIMES_JUDGED: Final = 5
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,20 @@ async def verdicts_on(
 ) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
     """Try all plugins that are asked for, in the lanes of the checks that have to notice."""
     trials = {name: partial(trial, name, lanes_of(name)) for name in asked_for(request, "plugin")}
+    async with side_by_side(trials) as verdicts:
+        yield verdicts
+
+
+@pytest.fixture(scope="module")
+async def verdicts_again(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try all plugins that are asked for, each as often as it is to have the same verdicts."""
+    trials = {
+        f"{name} {number}": partial(trial, name, lanes_of(name))
+        for name in asked_for(request, "mutant")
+        for number in range(TIMES_JUDGED)
+    }
     async with side_by_side(trials) as verdicts:
         yield verdicts
 
@@ -78,4 +93,31 @@ async def test_a_plugin_fails_exactly_the_checks_of_its_fault(
     mutant = MUTANTS.get(plugin)
     due = {*mutant.fails, *mutant.also} & {one.check.id for one in verdicts} if mutant else set()
     assert failed == due, told(one for one in verdicts if one.outcome is not Outcome.PASSED)
+    skipped = {one.check.id for one in verdicts if one.outcome is Outcome.SKIPPED}
+    assert skipped >= {*mutant.skips} if mutant else not skipped, told(verdicts)
     assert mutant or {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_plugin_that_is_judged_five_times_has_the_same_verdicts_each_time(
+    mutant: str, verdicts_again: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    first, *others = [await verdicts_again[f"{mutant} {number}"] for number in range(TIMES_JUDGED)]
+    for again in others:
+        assert [(one.check.id, one.outcome) for one in again] == [
+            (one.check.id, one.outcome) for one in first
+        ], told([*first, *again])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+async def test_a_plugin_that_falls_with_every_stream_has_the_same_verdicts_ten_times_by_all_checks() -> None:
+    name = "MakesItsServerAnewWhenAStreamEnds"
+    trials = {str(number): partial(trial, name, all_checks()) for number in range(10)}
+    async with side_by_side(trials, at_once=2) as verdicts:
+        runs = [await verdicts[number] for number in trials]
+    failed = [{one.check.id for one in run if one.outcome is Outcome.FAILED} for run in runs]
+    assert failed == [{"STR13"}] * 10, [told(run) for run in runs]
+    assert len({tuple((one.check.id, one.outcome) for one in run) for run in runs}) == 1

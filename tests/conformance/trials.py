@@ -66,11 +66,12 @@ def subject_of(name: str) -> Subject:
 
 
 def lanes_of(name: str) -> Sequence[Check]:
-    """Return the checks of the arrival and of the lanes in which a mutant fails; for `right` all."""
+    """Return the checks of the arrival and of the lanes that see a mutant's fault; for `right` all."""
     checks = all_checks()
     if name not in mutants():
         return checks
-    lanes = {one.lane for one in checks if one.id in mutants()[name].fails} | {ARRIVAL}
+    mutant = mutants()[name]
+    lanes = {one.lane for one in checks if one.id in {*mutant.fails, *mutant.skips}} | {ARRIVAL}
     return [one for one in checks if one.lane in lanes]
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.stage import once
-from devplug.conformance.streams import another_stream, clients_of, healthy_ids
-from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.errors import RemoteError, quoted
+from devplug.conformance.stage import LATE, once
+from devplug.conformance.streams import another_stream, clients_of, healthy_ids, require_steady
+from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
+from devplug.errors import quoted
+from devplug.wire.methods import ALLOCATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,14 +117,16 @@ async def _allocated(stage: Stage, ids: Sequence[str]) -> frozenset[str]:
     """Ask for all devices at once, or else for each, unless there are too many; return those given."""
     if len(ids) > ONE_CALL_LIMIT:
         return frozenset()
-    with suppress(RemoteError):
-        await stage.allocate(ids)
-        return frozenset(ids)
-    given = set()
-    for id_ in ids[:SINGLE_LIMIT]:
-        with suppress(RemoteError):
-            await stage.allocate([id_])
-            given.add(id_)
+    given: set[str] = set()
+    with suppress(NoAnswerError):
+        if await stage.refusal(ALLOCATE, [tuple(ids)]) is None:
+            return frozenset(ids)
+        for id_ in ids[:SINGLE_LIMIT]:
+            error = await stage.refusal(ALLOCATE, [(id_,)])
+            if error is None:
+                given.add(id_)
+            elif error.status == LATE:
+                break
     return frozenset(given)
 
 
@@ -295,6 +298,7 @@ def _require_open(*streams: Client) -> None:
 async def abandoned_streams_take_nothing(stage: Stage) -> None:
     """Open two more streams and cancel them, then take a device away and bring it back."""
     (await once(stage, _trip)).require_return()
+    await require_steady(stage)
     client = stage.client
     # Those that poll look for each stream by itself: the abandoned ones shall not look together with it.
     await asyncio.sleep(stage.times.settle_seconds)
