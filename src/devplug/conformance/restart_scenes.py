@@ -178,8 +178,7 @@ async def _absence(stage: Stage) -> Absence:
         begun, before = time.monotonic(), stage.program.figures()
         await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
         if stage.is_alive():
-            used_seconds = stage.program.figures().processor_seconds - before.processor_seconds
-            share = used_seconds / (time.monotonic() - begun)
+            share = stage.program.figures().processor_share_since(before, time.monotonic() - begun)
     await stage.kubelet.start()
     words = f"the kubelet was away for {stage.times.down_seconds:g} s, and after that no list came"
     try:
