@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from devplug.conformance.judging import ARRIVAL
 from devplug.conformance.registry import all_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
-from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial
+from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial, trial_here
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
+    from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
 
 RIGHT: Final = "right"
@@ -43,6 +46,32 @@ def representatives() -> frozenset[str]:
 
 REPRESENTATIVES: Final = representatives() | {name for name, mutant in MUTANTS.items() if mutant.skips}
 TIMES_JUDGED: Final = 5
+LANES_ON_SOCKETS: Final = frozenset(
+    {ARRIVAL, "registration", "silence", "stream", "streams", "allocate", "again", "latency", "preferred"}
+    | {"pre-start", "lost stream"}
+)
+"""Lanes whose checks ask nothing of the plugin's process: all that they know of it comes over sockets."""
+
+
+def on_this_loop() -> list[str]:
+    """Return the mutants that need no process, and that a busy machine cannot make right or wrong.
+
+    They fail on sockets alone, do not end their process, and have no limit shorter than 10 s or longer pause.
+    Representatives are tried anyway; one that does not register, once or again, takes another start.
+    """
+    others = REPRESENTATIVES | {"NeverRegisters", "WaitsAfterALostStream", "BearsOneLostStream"}
+    lane_of = {one.id: one.lane for one in all_checks() if not one.alone}
+    return [
+        name
+        for name, mutant in MUTANTS.items()
+        if name not in others
+        and {lane_of.get(id_) for id_ in mutant.fails} <= LANES_ON_SOCKETS
+        and "exit(" not in inspect.getsource(mutant)
+        and not any(seconds < min(10.0, getattr(TIMES, field)) for field, seconds in mutant.times.items())
+    ]
+
+
+ON_THIS_LOOP: Final = on_this_loop()
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +95,20 @@ async def verdicts_again(
         for number in range(TIMES_JUDGED)
     }
     async with side_by_side(trials) as verdicts:
+        yield verdicts
+
+
+@pytest.fixture(scope="module")
+async def verdicts_here(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try all mutants that are asked for on the loop of the tests."""
+
+    def checks_of(name: str) -> Sequence[Check]:
+        return [one for one in lanes_of(name) if one.lane in LANES_ON_SOCKETS and not one.alone]
+
+    trials = {name: partial(trial_here, name, checks_of(name)) for name in asked_for(request, "mutant_here")}
+    async with side_by_side(trials, at_once=12) as verdicts:
         yield verdicts
 
 
@@ -96,6 +139,16 @@ async def test_a_plugin_fails_exactly_the_checks_of_its_fault(
     skipped = {one.check.id for one in verdicts if one.outcome is Outcome.SKIPPED}
     assert skipped >= {*mutant.skips} if mutant else not skipped, told(verdicts)
     assert mutant or {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
+
+
+@pytest.mark.parametrize("mutant_here", ON_THIS_LOOP)
+async def test_a_plugin_on_this_loop_fails_exactly_the_checks_of_its_fault(
+    mutant_here: str, verdicts_here: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    verdicts = await verdicts_here[mutant_here]
+    failed = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
+    mutant = MUTANTS[mutant_here]
+    assert {*mutant.fails} <= failed <= {*mutant.fails, *mutant.also}, told(verdicts)
 
 
 @pytest.mark.nightly

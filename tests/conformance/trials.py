@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,14 +14,16 @@ import pytest
 from devplug.conformance.judging import ARRIVAL, judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
+from devplug.conformance.stage import Lab, StartError
 from devplug.conformance.times import Times
+from devplug.conformance.verdicts import Outcome, SkippedError, Verdict
+from devplug.errors import DevplugError
 from tests.conformance.mutants import mutants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from devplug.conformance.registry import Check
-    from devplug.conformance.verdicts import Verdict
 
 TIMES: Final = Times(
     start_seconds=60.0,
@@ -50,6 +52,9 @@ TIMES: Final = Times(
 )
 """Shows a fault as soon as it can be seen; no limit is one that a right plugin comes near, however busy the
 machine. A mutant that is wrong by being late has limits of its own."""
+
+_PATIENCE: Final = ("answer_seconds", "first_list_limit_seconds", "return_seconds")
+_COMES_UP_SECONDS: Final = 10.0
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -84,6 +89,38 @@ async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
     times = mutants()[name].times if name in mutants() else {}
     return await judge(subject_of(name), checks, times=replace(TIMES, **times))
+
+
+async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
+    """Return the verdicts on a mutant that lives in this process and on this loop, as long as it serves.
+
+    That takes a fiftieth of the processor time of one in a process of its own. What hangs does so for 10 s.
+    """
+    mutant = mutants()[name]
+    times = replace(TIMES, **{**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
+    verdicts: list[Verdict] = []
+    async with Lab(Subject(cdi_dirs=("{work}/cdi",)), times).stage(launch=False) as stage:
+        work = stage.root / "work"
+        work.mkdir()
+        plugin = mutant(stage.folder, work)
+        life = stage.tasks.create_task(plugin.run())
+        with suppress(StartError):
+            await stage.wait_ready(_COMES_UP_SECONDS)
+        for one in checks:
+            try:
+                outcome, seen = Outcome.PASSED, await one.function(stage) or ""
+            except SkippedError as error:
+                outcome, seen = Outcome.SKIPPED, str(error)
+            except DevplugError as error:
+                outcome, seen = Outcome.FAILED, str(error)
+            verdicts.append(Verdict(one, outcome, seen))
+            if one.lane != ARRIVAL and not await stage.is_settled():
+                break
+        plugin.stopping.set()
+        await asyncio.wait([life], timeout=10.0)
+        life.cancel()
+        await asyncio.wait([life])
+    return verdicts
 
 
 def asked_for(request: pytest.FixtureRequest, parameter: str) -> Sequence[Any]:
