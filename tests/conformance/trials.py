@@ -103,7 +103,8 @@ async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
         work = stage.root / "work"
         work.mkdir()
         plugin = mutant(stage.folder, work)
-        life = stage.tasks.create_task(plugin.run())
+        tasks: asyncio.TaskGroup = stage.tasks
+        life = tasks.create_task(plugin.run())
         with suppress(StartError):
             await stage.wait_ready(_COMES_UP_SECONDS)
         for one in checks:
