@@ -48,7 +48,7 @@ REPRESENTATIVES: Final = representatives() | {name for name, mutant in MUTANTS.i
 TIMES_JUDGED: Final = 5
 LANES_ON_SOCKETS: Final = frozenset(
     {ARRIVAL, "registration", "silence", "stream", "streams", "allocate", "again", "latency", "preferred"}
-    | {"pre-start", "lost stream"}
+    | {"pre-start", "change", "lost stream", "restarts", "quick restarts"}
 )
 """Lanes whose checks ask nothing of the plugin's process: all that they know of it comes over sockets."""
 
@@ -60,7 +60,7 @@ def on_this_loop() -> list[str]:
     Representatives are tried anyway; one that does not register, once or again, takes another start.
     """
     others = REPRESENTATIVES | {"NeverRegisters", "WaitsAfterALostStream", "BearsOneLostStream"}
-    lane_of = {one.id: one.lane for one in all_checks() if not one.alone}
+    lane_of = {one.id: one.lane for one in all_checks() if one.id not in {"ALL13", "RES21"}}
     return [
         name
         for name, mutant in MUTANTS.items()
@@ -105,7 +105,7 @@ async def verdicts_here(
     """Try all mutants that are asked for on the loop of the tests."""
 
     def checks_of(name: str) -> Sequence[Check]:
-        return [one for one in lanes_of(name) if one.lane in LANES_ON_SOCKETS and not one.alone]
+        return [one for one in lanes_of(name) if one.lane in LANES_ON_SOCKETS and one.id != "ALL13"]
 
     trials = {name: partial(trial_here, name, checks_of(name)) for name in asked_for(request, "mutant_here")}
     async with side_by_side(trials, at_once=12) as verdicts:

@@ -53,7 +53,7 @@ TIMES: Final = Times(
 """Shows a fault as soon as it can be seen; no limit is one that a right plugin comes near, however busy the
 machine. A mutant that is wrong by being late has limits of its own."""
 
-_PATIENCE: Final = ("answer_seconds", "first_list_limit_seconds", "return_seconds")
+_PATIENCE: Final = ("answer_seconds", "first_list_limit_seconds", "return_seconds", "change_seconds")
 _COMES_UP_SECONDS: Final = 10.0
 
 ROOT: Final = Path(__file__).parents[2]
@@ -99,7 +99,7 @@ async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
     mutant = mutants()[name]
     times = replace(TIMES, **{**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
     verdicts: list[Verdict] = []
-    async with Lab(Subject(cdi_dirs=("{work}/cdi",)), times).stage(launch=False) as stage:
+    async with Lab(subject_of(name), times).stage(launch=False) as stage:
         work = stage.root / "work"
         work.mkdir()
         plugin = mutant(stage.folder, work)
