@@ -15,10 +15,12 @@ from devplug.errors import PluginError
 from devplug.programs import (
     DEFAULT_DIR,
     SIGKILL,
+    SIGTERM,
     filled,
     last_line,
     process_rows,
     signal_group,
+    signal_process,
     spawn,
     stat_fields,
     surroundings,
@@ -110,3 +112,21 @@ async def test_what_cannot_be_run_is_named() -> None:
 def test_the_last_line_is_the_last_that_says_something() -> None:
     assert last_line("one\n  two \n\n \n") == "two"
     assert last_line("\n") == "it printed nothing"
+
+
+async def test_a_program_that_ends_while_it_is_signalled_keeps_its_exit_code() -> None:
+    for _ in range(
+        20
+    ):  # whether asyncio or its watcher finds the end first is a race that asyncio often loses
+        child = await spawn(["sh", "-c", "exit 7"], subprocess.DEVNULL)
+        while _runs(child.pid):
+            pass
+        signal_process(child, SIGTERM)
+        assert await child.wait() == 7
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return stat_fields(pid)[0] != "Z"
+    except OSError:
+        return False

@@ -27,6 +27,7 @@ __all__ = [
     "last_line",
     "process_rows",
     "signal_group",
+    "signal_process",
     "spawn",
     "stat_fields",
     "surroundings",
@@ -130,6 +131,16 @@ def signal_group(group: int, number: int) -> None:
     """Send a signal to all processes of a group, if any is left."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+def signal_process(child: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to a program, but to none of its children; one that has ended keeps its exit code.
+
+    asyncio's own `send_signal`, `terminate` and `kill` poll, and the code that they may find is lost: 255.
+    """
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(child.pid, number)
 
 
 def last_line(output: str) -> str:

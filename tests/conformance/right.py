@@ -43,6 +43,8 @@ class RightPlugin:
     register_timeout_seconds: float | None = 30.0
     poll_seconds = 0.05
     retry_seconds = 0.2
+    stream_seconds = 5.0
+    """How long a kubelet may take to open the stream: one that has dialled a predecessor never does."""
 
     def __init__(self, folder: Path, work: Path) -> None:
         self.folder = folder
@@ -51,6 +53,7 @@ class RightPlugin:
         """How many are open."""
         self.streams_opened = 0
         self.handed_out: set[str] = set()
+        self.registered_at = 0.0
         self.stopping = asyncio.Event()
         self.listener = self.make_listener()
         self.write_spec()
@@ -197,7 +200,7 @@ class RightPlugin:
         opened = 0
         while True:
             kubelet = socket_identity(self.folder / "kubelet.sock")
-            if kubelet is not None and self.is_wanting(kubelet == known, opened):
+            if kubelet is not None and (self.is_wanting(kubelet == known, opened) or self.is_unheard(opened)):
                 try:
                     if not self.listener.is_bound():
                         await self.serve()
@@ -207,6 +210,7 @@ class RightPlugin:
                         await self.register()
                         keeper.cancel()
                     known = kubelet
+                    self.registered_at = asyncio.get_running_loop().time()
                 except* (RemoteError, KubeletError) as errors:
                     self.say(str(errors.exceptions[0]))
                     await asyncio.sleep(self.retry_seconds)
@@ -223,6 +227,11 @@ class RightPlugin:
         """Whether a registration is due: a new kubelet, a socket that is not ours any more, a lost stream."""
         lost_stream = self.streams_opened > opened and self.streams == 0
         return not is_same_kubelet or not self.listener.is_bound() or lost_stream
+
+    def is_unheard(self, opened: int) -> bool:
+        """Whether no stream came: its kubelet may have dialled a predecessor that ended just then."""
+        is_late = asyncio.get_running_loop().time() > self.registered_at + self.stream_seconds
+        return self.streams_opened == opened and is_late
 
     async def end(self) -> None:
         await self.listener.close(0.2)

@@ -76,6 +76,14 @@ async def test_of_a_plugin_that_never_registers_nothing_else_is_tried() -> None:
     assert verdicts[-1].seen == "the plugin did not start (REG01)"
 
 
+async def test_a_run_that_is_over_names_what_was_not_judged() -> None:
+    times = replace(TIMES, end_seconds=60, run_seconds=60.5)
+    verdicts = await judge(Subject(("sleep", "600")), ONE_OF_EACH, times=times)
+    assert [one.check.id for one in verdicts] == [one.id for one in ONE_OF_EACH]
+    assert {one.outcome for one in verdicts} == {Outcome.UNJUDGED}
+    assert "--only" in verdicts[0].seen
+
+
 async def test_the_end_of_a_plugin_is_told_with_its_last_words() -> None:
     subject = Subject((sys.executable, "-c", "import sys; sys.exit('no such device')"))
     first = (await judge(subject, ONE_OF_EACH, times=TIMES))[0]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from devplug.conformance.judging import ARRIVAL
 from devplug.conformance.registry import all_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
-from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial
+from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial, trial_here
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
+    from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
 
 RIGHT: Final = "right"
@@ -41,7 +44,34 @@ def representatives() -> frozenset[str]:
     return frozenset(taken)
 
 
-REPRESENTATIVES: Final = representatives()
+REPRESENTATIVES: Final = representatives() | {name for name, mutant in MUTANTS.items() if mutant.skips}
+TIMES_JUDGED: Final = 5
+LANES_ON_SOCKETS: Final = frozenset(
+    {ARRIVAL, "registration", "silence", "stream", "streams", "allocate", "again", "latency", "preferred"}
+    | {"pre-start", "change", "lost stream", "restarts", "quick restarts"}
+)
+"""Lanes whose checks ask nothing of the plugin's process: all that they know of it comes over sockets."""
+
+
+def on_this_loop() -> list[str]:
+    """Return the mutants that need no process, and that a busy machine cannot make right or wrong.
+
+    They fail on sockets alone, do not end their process, and have no limit shorter than 10 s or longer pause.
+    Representatives are tried anyway; one that does not register, once or again, takes another start.
+    """
+    others = REPRESENTATIVES | {"NeverRegisters", "WaitsAfterALostStream", "BearsOneLostStream"}
+    lane_of = {one.id: one.lane for one in all_checks() if one.id not in {"ALL13", "RES21"}}
+    return [
+        name
+        for name, mutant in MUTANTS.items()
+        if name not in others
+        and {lane_of.get(id_) for id_ in mutant.fails} <= LANES_ON_SOCKETS
+        and "exit(" not in inspect.getsource(mutant)
+        and not any(seconds < min(10.0, getattr(TIMES, field)) for field, seconds in mutant.times.items())
+    ]
+
+
+ON_THIS_LOOP: Final = on_this_loop()
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +81,34 @@ async def verdicts_on(
     """Try all plugins that are asked for, in the lanes of the checks that have to notice."""
     trials = {name: partial(trial, name, lanes_of(name)) for name in asked_for(request, "plugin")}
     async with side_by_side(trials) as verdicts:
+        yield verdicts
+
+
+@pytest.fixture(scope="module")
+async def verdicts_again(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try all plugins that are asked for, each as often as it is to have the same verdicts."""
+    trials = {
+        f"{name} {number}": partial(trial, name, lanes_of(name))
+        for name in asked_for(request, "mutant")
+        for number in range(TIMES_JUDGED)
+    }
+    async with side_by_side(trials) as verdicts:
+        yield verdicts
+
+
+@pytest.fixture(scope="module")
+async def verdicts_here(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Mapping[str, Awaitable[Sequence[Verdict]]]]:
+    """Try all mutants that are asked for on the loop of the tests."""
+
+    def checks_of(name: str) -> Sequence[Check]:
+        return [one for one in lanes_of(name) if one.lane in LANES_ON_SOCKETS and one.id != "ALL13"]
+
+    trials = {name: partial(trial_here, name, checks_of(name)) for name in asked_for(request, "mutant_here")}
+    async with side_by_side(trials, at_once=12) as verdicts:
         yield verdicts
 
 
@@ -78,4 +136,41 @@ async def test_a_plugin_fails_exactly_the_checks_of_its_fault(
     mutant = MUTANTS.get(plugin)
     due = {*mutant.fails, *mutant.also} & {one.check.id for one in verdicts} if mutant else set()
     assert failed == due, told(one for one in verdicts if one.outcome is not Outcome.PASSED)
+    skipped = {one.check.id for one in verdicts if one.outcome is Outcome.SKIPPED}
+    assert skipped >= {*mutant.skips} if mutant else not skipped, told(verdicts)
     assert mutant or {one.outcome for one in verdicts} == {Outcome.PASSED}, told(verdicts)
+
+
+@pytest.mark.parametrize("mutant_here", ON_THIS_LOOP)
+async def test_a_plugin_on_this_loop_fails_exactly_the_checks_of_its_fault(
+    mutant_here: str, verdicts_here: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    verdicts = await verdicts_here[mutant_here]
+    failed = {one.check.id for one in verdicts if one.outcome is Outcome.FAILED}
+    mutant = MUTANTS[mutant_here]
+    assert {*mutant.fails} <= failed <= {*mutant.fails, *mutant.also}, told(verdicts)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_plugin_that_is_judged_five_times_has_the_same_verdicts_each_time(
+    mutant: str, verdicts_again: Mapping[str, Awaitable[Sequence[Verdict]]]
+) -> None:
+    first, *others = [await verdicts_again[f"{mutant} {number}"] for number in range(TIMES_JUDGED)]
+    for again in others:
+        assert [(one.check.id, one.outcome) for one in again] == [
+            (one.check.id, one.outcome) for one in first
+        ], told([*first, *again])
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+async def test_a_plugin_that_falls_with_every_stream_has_the_same_verdicts_ten_times_by_all_checks() -> None:
+    name = "MakesItsServerAnewWhenAStreamEnds"
+    trials = {str(number): partial(trial, name, all_checks()) for number in range(10)}
+    async with side_by_side(trials, at_once=2) as verdicts:
+        runs = [await verdicts[number] for number in trials]
+    failed = [{one.check.id for one in run if one.outcome is Outcome.FAILED} for run in runs]
+    assert failed == [{"STR13"}] * 10, [told(run) for run in runs]
+    assert len({tuple((one.check.id, one.outcome) for one in run) for run in runs}) == 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+import os
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.conformance.trials import ROOT
 
@@ -33,35 +33,42 @@ class TestNone(PluginConformance):
 """
 
 
-def outcome(folder: Path, *words: str) -> str:
-    (folder / "test_suite.py").write_text(SUITE.format(root=str(ROOT)))
-    command = [
-        sys.executable,
-        "-W",
-        "error",
-        "-m",
-        "pytest",
-        "-v",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        *words,
-        ".",
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder).stdout
+class Reports:
+    """What a session of pytest tells of its tests."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, str] = {}
+        self.texts: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.outcomes[report.nodeid.partition("::")[2]] = report.outcome
+            self.texts.append(str(report.longrepr))
 
 
 def test_each_check_is_a_test_that_passes_fails_or_is_skipped_with_its_reason(tmp_path: Path) -> None:
-    printed = outcome(tmp_path)
-    words = dict(re.findall(r"::(\S+::test_conforms\S+) (PASSED|FAILED|SKIPPED|ERROR)", printed))
-    assert words == {
-        "TestRight::test_conforms[REG01]": "PASSED",
-        "TestRight::test_conforms[STR04]": "PASSED",
-        "TestRight::test_conforms[STR20]": "SKIPPED",
-        "TestWrong::test_conforms[STR04]": "PASSED",
-        "TestWrong::test_conforms[STR05]": "FAILED",
-        "TestNone::test_conforms[REG01]": "FAILED",
-    }, printed
-    assert "FAIL STR05 (must)  " in printed
-    assert "take a device away and bring it back" in printed
-    assert "cannot run ./no-such-plugin" in printed
+    suite = tmp_path / "test_suite.py"
+    suite.write_text(SUITE.format(root=str(ROOT)))
+    reports = Reports()
+    words = [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+    ]
+    pytest.main([*words, str(suite)], plugins=[reports])
+    assert reports.outcomes == {
+        "TestRight::test_conforms[REG01]": "passed",
+        "TestRight::test_conforms[STR04]": "passed",
+        "TestRight::test_conforms[STR20]": "skipped",
+        "TestWrong::test_conforms[STR04]": "passed",
+        "TestWrong::test_conforms[STR05]": "failed",
+        "TestNone::test_conforms[REG01]": "failed",
+    }, reports.texts
+    told = "\n".join(reports.texts)
+    assert "FAIL STR05 (must)  " in told
+    assert "take a device away and bring it back" in told
+    assert "cannot run ./no-such-plugin" in told

@@ -19,7 +19,7 @@ from devplug.conformance.reports.lines import (
     listing,
     skipped_lines,
 )
-from devplug.conformance.verdicts import Outcome, Verdict, is_failure
+from devplug.conformance.verdicts import Outcome, Verdict, is_complete, is_failure
 
 SILENCE, NOTED = (
     next(one for one in all_checks() if one.id == "STR07"),
@@ -53,6 +53,21 @@ def test_what_is_skipped_for_one_reason_is_told_in_one_line() -> None:
     assert skipped_lines(verdicts()) == ["SKIP PRE01-PRE03, PRE05  preferred allocation is not announced"]
 
 
+def test_what_was_not_judged_is_named_in_every_report_and_makes_no_plugin_right_or_wrong() -> None:
+    unjudged = [Verdict(one, Outcome.UNJUDGED, "the run was over") for one in PREFERRED]
+    assert skipped_lines(unjudged) == ["NOT JUDGED PRE01-PRE03, PRE05  the run was over"]
+    assert closing_line(unjudged, 300) == "0 of 0 passed, 0 failed, 4 not judged in 300 s"
+    assert group_words(unjudged) == ["preferred not judged"]
+    assert not is_failure(unjudged)
+    assert not is_complete(unjudged)
+    assert not json_value(COMMAND, (), unjudged, 300)["passed"]
+    suite = ET.fromstring(junit_text(COMMAND, unjudged, 300))[0]
+    assert (suite.get("errors"), [case[0].tag for case in suite]) == ("4", ["error"] * 4)
+    (line,) = tap_line(1, unjudged[0])
+    assert line.startswith("not ok 1 - PRE01")
+    assert line.endswith("(not judged: the run was over)")
+
+
 def test_groups_count_what_was_made_and_leave_notes_out() -> None:
     words = group_words(verdicts())
     assert {"registration 1/1", "stream 0/1", "preferred skipped"} <= set(words)
@@ -74,7 +89,7 @@ def test_notes_alone_make_no_plugin_wrong_and_a_should_does() -> None:
 def test_json_has_every_verdict_with_all_that_belongs_to_it() -> None:
     value = json.loads(json.dumps(json_value(COMMAND, ["example.com/a"], verdicts(), 41.44)))
     assert (value["passed"], value["seconds"], value["resource_names"]) == (False, 41.4, ["example.com/a"])
-    assert value["counts"] == {"passed": 1, "failed": 2, "skipped": 4}
+    assert value["counts"] == {"passed": 1, "failed": 2, "skipped": 4, "not judged": 0}
     assert value["checks"][0] == {
         "id": "STR07",
         "group": "stream",

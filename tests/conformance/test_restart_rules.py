@@ -1,14 +1,17 @@
-"""What counts as a changed ID, a leak and a dead socket."""
+"""What counts as a changed ID, a leak, a hot loop and a dead socket."""
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.conformance.program import Figures
+from devplug.conformance.program import Figures, Scheduling
 from devplug.conformance.restart_scenes import dead_sockets, sockets
 from devplug.conformance.rules.restart import (
     DESCRIPTORS_MORE,
@@ -55,6 +58,43 @@ def test_a_runtime_that_warms_up_is_no_leak(restarts: int, threads: int, descrip
     ]
     assert is_calm(row)
     assert memory_growth_bytes(row) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 9.0), st.floats(0.01, 9.0)), min_size=1, max_size=4))
+def test_what_a_plugin_takes_of_a_processor_is_the_same_on_a_busy_machine(
+    threads: list[tuple[float, float]],
+) -> None:
+    seconds = 30.0
+    idle = Scheduling(dict.fromkeys(range(len(threads)), (5.0, 5.0)))
+    for slower in (1.0, 1.5, 10.0):
+        after = Scheduling(
+            {
+                n: (5.0 + seconds / slower * ran / (ran + slept), 5.0 + seconds * (1 - 1 / slower))
+                for n, (ran, slept) in enumerate(threads)
+            }
+        )
+        expected = sum(ran / (ran + slept) for ran, slept in threads)
+        assert after.share_since(idle, seconds) == pytest.approx(expected)
+        assert Figures(0, 0, 0, 0.0, after).processor_share_since(
+            Figures(0, 0, 0, 0.0, idle), seconds
+        ) == pytest.approx(expected)
+
+
+def test_what_threads_took_that_have_ended_counts_too() -> None:
+    before, after = Figures(0, 1, 0, 1.0), Figures(0, 1, 0, 3.01)
+    assert after.processor_share_since(before, 10.0) == pytest.approx(0.2)
+
+
+def test_the_longest_wait_of_any_thread_counts_and_a_new_thread_has_none() -> None:
+    before = Scheduling({1: (0.0, 1.0), 2: (0.0, 4.0)})
+    assert Scheduling({1: (0.0, 3.0), 2: (0.0, 4.5), 3: (9.0, 9.0)}).waited_since(before) == 2.0
+    assert Scheduling().waited_since(before) == 0.0
+
+
+def test_the_kernel_tells_of_the_threads_of_a_process_and_of_none_that_is_gone() -> None:
+    here = Scheduling.of([os.getpid(), 2**22 + 1])
+    assert threading.get_native_id() in here.threads
+    assert all(ran >= 0 and waited >= 0 for ran, waited in here.threads.values())
 
 
 def test_a_socket_is_dead_when_its_listener_is_gone(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,14 +14,16 @@ import pytest
 from devplug.conformance.judging import ARRIVAL, judge
 from devplug.conformance.program import Subject
 from devplug.conformance.registry import all_checks
+from devplug.conformance.stage import Lab, StartError
 from devplug.conformance.times import Times
+from devplug.conformance.verdicts import Outcome, SkippedError, Verdict
+from devplug.errors import DevplugError
 from tests.conformance.mutants import mutants
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from devplug.conformance.registry import Check
-    from devplug.conformance.verdicts import Verdict
 
 TIMES: Final = Times(
     start_seconds=60.0,
@@ -51,6 +53,9 @@ TIMES: Final = Times(
 """Shows a fault as soon as it can be seen; no limit is one that a right plugin comes near, however busy the
 machine. A mutant that is wrong by being late has limits of its own."""
 
+_PATIENCE: Final = ("answer_seconds", "first_list_limit_seconds", "return_seconds", "change_seconds")
+_COMES_UP_SECONDS: Final = 10.0
+
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -66,11 +71,12 @@ def subject_of(name: str) -> Subject:
 
 
 def lanes_of(name: str) -> Sequence[Check]:
-    """Return the checks of the arrival and of the lanes in which a mutant fails; for `right` all."""
+    """Return the checks of the arrival and of the lanes that see a mutant's fault; for `right` all."""
     checks = all_checks()
     if name not in mutants():
         return checks
-    lanes = {one.lane for one in checks if one.id in mutants()[name].fails} | {ARRIVAL}
+    mutant = mutants()[name]
+    lanes = {one.lane for one in checks if one.id in {*mutant.fails, *mutant.skips}} | {ARRIVAL}
     return [one for one in checks if one.lane in lanes]
 
 
@@ -83,6 +89,39 @@ async def trial(name: str, checks: Sequence[Check]) -> Sequence[Verdict]:
     """Return the verdicts on `right` or a mutant."""
     times = mutants()[name].times if name in mutants() else {}
     return await judge(subject_of(name), checks, times=replace(TIMES, **times))
+
+
+async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
+    """Return the verdicts on a mutant that lives in this process and on this loop, as long as it serves.
+
+    That takes a fiftieth of the processor time of one in a process of its own. What hangs does so for 10 s.
+    """
+    mutant = mutants()[name]
+    times = replace(TIMES, **{**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
+    verdicts: list[Verdict] = []
+    async with Lab(subject_of(name), times).stage(launch=False) as stage:
+        work = stage.root / "work"
+        work.mkdir()
+        plugin = mutant(stage.folder, work)
+        tasks: asyncio.TaskGroup = stage.tasks
+        life = tasks.create_task(plugin.run())
+        with suppress(StartError):
+            await stage.wait_ready(_COMES_UP_SECONDS)
+        for one in checks:
+            try:
+                outcome, seen = Outcome.PASSED, await one.function(stage) or ""
+            except SkippedError as error:
+                outcome, seen = Outcome.SKIPPED, str(error)
+            except DevplugError as error:
+                outcome, seen = Outcome.FAILED, str(error)
+            verdicts.append(Verdict(one, outcome, seen))
+            if one.lane != ARRIVAL and not await stage.is_settled():
+                break
+        plugin.stopping.set()
+        await asyncio.wait([life], timeout=10.0)
+        life.cancel()
+        await asyncio.wait([life])
+    return verdicts
 
 
 def asked_for(request: pytest.FixtureRequest, parameter: str) -> Sequence[Any]:

@@ -27,6 +27,7 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.manager import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
 from devplug.plugin.ownership import LOCK_FOLDER
+from devplug.programs import signal_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -247,7 +248,7 @@ class _Demo:
     async def _stop(self, daemon: asyncio.subprocess.Process) -> None:
         self._teller.doing("the daemon stops")
         stopped_at = time.monotonic()
-        daemon.terminate()
+        signal_process(daemon, signal.SIGTERM)
         async with _step("the daemon did not stop"):
             await daemon.communicate()
         # What remembers who holds which device has to stay: pod-a still does.

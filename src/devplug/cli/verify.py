@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from devplug.cli.exits import FAILED, OK
+from devplug.cli.exits import BAD_INPUT, FAILED, OK
 from devplug.cli.printing import Printer
 from devplug.conformance.judging import judge
 from devplug.conformance.program import Subject
@@ -30,7 +30,7 @@ from devplug.conformance.reports.lines import (
 )
 from devplug.conformance.stage import StartError
 from devplug.conformance.times import FULL, QUICK
-from devplug.conformance.verdicts import Outcome, is_failure
+from devplug.conformance.verdicts import Outcome, is_complete, is_failure
 from devplug.errors import KubeletError, PluginError
 from devplug.programs import wants_default_dir
 
@@ -136,7 +136,9 @@ def verify(
     teller.close(verdicts, time.monotonic() - begun)
     if not any(attempt.outcome is Outcome.PASSED for attempt in verdicts) and not subject.default_dir:
         _advise(subject)
-    return FAILED if is_failure(verdicts) else OK
+    if is_failure(verdicts):
+        return FAILED
+    return OK if is_complete(verdicts) else BAD_INPUT
 
 
 def _advise(subject: Subject) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from devplug.conformance.registry import Group
 from devplug.conformance.stage import Lab, Stage, StartError
+from devplug.conformance.strangers import require_service
 from devplug.conformance.verdicts import FailedError, Outcome, SkippedError, Verdict
 from devplug.errors import PluginError, RemoteError
 
@@ -41,8 +43,9 @@ async def judge(
 
     First it is started once, and `on_arrival` is told what it has registered, the judged resource first. If
     it does not get as far as to send a list, what cannot be tried then is skipped. The other lanes run side
-    by side, at most `jobs` of them, and those that must be alone at the end. With `attached` the plugin
-    behind that socket is judged and nothing is started: then only `harmless` checks are made. Raises
+    by side, at most `jobs` of them, and those that must be alone at the end. What is not judged when
+    `times.run_seconds` are nearly over is `UNJUDGED`, and all that was started ends. With `attached` the
+    plugin behind that socket is judged and nothing is started: then only `harmless` checks are made. Raises
     `PluginError` if the command cannot be run at all, `StartError` if the plugin does not come up and no
     check says why, `RegistrationError` if that socket does not answer.
     """
@@ -54,12 +57,37 @@ async def judge(
         on_verdict(verdict)
 
     lab = Lab(subject, times, attached)
+    time_for_checks = asyncio.timeout(max(0.0, times.run_seconds - times.end_seconds))
+    try:
+        async with time_for_checks:
+            await _make(lab, checks, tell, jobs=jobs, on_arrival=on_arrival)
+    except TimeoutError:
+        if not time_for_checks.expired():
+            raise
+        words = (
+            f"the run was over after {times.run_seconds:g} s; name these with --only for a run of their own"
+        )
+        for one in checks:
+            if one.id not in verdicts:
+                tell(Verdict(one, Outcome.UNJUDGED, words))
+    return [verdicts[one.id] for one in checks]
+
+
+async def _make(
+    lab: Lab,
+    checks: Iterable[Check],
+    tell: Callable[[Verdict], None],
+    *,
+    jobs: int,
+    on_arrival: Callable[[Sequence[str]], None],
+) -> None:
+    """Make the checks, each in its lane."""
     lanes = _lanes(checks)
     if trouble := await _arrive(lab, lanes.pop(ARRIVAL, ()), tell, on_arrival):
         for lane in lanes.values():
             for one in lane:
                 tell(Verdict(one, Outcome.SKIPPED, trouble))
-        return [verdicts[one.id] for one in checks]
+        return
     places = asyncio.Semaphore(jobs)
     left: list[Sequence[Check]] = []
 
@@ -74,7 +102,6 @@ async def judge(
                 group.create_task(run(lane))
     for lane in (*left, *(lane for lane in lanes.values() if lane[0].alone)):
         await _run_lane(lab, lane, tell, is_last_try=True)
-    return [verdicts[one.id] for one in checks]
 
 
 def _lanes(checks: Iterable[Check]) -> dict[str, Sequence[Check]]:
@@ -127,7 +154,9 @@ async def _run_lane(
         try:
             async with lab.stage() as stage:
                 await stage.wait_ready(lab.times.start_seconds)
-                while left and stage.is_ready():
+                await stage.is_settled()
+                tell(await _try(left.pop(0), stage, lab.times))
+                while left and await stage.is_settled():
                     tell(await _try(left.pop(0), stage, lab.times))
         except StartError as error:
             if not is_last_try:
@@ -142,6 +171,8 @@ async def _try(one: Check, where: Stage | Lab, times: Times) -> Verdict:
     outcome, seen = Outcome.PASSED, ""
     try:
         async with asyncio.timeout(times.check_seconds):
+            if one.group is Group.HOS and not one.harmless and isinstance(where, Stage):
+                await require_service(where)
             seen = await one.function(where) or ""
     except SkippedError as error:
         outcome, seen = Outcome.SKIPPED, str(error)

@@ -21,18 +21,22 @@ from devplug.programs import (
     last_line,
     process_rows,
     signal_group,
+    signal_process,
     spawn,
     surroundings,
     with_default_dir,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CDI_DIRS", "Figures", "Program", "Subject"]
+__all__ = ["CDI_DIRS", "TICK_SECONDS", "Figures", "Program", "Scheduling", "Subject"]
 
 CDI_DIRS: Final = ("/etc/cdi", "/var/run/cdi")
 """Where container runtimes look for CDI spec files unless they are told otherwise (`cdi_spec_dirs`)."""
+
+TICK_SECONDS: Final = 0.01
+"""The kernel counts processor time in steps of this; one may be of the time before."""
 
 _KILLED_SECONDS: Final = 5.0
 
@@ -58,6 +62,44 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduling:
+    """How the threads of some processes fared with the scheduler so far: on a busy machine they wait.
+
+    Empty where the kernel does not tell (proc(5), schedstat).
+    """
+
+    threads: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """By thread ID, the seconds that it ran, and those that it might have run and waited for a processor."""
+
+    @classmethod
+    def of(cls, pids: Iterable[int]) -> Scheduling:
+        """Return that of the threads that these processes have now."""
+        threads = {}
+        for pid in pids:
+            with suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    ran, waited, _ = (task / "schedstat").read_text().split()
+                    threads[int(task.name)] = (int(ran) / 1e9, int(waited) / 1e9)
+        return cls(threads)
+
+    def share_since(self, before: Scheduling, seconds: float) -> float:
+        """Return how much of a processor they would take on a machine that has one for each of them.
+
+        That is, for each thread, how long it ran of the time in which it did not wait for a processor.
+        """
+        return sum(ran / max(ran, seconds - waited) for ran, waited in self._since(before) if ran > 0)
+
+    def waited_since(self, before: Scheduling) -> float:
+        """Return how long the one of them that waited the longest did."""
+        return max((waited for _, waited in self._since(before)), default=0.0)
+
+    def _since(self, before: Scheduling) -> Iterable[tuple[float, float]]:
+        for thread, (ran, waited) in self.threads.items():
+            ran_before, waited_before = before.threads.get(thread, (ran, waited))
+            yield ran - ran_before, waited - waited_before
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What all processes of a program take together."""
 
@@ -65,6 +107,13 @@ class Figures:
     threads: int
     descriptors: int
     processor_seconds: float
+    """Of threads that have ended, too; counted in steps of `TICK_SECONDS`."""
+    scheduling: Scheduling = field(default_factory=Scheduling)
+
+    def processor_share_since(self, before: Figures, seconds: float) -> float:
+        """Return how much of a processor it took, or would have taken where nobody else wants one."""
+        ran_seconds = max(0.0, self.processor_seconds - before.processor_seconds - TICK_SECONDS)
+        return max(ran_seconds / seconds, self.scheduling.share_since(before.scheduling, seconds))
 
 
 @dataclass(eq=False, slots=True)
@@ -111,10 +160,7 @@ class Program:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, as a container runtime does: its children are its own affair."""
-        # Not by `send_signal` of asyncio: that polls, and the exit code that it may find there is lost.
-        if self.exit_code is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        signal_process(self.child, number)
 
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; returns whether it came in time."""
@@ -163,6 +209,7 @@ class Program:
             sum(int(row[17]) for _, row in rows),
             sum(_descriptors(pid) for pid, _ in rows),
             sum(int(row[11]) + int(row[12]) for _, row in rows) / ticks,
+            Scheduling.of(pid for pid, _ in rows),
         )
 
 

@@ -79,6 +79,8 @@ class PluginConformance:
         verdict = verdicts[check.id].result(RUN_SECONDS)
         if verdict.outcome is Outcome.SKIPPED:
             pytest.skip(verdict.seen)
+        if verdict.outcome is Outcome.UNJUDGED:
+            pytest.fail(f"not judged: {verdict.seen}", pytrace=False)
         if verdict.outcome is Outcome.FAILED and check.severity.counts:
             pytest.fail("\n".join((*finding(verdict), f"    source   {check.source}")), pytrace=False)
 

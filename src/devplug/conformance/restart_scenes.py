@@ -10,14 +10,15 @@ import socket
 import stat
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.rules.restart import is_calm
+from devplug.conformance.stage import once_in_a_run
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.kubelet.folder import KUBELET_SOCKET_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from devplug.conformance.program import Figures
@@ -35,7 +36,6 @@ __all__ = [
     "ids_of",
     "is_listening",
     "losses",
-    "once_in_a_run",
     "plain_restart",
     "restarts_in_a_row",
     "sockets",
@@ -44,8 +44,6 @@ __all__ = [
 
 LOSSES: Final = 5
 """How many streams are lost one after the other."""
-
-Seen = TypeVar("Seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +134,6 @@ async def expect_loss_survived(stage: Stage) -> Losses:
     return seen
 
 
-async def once_in_a_run(stage: Stage, scene: Callable[[Stage], Awaitable[Seen]]) -> Seen:
-    """Return what came of `scene`, which is played on the first stage of a run that asks for it.
-
-    Unlike with `once`, a stage that was lost by it does not have it played again on the next.
-    """
-    kept = stage.lab.scenes
-    if scene not in kept:
-        seen = await scene(stage)
-        kept.setdefault(scene, seen)
-    return cast("Seen", kept[scene])
-
-
 async def _plain_restart(stage: Stage) -> Restart:
     ids = ids_of(stage)
     moment = await stage.kubelet.restart()
@@ -192,8 +178,7 @@ async def _absence(stage: Stage) -> Absence:
         begun, before = time.monotonic(), stage.program.figures()
         await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
         if stage.is_alive():
-            used_seconds = stage.program.figures().processor_seconds - before.processor_seconds
-            share = used_seconds / (time.monotonic() - begun)
+            share = stage.program.figures().processor_share_since(before, time.monotonic() - begun)
     await stage.kubelet.start()
     words = f"the kubelet was away for {stage.times.down_seconds:g} s, and after that no list came"
     try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from devplug.conformance.kubeletend import Client, JudgeKubelet
 from devplug.conformance.program import Program, Subject
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
 from devplug.errors import RemoteError
 from devplug.programs import filled
 from devplug.wire.methods import ALLOCATE
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from devplug.wire.methods import Method
     from devplug.wire.sockets import Peer
 
-__all__ = ["Lab", "Stage", "StartError", "once"]
+__all__ = ["BROKEN", "LATE", "Lab", "Stage", "StartError", "once", "once_in_a_run"]
+
+LATE: Final = "DeadlineExceeded"
+BROKEN: Final = (LATE, "Unavailable")
+"""The statuses of a call that the plugin has not answered; any other is an answer."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -50,6 +54,8 @@ class Stage:
     tasks: asyncio.TaskGroup
     programs: list[Program] = field(default_factory=list)
     """All that were started, the newest last."""
+    has_allocated: bool = False
+    """Whether Allocate was called here."""
     scenes: dict[object, object] = field(default_factory=dict)
     """What came of the scenes that several checks look at, for `once`."""
 
@@ -140,6 +146,26 @@ class Stage:
         await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.times.settle_seconds)
         return client
 
+    async def is_settled(self) -> bool:
+        """Wait until nothing of the last check is left that the next would meet; returns whether it came so.
+
+        Then the plugin is registered and has sent a list, no call of Register is open, and Allocate is
+        answered, if it was called before. A plugin that does not come to that soon needs another start.
+        """
+        kubelet = self.kubelet
+
+        def is_calm() -> bool:
+            return self.is_ready() and all(one.ended_at is not None for one in kubelet.attempts)
+
+        await kubelet.until(lambda: is_calm() or not self.is_alive(), self.times.settle_seconds)
+        if not self.is_ready():
+            return False
+        ids = self.client.healthy_ids[:1]
+        if self.has_allocated and ids and not self.lab.no_answer:
+            error = await self.refusal(ALLOCATE, [tuple(ids)])
+            return (error is None or error.status not in BROKEN) and self.is_ready()
+        return True
+
     async def wait_back(self, moment: float, seconds: float, what: str) -> Client:
         """Wait for a new registration that was begun after `moment`, and its list. Raises `FailedError`."""
 
@@ -172,9 +198,32 @@ class Stage:
         seconds: float | None = None,
         peer: Peer | None = None,
     ) -> Response:
-        """Call the plugin as the kubelet would. Raises `RemoteError`, also for what takes too long."""
+        """Call the plugin as the kubelet would. Raises `RemoteError`, also for what takes too long.
+
+        An Allocate raises `NoAnswerError` once the first of the run, of a healthy device, was not answered.
+        """
+        seconds = seconds or self.times.answer_seconds
+        if method is not ALLOCATE:
+            peer = peer or self.client.peer
+            return await peer.call(method, request, timeout_seconds=seconds)
+        self.has_allocated = True
+        if self.lab.no_answer:
+            raise NoAnswerError(self.lab.no_answer)
+        client = self.kubelet.client if peer else self.client
+        asked = {id_ for ids in cast("Sequence[Sequence[str]]", request) for id_ in ids}
+        is_plain = client is not None and bool(asked) and asked <= {*client.healthy_ids}
         peer = peer or self.client.peer
-        return await peer.call(method, request, timeout_seconds=seconds or self.times.answer_seconds)
+        try:
+            response = await peer.call(method, request, timeout_seconds=seconds)
+        except RemoteError as error:
+            is_first = is_plain and not self.lab.has_answered
+            if error.status == LATE and is_first and seconds >= self.times.answer_seconds:
+                self.lab.no_answer = f"Allocate gives no answer within {seconds:g} s (see ALL01, ALL12)"
+                raise NoAnswerError(self.lab.no_answer) from error
+            self.lab.has_answered |= is_plain and error.status not in BROKEN
+            raise
+        self.lab.has_answered |= is_plain
+        return response
 
     async def allocate(self, *containers: Sequence[str]) -> Sequence[ContainerResponse]:
         """Ask for devices, by ID, one sequence per container. Raises `RemoteError`."""
@@ -208,16 +257,20 @@ class Stage:
             raise FailedError(f"it does not serve any more{self._fate()}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Lab:
-    """Where plugins are started for checks, each time in a new folder."""
+    """Where plugins are started for the checks of one run, each time in a new folder."""
 
     subject: Subject
     times: Times
     attached: Path | None = None
     """The socket of a running plugin that is judged instead of one that is started."""
-    scenes: dict[object, object] = field(default_factory=dict, compare=False)
-    """What came of the scenes that several checks look at, for `once`."""
+    scenes: dict[object, object] = field(default_factory=dict)
+    """What came of the scenes that several checks look at, for `once` and `once_in_a_run`."""
+    has_answered: bool = False
+    """Whether an Allocate of healthy devices was ever answered."""
+    no_answer: str = ""
+    """That the first one was not, once that is known."""
 
     @asynccontextmanager
     async def stage(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[Stage]:
@@ -246,9 +299,10 @@ class Lab:
                 except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
                     failure = error
                 finally:
-                    for program in reversed(stage.programs):
-                        await program.stop(self.times.end_seconds)
-                    await stage.kubelet.stop()
+                    async with AsyncExitStack() as ends:  # each of them, even if the run is over meanwhile
+                        ends.push_async_callback(stage.kubelet.stop)
+                        for program in stage.programs:
+                            ends.push_async_callback(program.stop, self.times.end_seconds)
         if failure is not None:
             raise failure
 
@@ -269,3 +323,15 @@ async def once(where: Where, scene: Callable[[Where], Awaitable[Seen]]) -> Seen:
     if isinstance(seen, StartError):
         raise SkippedError(f"the plugin did not come up: {seen}")
     return cast("Seen", seen)
+
+
+async def once_in_a_run(stage: Stage, scene: Callable[[Stage], Awaitable[Seen]]) -> Seen:
+    """Return what came of `scene`, which is played on the first stage of a run that asks for it.
+
+    Unlike with `once`, a stage that was lost by it does not have it played again on the next.
+    """
+    kept = stage.lab.scenes
+    if scene not in kept:
+        seen = await scene(stage)
+        kept.setdefault(scene, seen)
+    return cast("Seen", kept[scene])

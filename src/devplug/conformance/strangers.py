@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.conformance.rawbytes import raw
+from devplug.conformance.stage import once_in_a_run
+from devplug.conformance.streams import fall, require_steady
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE, GET_OPTIONS, LIST_AND_WATCH
@@ -29,6 +31,7 @@ __all__ = [
     "expect_served",
     "no_free_descriptors",
     "probe",
+    "require_service",
     "settled",
     "silent_connections",
     "streams",
@@ -46,6 +49,27 @@ async def probe(stage: Stage, peer: Peer, seconds: float) -> None:
         await stage.call(ALLOCATE, [tuple(ids)], seconds=seconds, peer=peer)
     else:
         await stage.call(GET_OPTIONS, None, seconds=seconds, peer=peer)
+
+
+async def require_service(stage: Stage) -> None:
+    """Raise `SkippedError` unless the plugin serves before anything is done to it, as `expect_served` wants.
+
+    One that ends its streams with any connection is skipped too: what else ended them could not be told.
+    """
+    if trouble := await once_in_a_run(stage, _trouble):
+        raise SkippedError(trouble)
+    if await fall(stage) not in {"", "stream"}:
+        await require_steady(stage)
+
+
+async def _trouble(stage: Stage) -> str:
+    """Return how it fails to give a device, and to give it again; empty if it does not."""
+    try:
+        for _ in range(2):
+            await probe(stage, stage.client.peer, stage.times.answer_seconds)
+    except RemoteError as error:
+        return f"before anything is done to it, a healthy device is answered with {error} (see ALL01, ALL10)"
+    return ""
 
 
 async def expect_served(stage: Stage, what: str) -> None:

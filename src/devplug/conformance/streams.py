@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.kubeletend import Client
+from devplug.conformance.stage import once_in_a_run
 from devplug.conformance.verdicts import SkippedError
+from devplug.errors import RemoteError
+from devplug.wire.methods import GET_OPTIONS
 from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
@@ -15,7 +19,25 @@ if TYPE_CHECKING:
 
     from devplug.conformance.stage import Stage
 
-__all__ = ["another_stream", "clients_of", "healthy_ids", "ids_of", "last_client"]
+__all__ = [
+    "FALLS",
+    "another_stream",
+    "clients_of",
+    "fall",
+    "healthy_ids",
+    "ids_of",
+    "last_client",
+    "require_steady",
+]
+
+FALLS: Final = MappingProxyType(
+    {
+        "stream": "it ends other streams with one (see STR11, STR13)",
+        "connection": "it ends its streams with any connection (see STR13)",
+        "for good": "it did not register again after a stream of another caller had ended (see STR13, RES04)",
+    }
+)
+"""What a check is skipped for that would take a plugin's answer to the end of a stream for its own fault."""
 
 
 def clients_of(stage: Stage) -> Sequence[Client]:
@@ -69,3 +91,45 @@ async def another_stream(stage: Stage, first: Client) -> AsyncIterator[Client]:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+
+async def fall(stage: Stage) -> str:
+    """Return with what a plugin takes the kubelet's stream down, a key of `FALLS`; empty for a right one.
+
+    It is tried once in a run. Afterwards the plugin is registered again, unless it fell for good.
+    """
+    return await once_in_a_run(stage, _fall)
+
+
+async def require_steady(stage: Stage) -> None:
+    """Raise `SkippedError` for a plugin that takes the kubelet's stream down with another."""
+    if what := await fall(stage):
+        raise SkippedError(FALLS[what])
+
+
+async def _fall(stage: Stage) -> str:
+    first = stage.client
+    async with another_stream(stage, first):
+        async with another_stream(stage, first):
+            pass
+        if not await _has_fallen(stage, first):
+            return ""
+    if not await _is_back(stage):
+        return "for good"
+    first = stage.client
+    async with connected(first.path) as peer:
+        with suppress(RemoteError):
+            await stage.call(GET_OPTIONS, None, peer=peer)
+    if not await _has_fallen(stage, first):
+        return "stream"
+    return "connection" if await _is_back(stage) else "for good"
+
+
+async def _has_fallen(stage: Stage, client: Client) -> bool:
+    await stage.kubelet.until(lambda: client.has_ended or not stage.is_alive(), stage.times.settle_seconds)
+    return client.has_ended or not stage.is_alive()
+
+
+async def _is_back(stage: Stage) -> bool:
+    await stage.kubelet.until(lambda: stage.is_ready() or not stage.is_alive(), stage.times.return_seconds)
+    return await stage.is_settled()

@@ -58,6 +58,8 @@ class Times:
     """How many calls a latency is taken from."""
     check_seconds: float = 120.0
     """How long one check may take in all."""
+    run_seconds: float = 300.0
+    """How long a whole run may take, with the ends of all that it has started."""
 
 
 FULL: Final = Times()

@@ -1,4 +1,4 @@
-"""What came of a check: passed, failed or skipped, each in a sentence; and what that means for the whole."""
+"""What came of a check: passed, failed, skipped or not judged, and why; and what that means for the whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from devplug.conformance.registry import Check
 
-__all__ = ["FailedError", "Outcome", "SkippedError", "Verdict", "is_failure"]
+__all__ = ["FailedError", "NoAnswerError", "Outcome", "SkippedError", "Verdict", "is_complete", "is_failure"]
 
 
 class FailedError(DevplugError):
@@ -24,12 +24,18 @@ class SkippedError(DevplugError):
     """A check cannot be made on this plugin or this machine; the text says why."""
 
 
+class NoAnswerError(SkippedError):
+    """Allocate answers nothing at all. ALL01 and ALL12 fail of it, every other check that asks is skipped."""
+
+
 class Outcome(StrEnum):
-    """The three ways in which a check ends."""
+    """The ways in which a check ends."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    UNJUDGED = "not judged"
+    """The time of the whole run was over before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +45,14 @@ class Verdict:
     check: Check
     outcome: Outcome
     seen: str = ""
-    """What was seen, or why it was skipped; may be empty for one that passed."""
+    """What was seen, or why it was skipped or not judged; may be empty for one that passed."""
     seconds: float = 0.0
     """How long it took."""
+
+
+def is_complete(verdicts: Iterable[Verdict]) -> bool:
+    """Whether there was time for all checks."""
+    return all(verdict.outcome is not Outcome.UNJUDGED for verdict in verdicts)
 
 
 def is_failure(verdicts: Iterable[Verdict]) -> bool:

@@ -21,6 +21,8 @@ class Mutant(RightPlugin):
     """The IDs of the checks that have to notice."""
     also: ClassVar[tuple[str, ...]] = ()
     """Those of other lanes that notice too, as the fault shows there as well."""
+    skips: ClassVar[tuple[str, ...]] = ()
+    """Checks of other lanes that must not fail for it: they are skipped, and say which check is about it."""
     times: ClassVar[Mapping[str, Any]] = {}
     """Times of its own: limits that a late one breaks, where nothing that is right is held to them, and more
     time to see a fault that needs it."""

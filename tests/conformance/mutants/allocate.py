@@ -27,6 +27,18 @@ class RefusesEveryAllocate(Mutant):
         raise NotReadyError("the plugin is starting")
 
 
+class NeverAnswersAllocate(Mutant):
+    """Waits for a driver that is not there."""
+
+    fails = ("ALL01", "ALL12")
+    skips = ("ALL02", "ALL05", "ALL13", "PST01", "HOS04", "HOS13")
+    times: ClassVar = {"answer_seconds": 5.0}
+
+    async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
+        await asyncio.Event().wait()
+        return []
+
+
 class AnswersWithoutAContainerResponse(Mutant):
     """Answers an empty message to a container that is alone in its call."""
 
@@ -128,23 +140,7 @@ class GivesADeviceOnce(Mutant):
     """Takes each device for used once it was given, as Akri's agent did (project-akri/akri#843)."""
 
     fails = ("ALL10",)
-    also = (
-        "PST02",
-        "PST05",
-        "HOS01",
-        "HOS02",
-        "HOS04",
-        "HOS05",
-        "HOS06",
-        "HOS07",
-        "HOS08",
-        "HOS09",
-        "HOS10",
-        "HOS11",
-        "HOS12",
-        "HOS13",
-        "HOS14",
-    )
+    skips = ("PST05", "HOS01", "HOS13")
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request(containers)

@@ -89,7 +89,7 @@ class EndsAtADeadSocket(Mutant):
 
     fails = ("REG15",)
     also = ("RES10",)
-    times: ClassVar = {"down_seconds": 5.0}
+    times: ClassVar = {"down_seconds": 15.0}
 
     async def register(self) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from devplug.exchange import AdvertisedDevice
 from tests.conformance.mutants import Mutant
+from tests.conformance.mutants.restarts import beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -79,7 +80,7 @@ class ServesOneStreamAtATime(Mutant):
 class KeepsTwoStreams(Mutant):
     """Ends the oldest of three streams."""
 
-    fails = ("STR11", "ALL27", "HOS09")
+    fails = ("STR11",)
     times: ClassVar = {"settle_seconds": 3.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -96,7 +97,7 @@ class KeepsTwoStreams(Mutant):
 class EndsAllStreamsWithOne(Mutant):
     """Takes the cancellation of one stream of several for the end of all."""
 
-    fails = ("STR13", "HOS09")
+    fails = ("STR13",)
     streams_ended = 0
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -110,6 +111,41 @@ class EndsAllStreamsWithOne(Mutant):
                 await asyncio.sleep(self.poll_seconds)
         finally:
             self.streams_ended += self.streams > 2
+
+
+class MakesItsServerAnewWhenAStreamEnds(Mutant):
+    """Takes the end of any stream for the end of the kubelet: closes its socket, binds again, registers."""
+
+    fails = ("STR13",)
+    skips = ("HOS09",)
+    is_over = False
+    is_new = False
+
+    async def list_and_watch(self, _: None) -> AsyncIterator[Sequence[AdvertisedDevice]]:
+        try:
+            async for devices in super().list_and_watch(None):
+                yield devices
+        finally:
+            self.is_over = True
+
+    async def live(self) -> None:
+        await beside(super().live, self.renew)
+
+    async def renew(self) -> None:
+        while True:
+            await asyncio.sleep(4 * self.poll_seconds)
+            if self.is_over:
+                lost, self.listener = self.listener, self.make_listener()
+                await lost.close()
+                self.is_over = False  # also of the streams that it has ended just now
+                self.is_new = True
+
+    def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
+        return self.is_new or super().is_wanting(is_same_kubelet, opened)
+
+    async def register(self) -> None:
+        self.is_new = False
+        await super().register()
 
 
 class EndsItsStream(Mutant):

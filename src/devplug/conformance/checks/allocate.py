@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from devplug.conformance.answers import answers, demand_none, sample, steady
 from devplug.conformance.registry import MUST, check
 from devplug.conformance.rules.response import items
-from devplug.conformance.stage import once
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.stage import LATE, once
+from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
 from devplug.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ async def healthy_device_is_given(stage: Stage) -> str:
     for id_ in ids:
         try:
             await stage.allocate([id_])
+        except NoAnswerError as error:
+            raise FailedError(str(error)) from error
         except RemoteError as error:
             refused.append(f"{id_} is listed as Healthy, and Allocate answers {error}")
+            if error.status == LATE:
+                break
     demand_none(refused)
     return f"{len(ids)} devices"
 

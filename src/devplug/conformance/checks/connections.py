@@ -21,6 +21,7 @@ from devplug.conformance.strangers import (
     streams,
     talk,
 )
+from devplug.conformance.streams import require_steady
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 from devplug.wire.methods import ALLOCATE
@@ -138,12 +139,11 @@ async def forgetsstreams(stage: Stage) -> str:
         spare = STREAMS // 4  # runtimes start a thread now and then; a leak is one per stream
         return now.threads <= before.threads + spare and now.descriptors <= before.descriptors + spare
 
+    await require_steady(stage)
     # The first time is for pools of threads, which grow once and stay.
     before = stage.program.figures()
     before = await burst()
     after = await burst()
-    # A plugin that looks round now and then ends the kubelet's own stream a moment after the others.
-    await stage.kubelet.until(lambda: not stage.is_ready(), stage.times.settle_seconds)
     await expect_served(stage, f"{STREAMS} cancelled streams")
     seen = (
         f"{before.threads} threads and {before.descriptors} descriptors before {STREAMS} streams, "

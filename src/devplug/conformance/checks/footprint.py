@@ -22,8 +22,6 @@ THREADS_LIMIT: Final = 64
 DESCRIPTORS_LIMIT: Final = 128
 LINES_PER_SECOND_LIMIT: Final = 2
 
-_TICK_SECONDS: Final = 0.01
-"""The kernel counts processor time in steps of this; one may fall into the wait from before it."""
 _MIB: Final = 1024 * 1024
 
 
@@ -39,7 +37,7 @@ class _Idle:
     """What a plugin did in a time in which there was nothing to do."""
 
     seconds: float
-    processor_seconds: float
+    processor_share: float
     lines: int
 
 
@@ -48,10 +46,10 @@ async def _idle(stage: Stage) -> _Idle:
     begun = time.monotonic()
     lines = stage.program.output().count("\n")
     await asyncio.sleep(stage.times.idle_seconds)
-    after = stage.program.figures()
+    seconds = time.monotonic() - begun
     return _Idle(
-        time.monotonic() - begun,
-        after.processor_seconds - before.processor_seconds,
+        seconds,
+        stage.program.figures().processor_share_since(before, seconds),
         stage.program.output().count("\n") - lines,
     )
 
@@ -88,10 +86,9 @@ async def is_small(stage: Stage) -> str:
 async def is_idle(stage: Stage) -> str:
     """Measure the processor time of its processes while no call is made and nothing is changed."""
     idle = await once(stage, _idle)
-    part = idle.processor_seconds / idle.seconds
-    if idle.processor_seconds - _TICK_SECONDS > PROCESSOR_LIMIT * idle.seconds:
-        raise FailedError(f"it took {100 * part:.1f} % over {idle.seconds:.1f} s")
-    return f"{100 * part:.1f} %"
+    if idle.processor_share > PROCESSOR_LIMIT:
+        raise FailedError(f"it took {100 * idle.processor_share:.1f} % over {idle.seconds:.1f} s")
+    return f"{100 * idle.processor_share:.1f} %"
 
 
 @check(

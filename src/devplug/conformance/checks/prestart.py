@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from devplug.conformance.answers import answer
 from devplug.conformance.registry import MUST, NOTE, SHOULD, check
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
@@ -106,7 +107,7 @@ async def comes_back_unannounced(stage: Stage) -> str:
     """Allocate a device, announce the start of its container, and wait for any answer or error."""
     is_announced = stage.options.pre_start_required
     (id_,) = stage.healthy_ids(1)
-    await stage.allocate([id_])
+    await answer(stage, id_)
     error = await _pre_start(stage, id_) if is_announced else await stage.refusal(PRE_START_CONTAINER, (id_,))
     if error is not None and error.status == _LATE and not is_announced:
         raise FailedError(f"nothing came within {stage.times.answer_seconds:g} s")
@@ -125,7 +126,7 @@ async def _allocated(stage: Stage, which: int = 0) -> str:
     """Allocate one of two devices, or the only one; return its ID."""
     _check_announced(stage)
     id_ = stage.healthy_ids(min(2, len(stage.client.healthy_ids)) or 1)[which]
-    await stage.allocate([id_])
+    await answer(stage, id_)
     return id_
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.restart_scenes import dead_sockets, ids_of, once_in_a_run, to_same_ids
+from devplug.conformance.restart_scenes import dead_sockets, ids_of, to_same_ids
 from devplug.conformance.rules.restart import changed_ids
+from devplug.conformance.stage import once_in_a_run
 from devplug.conformance.verdicts import FailedError, SkippedError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from devplug.conformance.registry import Severity
-from devplug.conformance.verdicts import Outcome, is_failure
+from devplug.conformance.verdicts import Outcome, is_complete, is_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ def json_value(
     return {
         "command": list(command),
         "resource_names": list(resource_names),
-        "passed": not is_failure(verdicts),
+        "passed": is_complete(verdicts) and not is_failure(verdicts),
         "seconds": round(seconds, 1),
         "counts": {
             outcome.value: sum(verdict.outcome is outcome for verdict in verdicts) for outcome in Outcome
@@ -53,7 +53,10 @@ def json_value(
 
 
 def junit_text(command: Sequence[str], verdicts: Iterable[Verdict], seconds: float) -> str:
-    """Return a JUnit report: one test case per check. A note that was not heeded is output, no failure."""
+    """Return a JUnit report: one test case per check. A note that was not heeded is output, no failure.
+
+    A check that was not judged is an error.
+    """
     verdicts = list(verdicts)
     failed = [
         verdict for verdict in verdicts if verdict.outcome is Outcome.FAILED and verdict.check.severity.counts
@@ -63,7 +66,7 @@ def junit_text(command: Sequence[str], verdicts: Iterable[Verdict], seconds: flo
         name=_xml(f"devplug verify -- {shlex.join(command)}"),
         tests=str(len(verdicts)),
         failures=str(len(failed)),
-        errors="0",
+        errors=str(sum(verdict.outcome is Outcome.UNJUDGED for verdict in verdicts)),
         skipped=str(sum(verdict.outcome is Outcome.SKIPPED for verdict in verdicts)),
         time=f"{seconds:.3f}",
     )
@@ -79,6 +82,8 @@ def junit_text(command: Sequence[str], verdicts: Iterable[Verdict], seconds: flo
         told = _xml(f"{verdict.seen}\nbecause {one.why}\nchange: {one.change}\nsource: {one.source}")
         if verdict.outcome is Outcome.SKIPPED:
             ET.SubElement(case, "skipped", message=_xml(verdict.seen))
+        elif verdict.outcome is Outcome.UNJUDGED:
+            ET.SubElement(case, "error", message=_xml(f"not judged: {verdict.seen}"))
         elif verdict.outcome is Outcome.FAILED and one.severity is Severity.NOTE:
             ET.SubElement(case, "system-out").text = f"note: {told}"
         elif verdict.outcome is Outcome.FAILED:
@@ -98,12 +103,14 @@ def tap_start(count: int) -> Sequence[str]:
 def tap_line(number: int, verdict: Verdict) -> Sequence[str]:
     """Return a check's lines in a TAP stream. A note that was not heeded is a TODO, which never fails."""
     one = verdict.check
-    word = "not ok" if verdict.outcome is Outcome.FAILED else "ok"
+    word = "not ok" if verdict.outcome in {Outcome.FAILED, Outcome.UNJUDGED} else "ok"
     head = f"{word} {number} - {one.id} {_tap(one.rule)}"
     if verdict.outcome is Outcome.SKIPPED:
         return (f"{head} # SKIP {_tap(verdict.seen)}",)
     if verdict.outcome is Outcome.PASSED:
         return (head,)
+    if verdict.outcome is Outcome.UNJUDGED:
+        return (f"{head} (not judged: {_tap(verdict.seen)})",)
     details = {
         "severity": one.severity.value,
         "seen": verdict.seen,

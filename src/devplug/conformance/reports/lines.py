@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.registry import Group, Severity
 from devplug.conformance.verdicts import Outcome
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from devplug.conformance.verdicts import Verdict
 
 __all__ = ["closing_line", "explanation", "finding", "group_words", "listing", "skipped_lines"]
+
+_UNMADE: Final = MappingProxyType({Outcome.SKIPPED: "SKIP", Outcome.UNJUDGED: "NOT JUDGED"})
 
 
 def finding(verdict: Verdict) -> Sequence[str]:
@@ -29,16 +32,16 @@ def finding(verdict: Verdict) -> Sequence[str]:
 
 
 def skipped_lines(verdicts: Iterable[Verdict]) -> Sequence[str]:
-    """Return a line for each reason to skip, with the checks that it concerns."""
-    reasons: dict[str, list[str]] = {}
+    """Return a line for each reason to skip, or not to judge, with the checks that it concerns."""
+    reasons: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
-        if verdict.outcome is Outcome.SKIPPED:
-            reasons.setdefault(verdict.seen, []).append(verdict.check.id)
-    return [f"SKIP {_ranges(ids)}  {reason}" for reason, ids in reasons.items()]
+        if word := _UNMADE.get(verdict.outcome):
+            reasons.setdefault((word, verdict.seen), []).append(verdict.check.id)
+    return [f"{word} {_ranges(ids)}  {reason}" for (word, reason), ids in reasons.items()]
 
 
 def group_words(verdicts: Iterable[Verdict]) -> Sequence[str]:
-    """Return for each group how many of its checks passed: `stream 13/14`, or that all were skipped."""
+    """Return for each group how many of its checks passed: `stream 13/14`, or that none was made."""
     verdicts = list(verdicts)
     words = []
     for group in Group:
@@ -47,8 +50,8 @@ def group_words(verdicts: Iterable[Verdict]) -> Sequence[str]:
         ]
         if not judged:
             continue
-        made = [outcome for outcome in judged if outcome is not Outcome.SKIPPED]
-        count = f"{made.count(Outcome.PASSED)}/{len(made)}" if made else "skipped"
+        made = [outcome for outcome in judged if outcome not in _UNMADE]
+        count = f"{made.count(Outcome.PASSED)}/{len(made)}" if made else judged[0].value
         words.append(f"{group.value} {count}")
     return words
 
@@ -59,13 +62,16 @@ def closing_line(verdicts: Iterable[Verdict], seconds: float) -> str:
     noted = sum(map(_is_noted, verdicts))
     failed = [verdict.check.id for verdict in verdicts if verdict.outcome is Outcome.FAILED]
     skipped = sum(verdict.outcome is Outcome.SKIPPED for verdict in verdicts)
-    passed = len(verdicts) - len(failed) - skipped
+    unjudged = sum(verdict.outcome is Outcome.UNJUDGED for verdict in verdicts)
+    passed = len(verdicts) - len(failed) - skipped - unjudged
     made = passed + len(failed) - noted
     parts = [f"{passed} of {made} passed", f"{len(failed) - noted} failed"]
     if noted:
         parts.append(f"{noted} noted")
     if skipped:
         parts.append(f"{skipped} skipped")
+    if unjudged:
+        parts.append(f"{unjudged} not judged")
     advice = f"; devplug verify --explain {failed[0]}" if failed else ""
     return f"{', '.join(parts)} in {seconds:.0f} s{advice}"
 
