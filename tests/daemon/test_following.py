@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import resource
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.sources.following import follow
-from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.following import follow, still_there
+from devplug.daemon.sources.found import Found, FoundNode
 from devplug.uevents import shared_uevents
 from tests.daemon.hosts import link
 from tests.kerneldevices import (
@@ -200,18 +202,35 @@ async def test_a_link_of_udev_is_looked_at_also_where_its_folder_did_not_exist(s
         await passes(5)
         link(short_dir / "by-id" / "other-too")
         await passes(5)
-    assert looks.at == [0, 5.05, 6, 10.05, 11, 15.05, 16]
-    assert [len(found) for found in looks.yielded] == [0, 1, 1, 3, 3, 2, 2]
+    assert looks.at == [0, 5.05, 6, 10.05, 11, 15, 15.05, 16]
+    assert [len(found) for found in looks.yielded] == [0, 1, 1, 3, 3, 2, 2, 2]
 
 
-async def test_what_flaps_is_looked_at_twice_a_second(short_dir: Path) -> None:
-    looks = Looks()
+async def test_what_flaps_comes_twice_a_second_and_leaves_at_once(short_dir: Path) -> None:
+    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(short_dir.glob("tty*"))))
+    flapping = short_dir / "ttyUSB0"
     async with looks.followed(globs=[f"{short_dir}/tty*"]):
         for _ in range(600):
-            (short_dir / "ttyUSB0").touch()
-            (short_dir / "ttyUSB0").unlink()
-            await passes(0.1)
-        assert len(looks.at) < 60 * 2 + 10
+            flapping.touch()
+            await passes(0.05)
+            flapping.unlink()
+            await passes(0.051)
+            assert looks.yielded[-1] == ()
+        came = sum(one != () == before for before, one in itertools.pairwise(looks.yielded))
+        assert 30 < came < 60 * 2 + 10
+
+
+def test_what_is_still_there_is_what_has_its_place_its_time_and_its_nodes() -> None:
+    node, other = FoundNode("/dev/a", (1, 2)), FoundNode("/dev/b", (1, 3))
+    known = Found("a", (node,), hardware="/sys/devices/a", plugged=7)
+    assert still_there([known], [replace(known, nodes=(other, node), facts={"serial": "x"})]) == (known,)
+    for changed in (
+        replace(known, name="b"),
+        replace(known, nodes=(other,)),
+        replace(known, plugged=8),
+        replace(known, hardware="/sys/devices/b"),
+    ):
+        assert still_there([known], [changed]) == ()
 
 
 async def test_where_inotify_is_refused_there_is_a_look_every_second(

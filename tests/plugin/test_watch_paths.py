@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import Device, DevicePlugin, PluginError, watch_paths
-from devplug.plugin.feed import LOOKS_AT_ONCE
+from devplug.plugin.feed import LOOKS_AT_ONCE, LOOKS_PER_SECOND
 from tests.plugin.fakes import RESOURCE, allocatable, registered, start
 from tests.virtualtime import BACKEND, now
 from tests.wire.fakes import open_descriptors
@@ -271,4 +271,4 @@ async def test_a_storm_of_changes_is_looked_at_some_times_a_second_and_its_end_i
                 await asyncio.sleep(0)
         await is_seen.wait()
         looking.cancel()
-    assert len(looks) <= 1 + LOOKS_AT_ONCE + 2 * now() + 1
+    assert len(looks) <= 1 + LOOKS_AT_ONCE + LOOKS_PER_SECOND * now() + 1

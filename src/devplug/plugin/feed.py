@@ -23,6 +23,12 @@ __all__ = ["DeviceFeed", "watch_paths"]
 LOOKS_AT_ONCE: Final = 20
 """How many looks may follow each other: a device with its links and their folder is several events."""
 
+LOOKS_PER_SECOND: Final = 20.0
+"""How many looks there are in a storm of changes, which may hide that a device has left …"""
+
+LOOK_SHARE: Final = 0.05
+"""… and how much of the time they may take, with what is done about them."""
+
 
 class DeviceFeed:
     """A set of devices that callbacks of any thread change; return it from `devices`.
@@ -91,7 +97,8 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
 
     The globs are absolute. Changes come by inotify, also of folders that do not exist yet and of what a
     matching link points to; the timer is the net. What changes all the time is looked at 20 times at
-    once, and then twice a second. Raises `PluginError` for a relative glob.
+    once, and then 20 times a second, or less often if that takes long. Raises `PluginError` for a relative
+    glob.
     """
     if faults := [
         f"watch_paths: {quoted(text)} is not an absolute path" for text in globs if text[:1] != "/"
@@ -99,12 +106,13 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
         raise PluginError(*faults)
     changed = asyncio.Event()
     clock = asyncio.get_running_loop().time
-    pace = Pace(burst=LOOKS_AT_ONCE)
+    pace = Pace(LOOKS_PER_SECOND, LOOKS_AT_ONCE)
     async with shared_watcher() as watcher:
         with watcher.subscribe(changed.set) as subscription:
             targets: set[str] = set()
             while True:
                 changed.clear()
+                began_at = clock()
                 subscription.arm([*globs, *targets])
                 paths, found = _matches(globs)
                 is_all_watched = found <= targets
@@ -113,13 +121,15 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
                     # A link's target is known only after a look; watch it, then take the look that counts.
                     continue
                 yield [path for path in paths if path.exists()]
+                took_seconds = clock() - began_at
                 try:
                     async with asyncio.timeout(every_seconds):
                         await changed.wait()
                 except TimeoutError:
                     continue
                 # In a storm of changes one look shows many of them.
-                await asyncio.sleep(pace.wait_seconds(clock()))
+                if wait_seconds := pace.wait_seconds(clock()):
+                    await asyncio.sleep(max(wait_seconds, took_seconds / LOOK_SHARE))
                 pace.spend(clock())
 
 

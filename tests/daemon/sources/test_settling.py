@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,8 +14,10 @@ from devplug.daemon.sources.settling import (
     AT_MOST_SECONDS,
     BURST,
     BURST_WINDOW_SECONDS,
+    LOOK_SHARE,
     PACE_SECONDS,
     QUIET_SECONDS,
+    Departures,
     Settling,
 )
 
@@ -238,3 +241,22 @@ def test_after_a_burst_looks_keep_their_distance(history: History) -> None:
         now = history.looks[caused[at]]
         if now - history.looks[caused[at - BURST]] < BURST_WINDOW_SECONDS - NEARLY:
             assert now - history.looks[caused[at] - 1] >= PACE_SECONDS - NEARLY
+
+
+@given(st.lists(st.floats(0.001, 0.2)), st.floats(0, 0.1))
+def test_looks_for_what_has_left_keep_their_distance_and_their_share_of_the_time(
+    gaps: list[float], look_seconds: float
+) -> None:
+    distance = max(QUIET_SECONDS, look_seconds / LOOK_SHARE)
+    departures, now, looked_at = Departures(), 0.0, -math.inf
+    for gap in gaps:
+        now += gap
+        departures.note("remove", now)
+        departures.note("add", now)
+        due_at = departures.due_at()
+        assert due_at <= max(now, looked_at + distance + NEARLY)
+        if due_at <= now:
+            assert now >= looked_at + distance - NEARLY
+            departures.looked(now, now + look_seconds)
+            looked_at = now
+            assert departures.due_at() == math.inf

@@ -11,18 +11,18 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from devplug.daemon.sources.settling import Settling
+from devplug.daemon.sources.settling import Departures, Settling
 from devplug.uevents import DEAF_PERIOD_SECONDS, shared_uevents
-from devplug.watching import shared_watcher
+from devplug.watching import EventKind, shared_watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
 
     from devplug.daemon.sources.found import Found
     from devplug.uevents import Uevent, UeventListener
     from devplug.watching import FileEvent, Subscription, Watcher
 
-__all__ = ["follow"]
+__all__ = ["follow", "still_there"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,8 @@ async def follow(
 ) -> AsyncGenerator[tuple[Found, ...], None]:
     """Yield what `look` returns: at once, after each settled change, and every `resync_seconds`; for ever.
 
+    What leaves while something else comes or flaps is taken away from what was yielded last.
+
     Changes are the kernel's events of these subsystems (of all, if there are none), and what inotify tells of
     these absolute globs, as of udev's links. Both are listened to before the first look, so nothing falls in
     between. Where no event can be heard, and after a look that failed, the next one is due after
@@ -50,10 +52,14 @@ async def follow(
         follower = _Follower(frozenset(subsystems), Settling(resync_seconds), clock)
         with follower.hears(listener, watcher) as subscription:
             faults: set[str] = set()
+            known: tuple[Found, ...] = ()
             while True:
+                began_at = clock()
+                is_whole = follower.settling.due_at() <= began_at
                 # Before the look: what happens during it has to be shown by another one.
                 is_listening = listener.listen()
-                follower.settling.looked(clock())
+                if is_whole:
+                    follower.settling.looked(began_at)
                 if globs:
                     subscription.arm(globs)
                 found = None
@@ -66,13 +72,28 @@ async def follow(
                             "cannot look at the devices, keeping what was found last",
                             extra={"path": error.filename, "reason": error.strerror or str(error)},
                         )
+                follower.departures.looked(began_at, clock())
                 needs_more = found is None or not is_listening
                 follower.settling.resync_seconds = (
                     min(resync_seconds, DEAF_PERIOD_SECONDS) if needs_more else resync_seconds
                 )
                 if found is not None:
-                    yield found
+                    known = found if is_whole else still_there(known, found)
+                    yield known
                 await follower.due()
+
+
+def still_there(known: Iterable[Found], seen: Iterable[Found]) -> tuple[Found, ...]:
+    """Return the known devices that are seen again with all their nodes, as they are known. Pure."""
+    by_name = {one.name: one for one in seen}
+
+    def is_there(one: Found) -> bool:
+        now = by_name.get(one.name)
+        if now is None or (now.hardware, now.plugged) != (one.hardware, one.plugged):
+            return False
+        return {*one.nodes} <= {*now.nodes}
+
+    return tuple(filter(is_there, known))
 
 
 class _Follower:
@@ -80,6 +101,7 @@ class _Follower:
 
     def __init__(self, subsystems: frozenset[str], settling: Settling, clock: Callable[[], float]) -> None:
         self.settling = settling
+        self.departures = Departures()
         self._subsystems = subsystems
         self._clock = clock
         self._is_sooner = asyncio.Event()
@@ -96,7 +118,7 @@ class _Follower:
 
     async def due(self) -> None:
         """Return when the next look is due."""
-        while (wait_seconds := (due_at := self.settling.due_at()) - self._clock()) > 0:
+        while (wait_seconds := (due_at := self._due_at()) - self._clock()) > 0:
             self._is_sooner.clear()
             self._waits_until = due_at
             try:
@@ -111,13 +133,20 @@ class _Follower:
             self.settling.missed(self._clock())
         elif not self._subsystems or event.subsystem in self._subsystems or not event.subsystem:
             self.settling.note(event.action, self._clock())
+            self.departures.note(event.action, self._clock())
         self._reconsider()
 
-    def _on_file(self, _: FileEvent) -> None:
+    def _on_file(self, event: FileEvent) -> None:
+        # A link that udev makes anew is removed first, so this is a change until it has settled.
         self.settling.note("change", self._clock())
+        if event.kind in {EventKind.REMOVED, EventKind.LEFT}:
+            self.departures.note("remove", self._clock())
         self._reconsider()
+
+    def _due_at(self) -> float:
+        return min(self.settling.due_at(), self.departures.due_at())
 
     def _reconsider(self) -> None:
         """Wake the wait if a look is due sooner than it thought: most events of a gadget only put it off."""
-        if self.settling.due_at() < self._waits_until:
+        if self._due_at() < self._waits_until:
             self._is_sooner.set()

@@ -15,8 +15,10 @@ __all__ = [
     "AT_MOST_SECONDS",
     "BURST",
     "BURST_WINDOW_SECONDS",
+    "LOOK_SHARE",
     "PACE_SECONDS",
     "QUIET_SECONDS",
+    "Departures",
     "Settling",
 ]
 
@@ -38,6 +40,9 @@ BURST_WINDOW_SECONDS: Final = 10.0
 
 PACE_SECONDS: Final = 0.5
 """… and there are two looks a second, until fewer than `BURST` were needed in the window."""
+
+LOOK_SHARE: Final = 0.05
+"""How much of the time looks for what has left may take."""
 
 _LEAVING: Final = frozenset({"remove", "unbind"})
 
@@ -108,3 +113,32 @@ class Settling:
         """Damp what flaps. Nobody waits longer for it: what is due has happened after the last look."""
         is_burst = len(self._looks) == BURST and due_at - self._looks[0] < BURST_WINDOW_SECONDS
         return max(due_at, looked_at + PACE_SECONDS) if is_burst else due_at
+
+
+@dataclass(slots=True)
+class Departures:
+    """When to look for what has left, where other events have `Settling` wait: a pod must not get it.
+
+    Such a look takes devices away and adds none, so it shows nothing in pieces. It is due `QUIET_SECONDS`
+    after the one before, or later if looks take long: `LOOK_SHARE`. Times are as in `Settling`.
+    """
+
+    _left_at: float | None = None
+    _looked_at: float = -math.inf
+    _pause_seconds: float = QUIET_SECONDS
+
+    def note(self, action: str, now: float) -> None:
+        """Take note of an event by the kernel's word for it."""
+        if action in _LEAVING and self._left_at is None:
+            self._left_at = now
+
+    def looked(self, began_at: float, ended_at: float) -> None:
+        """Take note of a look of any kind. What is heard from its beginning on has to be noted after this."""
+        self._left_at, self._looked_at = None, began_at
+        self._pause_seconds = max(QUIET_SECONDS, (ended_at - began_at) / LOOK_SHARE)
+
+    def due_at(self) -> float:
+        """Return when to look; never if nothing has left since the last look."""
+        return (
+            math.inf if self._left_at is None else max(self._left_at, self._looked_at + self._pause_seconds)
+        )
