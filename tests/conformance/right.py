@@ -6,8 +6,10 @@ It polls, shares no line with `devplug.plugin`, and serves whatever bytes it is 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -54,6 +56,7 @@ class RightPlugin:
         self.streams_opened = 0
         self.handed_out: set[str] = set()
         self.registered_at = 0.0
+        self.has_served = False
         self.stopping = asyncio.Event()
         self.listener = self.make_listener()
         self.write_spec()
@@ -178,6 +181,7 @@ class RightPlugin:
         return RegisterRequest(self.version, self.endpoint, self.resource_name, self.options)
 
     async def serve(self) -> None:
+        self.has_served = True
         await self.listener.bind()
         await self.listener.tidy()
 
@@ -200,7 +204,8 @@ class RightPlugin:
         opened = 0
         while True:
             kubelet = socket_identity(self.folder / "kubelet.sock")
-            if kubelet is not None and (self.is_wanting(kubelet == known, opened) or self.is_unheard(opened)):
+            is_wanting = self.is_wanting(kubelet == known, opened) or self.is_unheard(opened)
+            if kubelet is not None and is_wanting and not self.has_successor():
                 try:
                     if not self.listener.is_bound():
                         await self.serve()
@@ -220,8 +225,18 @@ class RightPlugin:
         """Bind again when the socket is lost; for a kubelet that removes it and then waits in its dial."""
         while True:
             await asyncio.sleep(self.poll_seconds)
-            if not self.listener.is_bound():
+            if not self.listener.is_bound() and not self.has_successor():
                 await self.serve()
+
+    def has_successor(self) -> bool:
+        """Whether another process serves in our place: who registers then takes the kubelet away from it.
+
+        The successor's stream stays open, so it would never know.
+        """
+        if not self.has_served or self.listener.is_bound():
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
+            return client.connect_ex(str(self.folder / self.endpoint)) in {0, errno.EAGAIN}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         """Whether a registration is due: a new kubelet, a socket that is not ours any more, a lost stream."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from devplug.conformance.registry import Check
     from devplug.conformance.verdicts import Verdict
+    from tests.conformance.mutants import Mutant
 
 RIGHT: Final = "right"
 MUTANTS: Final = mutants()
@@ -53,10 +54,14 @@ LANES_ON_SOCKETS: Final = frozenset(
 """Lanes whose checks ask nothing of the plugin's process: all that they know of it comes over sockets."""
 
 
-def on_this_loop() -> list[str]:
-    """Return the mutants that need no process, and that a busy machine cannot make right or wrong.
+def is_calm(mutant: type[Mutant]) -> bool:
+    """Whether a busy machine cannot make a mutant right or wrong: no limit is below 10 s, no pause longer."""
+    return not any(seconds < min(10.0, getattr(TIMES, field)) for field, seconds in mutant.times.items())
 
-    They fail on sockets alone, do not end their process, and have no limit shorter than 10 s or longer pause.
+
+def on_this_loop() -> list[str]:
+    """Return the calm mutants that need no process: they fail on sockets alone, and do not end their process.
+
     Representatives are tried anyway; one that does not register, once or again, takes another start.
     """
     others = REPRESENTATIVES | {"NeverRegisters", "WaitsAfterALostStream", "BearsOneLostStream"}
@@ -67,11 +72,17 @@ def on_this_loop() -> list[str]:
         if name not in others
         and {lane_of.get(id_) for id_ in mutant.fails} <= LANES_ON_SOCKETS
         and "exit(" not in inspect.getsource(mutant)
-        and not any(seconds < min(10.0, getattr(TIMES, field)) for field, seconds in mutant.times.items())
+        and is_calm(mutant)
     ]
 
 
 ON_THIS_LOOP: Final = on_this_loop()
+
+
+AS_PROGRAMS: Final = REPRESENTATIVES.union(filter(lambda name: is_calm(MUTANTS[name]), MUTANTS)).difference(
+    ON_THIS_LOOP
+)
+"""The mutants that are started as programs in `make test`: one for each lane, and the calm ones."""
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +133,7 @@ def test_every_check_has_a_mutant_that_fails_it() -> None:
     "plugin",
     [
         RIGHT,
-        *(
-            pytest.param(name, marks=() if name in REPRESENTATIVES else pytest.mark.nightly)
-            for name in MUTANTS
-        ),
+        *(pytest.param(name, marks=() if name in AS_PROGRAMS else pytest.mark.nightly) for name in MUTANTS),
     ],
 )
 async def test_a_plugin_fails_exactly_the_checks_of_its_fault(

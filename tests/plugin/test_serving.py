@@ -384,7 +384,8 @@ run(Q())
     assert answers[0].envs == {"X": "1"}
 
 
-async def test_a_second_signal_ends_the_script_at_once(short_dir: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_the_script_at_once(short_dir: Path, number: signal.Signals) -> None:
     program = f"""
 class Q(P):
     allocate_timeout_seconds = 60
@@ -400,12 +401,11 @@ run(Q())
             await kubelet.wait(lambda: allocatable(kubelet))
             group.create_task(kubelet.admit(pod("p")))
             await until((short_dir / "begun").exists)
-            script.terminate()
             while script.poll() is None:
-                script.terminate()
+                script.send_signal(number)
                 await asyncio.sleep(0)
         finally:
-            assert ended(script)[0] == -signal.SIGTERM
+            assert ended(script)[0] == -number
 
 
 def test_the_first_example_of_the_guide_runs_as_a_script(short_dir: Path) -> None:

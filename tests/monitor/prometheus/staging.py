@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,16 @@ def promtool(*arguments: str | Path, given: bytes = b"") -> subprocess.Completed
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on; for programs that cannot choose one and say which."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """Return a port that nobody listens on; for programs that cannot choose one and say which.
+
+    It is below those that the system gives to whoever connects (ip_local_port_range), of which it may be
+    given to somebody else before it is used.
+    """
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def page(port: int, path: str, accept: str = "text/plain") -> tuple[int, str]:

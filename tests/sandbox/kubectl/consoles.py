@@ -126,7 +126,10 @@ class Player:
                 program = self._programs.pop(step.name)
                 program.process.send_signal(signal.SIGINT)
                 code = program.process.wait(PATIENCE_SECONDS)
-                assert code in {0, 130}, f"line {step.line}: {step.name} ended with {code}"
+                printed = program.output.read_text()[program.read :]
+                assert code in {0, 130, -signal.SIGINT}, (
+                    f"line {step.line}: {step.name} ended with {code}, and printed:\n{printed}"
+                )
                 self._await(step, program)
             case other:
                 raise AssertionError(f"line {step.line}: no such kind of block: {other}")

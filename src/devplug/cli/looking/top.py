@@ -63,7 +63,7 @@ async def _run(looked: Looked) -> None:
     follower = Follower(looked.nodes)
     console = Console(highlight=False, no_color=True if looked.color == "never" else None)
     loop = asyncio.get_running_loop()
-    async with stop_signals() as stopped, asyncio.TaskGroup() as group:
+    async with stop_signals(has_terminal=True) as stopped, asyncio.TaskGroup() as group:
         shown = _Screen(looked, follower, console, stopped.set)
         tasks = [group.create_task(follower.run()), group.create_task(shown.follow())]
         tasks.append(group.create_task(shown.draw_often()))
