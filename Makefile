@@ -12,9 +12,9 @@ export PATH := $(subst $(CURDIR)/.venv/bin:,,$(PATH))
 
 BIN := .venv/bin
 PROTOS := src/devplug/wire/protos
-SCHEMA := src/devplug/daemon/grammar/config.schema.json
-PAGES := docs/checks.md=devplug.conformance.reports.page docs/metrics.md=devplug.metrics.page \
-	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.grammar.page docs/performance.md=bench.page \
+SCHEMA := src/devplug/daemon/config/config.schema.json
+PAGES := docs/checks.md=devplug.conformance.page docs/metrics.md=devplug.metrics.catalogue \
+	docs/cli.md=devplug.cli.page docs/keys.md=devplug.daemon.config.page docs/performance.md=bench.page \
 	docs/reliability.md=torture.page
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --quiet \
 	--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
@@ -62,11 +62,12 @@ demo: .venv/.ready ## show this machine's devices in pods: no cluster, no root
 PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --dist loadfile
 
 # What is decided without input or output, and told by values alone.
-PURE := $(addprefix tests/,test_devices.py test_errors.py daemon/cdi daemon/grammar daemon/importing daemon/inspecting \
-	daemon/preference metrics sandbox/api sandbox/openapi sandbox/scheduling wire/http2 wire/test_messages.py wire/test_protobuf.py \
+PURE := $(addprefix tests/,test_devices.py test_errors.py daemon/cdi daemon/config daemon/importers daemon/inspection metrics \
+	$(addprefix daemon/test_,container_response.py health_rules.py overlap.py placement.py preference.py device_links.py) \
+	sandbox/api sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
 	$(addprefix holders/test_,ledger.py any_history.py) \
-	$(addprefix kubelet/test_,hints.py picking.py predicates.py quantities.py topology.py) \
-	$(addprefix plugin/test_,registration.py slices.py snapshot.py takeover.py watched.py))
+	$(addprefix kubelet/test_,allocation.py hints.py predicates.py quantity.py topology.py) \
+	$(addprefix plugin/test_,socket_registration.py slices.py snapshot.py takeover.py watcher_registration.py))
 
 quick: .venv/.ready ## at each save: form, lint, types and the tests of the pure parts
 	$(BIN)/ruff format --check --quiet .
@@ -80,13 +81,13 @@ test-source: .venv/.ready ## run the tests on the source; a part: make test-sour
 	$(BIN)/$(PYTEST) -m "not nightly" --durations 20 $(ARGS)
 
 # One test for each thing that a package can leave out: modules, commands, templates, static files, plugins.
-ON_WHEEL := $(addprefix tests/,test_public_face.py test_protos.py cli/test_completion.py cli/test_new.py cli/test_run_small.py \
-	deploy/test_printing.py monitor/page/test_pages.py scaffold/test_files.py testing/test_entry_point.py)
+ON_WHEEL := $(addprefix tests/,test_public_face.py test_protos.py cli/test_main.py cli/test_new.py cli/test_run_small.py \
+	deploy/test_printing.py monitor/page/test_pages.py scaffold/test_project.py testing/test_entry_point.py)
 
 # From the unpacked sdist without src. In full: without what is about the repository, judges other programs, or is rules alone.
 ALL_ON_WHEEL := tests $(addprefix --ignore=tests/,bench conformance deploy docs golden kubelet security/test_supply.py torture \
-	test_promises.py $(addprefix daemon/,cdi grammar health importing inspecting preference sources) \
-	$(addprefix sandbox/,api controllers nodes openapi scheduling server))
+	test_promises.py $(addprefix daemon/,cdi config importers inspection sources) \
+	$(addprefix sandbox/,api controllers nodes openapi scheduler server))
 
 define on_wheel
 @$(call pip,.venv-wheel) install --no-deps --force-reinstall dist/*.whl
@@ -128,7 +129,7 @@ check: .venv/.ready ## judge form, types, layers and promises, without running t
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m devplug.daemon.grammar.schema | diff --unified $(SCHEMA) - # else: make schema
+	$(BIN)/python -m devplug.daemon.config.schema | diff --unified $(SCHEMA) - # else: make schema
 	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} | diff --unified $${pair%%=*} -; done # else: make pages
 	$(BIN)/python -m pytest -q tests/test_{public_face,promises,protos,readme}.py
 
@@ -152,7 +153,7 @@ protos: .venv/.ready ## compile the .proto texts for the tests that hold our cod
 	$(BIN)/python -m grpc_tools.protoc -I $(PROTOS) --descriptor_set_out=tests/wire/descriptors.binpb $(PROTOS)/*.proto
 
 schema: .venv/.ready ## write the JSON Schema of the configuration file
-	$(BIN)/python -m devplug.daemon.grammar.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
+	$(BIN)/python -m devplug.daemon.config.schema > $(SCHEMA).new && mv $(SCHEMA).new $(SCHEMA)
 
 pages: .venv/.ready ## write the reference pages that are made from the code
 	@for pair in $(PAGES); do $(BIN)/python -m $${pair#*=} > $${pair%%=*}.new && mv $${pair%%=*}.new $${pair%%=*}; done
@@ -161,7 +162,6 @@ picture: .venv/.ready ## record the demo and draw it for the README
 	$(BIN)/python -m tests.docs.picture --record
 
 deploy: .venv/.ready ## write alerts, dashboard, chart and kustomize base, and the table of the chart's values
-	$(BIN)/python -m devplug.deploy.monitoringfiles deploy
 	$(BIN)/python -m devplug.deploy deploy
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock

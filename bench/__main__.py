@@ -15,8 +15,8 @@ from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
 from bench.report import Figure, Report, Row, as_json, as_text
-from bench.scheduling import measure_scheduling
-from bench.scraping import measure_scraping
+from bench.scheduler import measure_scheduling
+from bench.scrapes import measure_scraping
 from bench.subjects import NODES, Subject, many_file
 from bench.transports import measure_transports
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected, socket_identity, stream, unary
+from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -46,9 +46,9 @@ async def serve(folder: Path, devices: Path) -> None:
     listener = Listener(
         folder / "plugin.sock",
         (
-            unary(methods.GET_OPTIONS, options),
-            unary(methods.ALLOCATE, allocate),
-            stream(methods.LIST_AND_WATCH, list_and_watch),
+            unary(deviceplugin.GET_OPTIONS, options),
+            unary(deviceplugin.ALLOCATE, allocate),
+            stream(deviceplugin.LIST_AND_WATCH, list_and_watch),
         ),
     )
     known = None
@@ -60,7 +60,7 @@ async def serve(folder: Path, devices: Path) -> None:
                     await listener.bind()
                     async with connected(folder / "kubelet.sock") as kubelet:
                         request = RegisterRequest("v1beta1", "plugin.sock", "example.com/node")
-                        await kubelet.call(methods.REGISTER, request, timeout_seconds=15)
+                        await kubelet.call(deviceplugin.REGISTER, request, timeout_seconds=15)
                     known = identity
                 except RemoteError as error:
                     sys.stderr.write(f"{error}\n")

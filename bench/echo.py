@@ -1,4 +1,4 @@
-"""The floor: plain Python that answers so many bytes for each so many that come, and does no more.
+"""An echo server in plain Python: it answers so many bytes for each so many that come, and does no more.
 
 `python -m bench.echo SOCKET REQUEST_BYTES ANSWER_BYTES`; it says when it listens. It imports nothing of ours.
 """

@@ -1,4 +1,4 @@
-"""What nothing in Python goes below: the bare interpreter, and an echo of the same bytes over a socket."""
+"""The floor of all figures: the bare interpreter, and an echo of the same bytes over a socket."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.process import Process
+from bench.subjects import Process
 from devplug.wire.http2.connection import Connection, Limits
-from devplug.wire.rpc.messages import framed
-from devplug.wire.rpc.outcomes import ANSWER_HEAD, OK_TRAILERS
-from devplug.wire.rpc.requests import request_block
+from devplug.wire.rpc import ANSWER_HEAD, OK_TRAILERS, framed, request_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

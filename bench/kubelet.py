@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from devplug.devices import HEALTHY
 from devplug.errors import KubeletError, RemoteError
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, Peer, connected, unary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from devplug.exchange import AdvertisedDevice, RegisterRequest
+    from devplug.wire.values import AdvertisedDevice, RegisterRequest
 
 DIAL_SECONDS = 10
 """How long the kubelet waits for a plugin that registers to be there (client.go)."""
@@ -77,7 +77,7 @@ class Kubelet:
         self._starts += 1
         self._listener = Listener(
             self._backstage / f"{self._starts}.sock",
-            (unary(methods.REGISTER, self._register),),
+            (unary(deviceplugin.REGISTER, self._register),),
         )
         await self._listener.bind()
         for file in self.folder.iterdir():
@@ -152,11 +152,11 @@ class Kubelet:
         """Connect to the plugin, ask for its options, then take its lists for as long as they come."""
         try:
             async with connected(path, ready_within_seconds=DIAL_SECONDS) as peer:
-                await peer.call(methods.GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
+                await peer.call(deviceplugin.GET_OPTIONS, None, timeout_seconds=DIAL_SECONDS)
                 endpoint.peer = peer
                 answered.set()
                 await self._notify()
-                async for devices in peer.stream(methods.LIST_AND_WATCH, None):
+                async for devices in peer.stream(deviceplugin.LIST_AND_WATCH, None):
                     endpoint.listed_at.append(time.monotonic())
                     endpoint.devices = devices
                     await self._notify()

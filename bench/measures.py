@@ -1,4 +1,7 @@
-"""The figures: one function each, over all plugins at once and in turns, so that the same noise hits all."""
+"""The figures: one function each, over all plugins at once and in turns, so that the same noise hits all.
+
+Starts and ends are among them: how long they take, and what they leave behind.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,103 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bench.kubelet import MissingError
-from bench.lives import Lives, starting
-from bench.report import Figure, Report, Row, by_row, spread
-from bench.subjects import LIST_SECONDS, REGISTER_SECONDS, Plugin, plug, started, wait_full_list
+from bench.report import Figure, Report, Row, by_row, median, spread
+from bench.subjects import (
+    LIST_SECONDS,
+    REGISTER_SECONDS,
+    STOP_SECONDS,
+    Plugin,
+    Stopped,
+    plug,
+    started,
+    wait_full_list,
+)
 from devplug.errors import RemoteError
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.process import Process
-    from bench.subjects import Subject
+    from bench.subjects import Process, Subject
 
 CALL_SECONDS = 10
-
 FIGURE_SECONDS = 90
 """How long one figure may take; slow plugins get fewer samples, and the table says so."""
 
 ALLOCATE_BATCH = 100
 MEGABYTE = 1_000_000
+
+
+# ── starts and ends ──
+
+
+@dataclass(slots=True)
+class Lives:
+    """The starts and ends of one subject."""
+
+    subject: Subject
+    wanted: int
+    registered: list[float] = field(default_factory=list)
+    listed: list[float] = field(default_factory=list)
+    ends: list[Stopped] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
+    failure: str = ""
+
+    def born(self, plugin: Plugin) -> None:
+        """Note how it started."""
+        self.registered.append(plugin.started_to_registered)
+        self.listed.append(plugin.registered_to_listed)
+
+    async def die(self, plugin: Plugin) -> None:
+        """Stop it, and note how that went and what it left in the folder."""
+        self.ends.append(await plugin.process.stop())
+        self.left |= {file.name for file in plugin.folder.iterdir()} - {"kubelet.sock"}
+
+    def start_figures(self) -> list[Figure]:
+        """Return how long starts took."""
+        return [
+            median("process start → Register, median", self.registered, self.failure),
+            median("Register → full list, median", self.listed, self.failure),
+        ]
+
+    def stop_figures(self) -> list[Figure]:
+        """Return how ends went."""
+        codes = {end.exit_code for end in self.ends}
+        code = self.ends[-1].exit_code if self.ends else None
+        killed = f"killed after {STOP_SECONDS} s" if None in codes else ""
+        several = f"several: {sorted(code for code in codes if code is not None)}" if len(codes) > 1 else ""
+        return [
+            median("SIGTERM → gone, median", [end.seconds for end in self.ends], self.failure),
+            Figure(
+                "exit code after SIGTERM",
+                "",
+                code,
+                killed or several or (self.failure if code is None else ""),
+            ),
+            Figure(
+                "files left in the plugin folder",
+                "",
+                float(len(self.left)) if self.ends else None,
+                ", ".join(sorted(self.left)),
+            ),
+        ]
+
+
+async def starting(lives: Sequence[Lives]) -> None:
+    """Start and stop each subject, all but the last time, in turns."""
+    for _ in range(max(life.wanted for life in lives) - 1):
+        for life in lives:
+            if life.failure:
+                continue
+            try:
+                async with started(life.subject) as plugin:
+                    life.born(plugin)
+                    await life.die(plugin)
+            except MissingError as error:
+                life.failure = str(error)
+
+
+# ── figures ──
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +184,7 @@ async def allocate_batch(plugin: Plugin, calls: int) -> list[float]:
     request, seconds = [(endpoint.healthy()[0],)], []
     for _ in range(calls):
         began = time.perf_counter()
-        await endpoint.peer.call(methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+        await endpoint.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
         seconds.append(time.perf_counter() - began)
     return seconds
 

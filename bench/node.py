@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.devices import HEALTHY, ContainerResponse
-from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
-from devplug.kubelet.machine import Machine, NumaNode
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import Policy, TopologySettings
-from devplug.wire import methods
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, TopologySettings
+from devplug.wire import deviceplugin
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import Listener, connected, stream, unary
+from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -67,7 +66,7 @@ class Node:
             options["prefer-closest-numa-nodes"] = "true"
         return KubeletSettings(
             clock=clock,
-            machine=Machine(tuple(nodes)),
+            machine=NodeHardware(tuple(nodes)),
             topology=TopologySettings(self.policy, options=options),
             pod_resources_socket=folder / "pod-resources.sock",
         )
@@ -122,16 +121,16 @@ async def plugged(folder: Path, resource_name: str, count: int, node: Node) -> A
         ]
 
     bindings = (
-        unary(methods.GET_OPTIONS, options),
-        stream(methods.LIST_AND_WATCH, list_and_watch),
-        unary(methods.ALLOCATE, allocate),
+        unary(deviceplugin.GET_OPTIONS, options),
+        stream(deviceplugin.LIST_AND_WATCH, list_and_watch),
+        unary(deviceplugin.ALLOCATE, allocate),
     )
     listener = Listener(socket, bindings)
     await listener.bind()
     try:
         async with connected(folder / "kubelet.sock") as kubelet:
             request = RegisterRequest("v1beta1", socket.name, resource_name)
-            await kubelet.call(methods.REGISTER, request, timeout_seconds=15)
+            await kubelet.call(deviceplugin.REGISTER, request, timeout_seconds=15)
         yield
     finally:
         await listener.close()

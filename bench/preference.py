@@ -1,4 +1,4 @@
-"""How long a preference takes: 64 of 4,096 devices, by each policy, in this process."""
+"""The time of a preference: 64 of 4,096 devices, by each policy, in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from bench.report import Report, Row, Verdict, percentile, spread
-from devplug.daemon.preference.policies import Candidate, preferred
+from devplug.daemon.preference import Candidate, preferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,21 +1,42 @@
-"""What is measured: a command, and the plugin that it starts, with folders and a kubelet of its own."""
+"""The subjects of a measurement: a command, and the plugin that it starts, with a kubelet of its own.
+
+Its process is looked at as the system sees it: start, stop, memory, processor time. The sample plugin in Go,
+`sample.go`, is built where it is wanted with what Debian has of gRPC for Go.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import stat
+import subprocess
 import tempfile
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bench.kubelet import Kubelet, MissingError, playing
-from bench.process import Process, running
-from devplug.programs import filled, with_default_dir
+from devplug.errors import PluginError
+from devplug.linux.processes import (
+    SIGKILL,
+    SIGTERM,
+    filled,
+    last_line,
+    signal_group,
+    spawn,
+    stat_fields,
+    with_default_dir,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+__all__ = ["built"]
+
+STOP_SECONDS = 15
 
 REGISTER_SECONDS = 30
 LIST_SECONDS = 30
@@ -23,6 +44,99 @@ LIST_SECONDS = 30
 
 NODES = 8
 """How many devices there are, but where many are asked for."""
+
+SOURCE: Final = Path(__file__).with_name("sample.go")
+PROGRAM: Final = SOURCE.parents[1] / "build" / "go" / "sample"
+LIBRARIES: Final = Path("/usr/share/gocode")
+"""Where Debian has the sources of Go's libraries."""
+
+HOW: Final = "on Debian: apt-get install golang-go golang-google-grpc-dev"
+
+
+# ── processes ──
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a process went after SIGTERM."""
+
+    seconds: float
+    exit_code: int | None
+    """None if it had to be killed."""
+
+
+@dataclass(slots=True)
+class Process:
+    """A running plugin; lives as long as its `running` block, at most."""
+
+    child: asyncio.subprocess.Process
+    started_at: float
+    output: Path
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """Return what is resident, and its share where pages are shared (RSS, PSS)."""
+        try:
+            rollup = Path(f"/proc/{self.child.pid}/smaps_rollup").read_text().splitlines()
+        except OSError as error:
+            raise self._gone() from error
+        sizes = {line.partition(":")[0]: line.split()[1] for line in rollup if line.endswith(" kB")}
+        return int(sizes["Rss"]) * 1024, int(sizes["Pss"]) * 1024
+
+    def threads(self) -> int:
+        """Return the number of its threads."""
+        return int(self._stat()[17])
+
+    def processor_seconds(self) -> float:
+        """Return the time that all its threads have had, in user and kernel mode."""
+        user, system = self._stat()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def last_words(self) -> str:
+        """Return the last line that it printed."""
+        return last_line(self.output.read_text(errors="replace"))
+
+    async def stop(self) -> Stopped:
+        """Send SIGTERM and wait for the end; after 15 s kill it."""
+        asked = time.monotonic()
+        if self.child.returncode is None:
+            self.child.send_signal(SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                code = await self.child.wait()
+        except TimeoutError:
+            signal_group(self.child.pid, SIGKILL)
+            await self.child.wait()
+            return Stopped(STOP_SECONDS, None)
+        return Stopped(time.monotonic() - asked, code)
+
+    def _stat(self) -> list[str]:
+        try:
+            return stat_fields(self.child.pid)
+        except OSError as error:
+            raise self._gone() from error
+
+    def _gone(self) -> MissingError:
+        return MissingError(f"the plugin is gone: {self.last_words()}")
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process]:
+    """Run `command`, its output in a file; it is stopped when the block is left."""
+    with output.open("wb") as log:
+        started_at = time.monotonic()
+        try:
+            child = await spawn(command, log.fileno())
+        except PluginError as error:
+            raise MissingError(str(error)) from error
+    process = Process(child, started_at, output)
+    try:
+        yield process
+    finally:
+        await process.stop()
+        signal_group(child.pid, SIGKILL)  # what it has started may not run into the next measurement
+
+
+# ── subjects ──
 
 
 def many_file(count: int) -> str:
@@ -118,3 +232,21 @@ async def wait_full_list(kubelet: Kubelet, subject: Subject) -> float:
         LIST_SECONDS,
         f"list of {subject.device_count} devices",
     )
+
+
+# ── the sample in Go ──
+
+
+def built() -> Path:
+    """Return the program, built anew if its text is newer; raises `MissingError` where it cannot be built."""
+    if PROGRAM.exists() and PROGRAM.stat().st_mtime > SOURCE.stat().st_mtime:
+        return PROGRAM
+    if shutil.which("go") is None or not (LIBRARIES / "src/google.golang.org/grpc").is_dir():
+        raise MissingError(f"there is no gRPC for Go; {HOW}")
+    environment = os.environ | {"GO111MODULE": "off", "GOPATH": str(LIBRARIES), "CGO_ENABLED": "0"}
+    PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-o", str(PROGRAM), str(SOURCE)]
+    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise MissingError(f"{SOURCE.name} was not built: {made.stderr.strip()}")
+    return PROGRAM

@@ -9,15 +9,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.crowds import MANY, crowding, many
 from bench.floor import bare_interpreter, echo, echo_client, exchanged_bytes, import_seconds
-from bench.gosample import built
 from bench.kubelet import MissingError
-from bench.lives import Lives
+from bench.load import MANY, crowding, many
 from bench.measures import (
     ALLOCATE_BATCH,
     CALL_SECONDS,
     MEGABYTE,
+    Lives,
     Samples,
     allocate_batch,
     idling,
@@ -28,11 +27,11 @@ from bench.measures import (
     turn,
 )
 from bench.report import Figure, Report, Row, by_row, median
-from bench.scraping import PAGES, status_socket
-from bench.subjects import Subject, many_file, started
+from bench.scrapes import PAGES, status_socket
+from bench.subjects import Subject, built, many_file, started
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +46,8 @@ SAMPLE = (sys.executable, "-m", "bench.sample", "{dir}")
 """What `sample.go` is, with the SDK."""
 
 IMPORTS = {
-    DAEMON: ("devplug.wire.ownserver", "devplug.wire.ownclient"),
-    GRPCIO: ("devplug.wire.grpcioserver", "devplug.wire.grpcioclient"),
+    DAEMON: ("devplug.wire.server", "devplug.wire.channel"),
+    GRPCIO: ("devplug.wire.grpcio",),
 }
 """What a daemon has to import of its transport."""
 
@@ -61,7 +60,7 @@ SETTLED = "8 devices"
 
 def over_grpcio(command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the same command over grpcio."""
-    return (sys.executable, "-m", "bench.overgrpcio", *command[1:])
+    return (sys.executable, "-m", "bench.grpcio_daemon", *command[1:])
 
 
 async def measure_transports(command: tuple[str, ...], file: str, counts: Counts) -> Report:
@@ -178,8 +177,8 @@ async def _exchanged(plugin: Plugin) -> tuple[int, int]:
     assert endpoint is not None
     assert endpoint.peer is not None
     request = [(endpoint.healthy()[0],)]
-    answer = await endpoint.peer.call(methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
-    method = methods.ALLOCATE
+    answer = await endpoint.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+    method = deviceplugin.ALLOCATE
     return exchanged_bytes(
         method.path, method.request.encode(request), method.response.encode(answer), CALL_SECONDS
     )

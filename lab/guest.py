@@ -13,13 +13,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.kubelet.machine import Machine, NumaNode
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet.settings import KubeletSettings
-from lab.guesthardware import GuestHardware
+from devplug.kubelet.topology import NodeHardware, NumaNode
+from lab.guest_hardware import GuestHardware, Talk
 from lab.stories import config_text, stories_named
-from lab.talk import Talk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -178,7 +177,9 @@ async def _daemon(config: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def _play_all(modules: Path, stories: Sequence[Story], talk: Talk) -> None:
-    settings = KubeletSettings(machine=Machine(numa_nodes=(NumaNode(0, (10, 20)), NumaNode(1, (20, 10)))))
+    settings = KubeletSettings(
+        machine=NodeHardware(numa_nodes=(NumaNode(0, (10, 20)), NumaNode(1, (20, 10))))
+    )
     (FOLDER / "device-plugins").mkdir(parents=True)
     kubelet = Kubelet.under(FOLDER, settings)
     names = {story.resource_name for story in stories}

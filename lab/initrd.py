@@ -1,4 +1,4 @@
-"""What the guest's kernel starts with: one static program, some modules, and a script.
+"""The initrd of the guest's kernel: one static program, the kernel modules in order, and a script.
 
 The script makes this machine's root folder the guest's, read-only.
 """
@@ -12,14 +12,12 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.modules import load_order
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lab.packages import Kernel
 
-__all__ = ["initrd", "packed"]
+__all__ = ["initrd", "load_order", "packed"]
 
 MODULES: Final = ("virtio_pci", "9pnet_virtio", "9p")
 """What it takes to see a folder of the machine outside."""
@@ -42,9 +40,46 @@ options=trans=virtio,version=9p2000.L,msize=524288,cache=loose,ro
 /bin/busybox chroot /root /usr/bin/env -i {command}
 /bin/busybox poweroff -f
 """
-
 _REGULAR: Final = stat.S_IFREG | 0o755
 _FOLDER: Final = stat.S_IFDIR | 0o755
+
+
+# ── kernel modules ──
+
+
+def load_order(modules_dep: str, names: Iterable[str]) -> list[str]:
+    """Return the files of `names` and of all that they need, as `modules.dep` has them, in loading order.
+
+    In names `-` and `_` are the same. A module that is not there is built into the kernel, or unknown; the
+    drivers that a scenario misses then show which.
+    """
+    needs: dict[str, list[str]] = {}
+    files: dict[str, str] = {}
+    for line in modules_dep.splitlines():
+        file, colon, needed = line.partition(":")
+        if colon:
+            needs[file] = needed.split()
+            files[_name(file)] = file
+    order: dict[str, None] = {}
+
+    def add(file: str) -> None:
+        for needed in needs.get(file, ()):
+            if needed not in order:
+                add(needed)
+        order[file] = None
+
+    for name in names:
+        found = files.get(_name(name))
+        if found is not None and found not in order:
+            add(found)
+    return list(order)
+
+
+def _name(file: str) -> str:
+    return file.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
+
+
+# ── the archive ──
 
 
 def initrd(kernel: Kernel, drivers: Sequence[str], command: Sequence[str]) -> bytes:

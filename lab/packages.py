@@ -1,4 +1,4 @@
-"""What the lab needs from Debian: programs, installed if this user may, and a kernel, unpacked into a folder.
+"""The packages that the lab needs from Debian: programs, installed if this user may, and an unpacked kernel.
 
 The kernel is not installed: this machine goes on booting its own.
 """

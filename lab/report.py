@@ -1,4 +1,4 @@
-"""What a run has shown: one row per device, and what was not as claimed. Pure."""
+"""The report of a run: one row per device, and what was not as claimed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the guest, device by device, and what the daemon has to make of it. Values only."""
+"""The stories of the guest: what happens to each device, and what the daemon makes of it. Values only."""
 
 from __future__ import annotations
 

@@ -19,15 +19,13 @@ from devplug.devices import (
     Health,
     HealthState,
     Mount,
-    ResourceName,
     device_id_fault,
-    list_size_bytes,
-    resource_name_fault,
     stable_id,
 )
 from devplug.errors import PluginError
-from devplug.exchange import AdvertisedDevice
-from devplug.wire.messages import DEVICE_LIST
+from devplug.k8s.resource_names import ResourceName, resource_name_fault
+from devplug.wire.deviceplugin import DEVICE_LIST
+from devplug.wire.values import AdvertisedDevice, list_size_bytes
 
 device_ids = st.from_regex(r"\A[A-Za-z0-9._:@+][A-Za-z0-9._:@+-]{0,62}\Z")
 numa_nodes = st.lists(st.integers(0, 1023), max_size=4)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import devplug
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.grammar.selectors import Discover
-from devplug.daemon.responses import container_response, share_of
-from devplug.daemon.sources.choosing import source_of
-from devplug.kubelet.manager import Kubelet
+from devplug.daemon.config.loader import load
+from devplug.daemon.config.selectors import Discover
+from devplug.daemon.container_response import container_response, share_of
+from devplug.daemon.sources.kinds import source_of
+from devplug.kubelet.kubelet import Kubelet
 from tests.daemon import idhosts
 from tests.daemon.hosts import needs_mknod
 

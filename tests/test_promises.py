@@ -32,16 +32,16 @@ ALL = [
 ]
 
 HOMES = {
-    "grpc": ("devplug.wire.grpciosetup",),
+    "grpc": ("devplug.wire.grpcio",),
     "google.protobuf": (),
-    "hpack": ("devplug.wire.http2.blocks",),
-    "yaml": ("devplug.daemon.grammar.document", "devplug.kubelet.manifests"),
+    "hpack": ("devplug.wire.http2.headers",),
+    "yaml": ("devplug.daemon.config.document", "devplug.kubelet.manifests"),
     "h11": ("devplug.web.",),
-    "lightkube": ("devplug.apiserver.",),
-    "msgspec": ("devplug.daemon.", "devplug.status.text"),
+    "lightkube": ("devplug.k8s.",),
+    "msgspec": ("devplug.daemon.", "devplug.status"),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),
-    "signal": ("devplug.cli.", "devplug.daemon.commands", "devplug.plugin.serving"),
+    "signal": ("devplug.cli.", "devplug.daemon.commands", "devplug.linux.signals"),
 }
 """Who may import what: a module, or all of a package (with the dot at its end)."""
 

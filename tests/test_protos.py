@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 import devplug
-from devplug.wire import methods, pluginregistration, podresources
+from devplug.wire import deviceplugin, pluginregistration, podresources
 
 PROTOS = Path(devplug.__file__).parent / "wire" / "protos"
 
@@ -250,9 +250,9 @@ def test_the_services_are_those_of_the_api(name: str) -> None:
 def test_every_method_of_the_api_has_its_row() -> None:
     rows = {
         row.path: (row.request.message, row.response.message, row.is_stream)
-        for module in (methods, pluginregistration, podresources)
+        for module in (deviceplugin, pluginregistration, podresources)
         for row in vars(module).values()
-        if isinstance(row, methods.Method)
+        if isinstance(row, deviceplugin.Method)
     }
     assert rows == {
         f"/{file.package}.{service.name}/{method.name}": (

@@ -134,7 +134,7 @@ def test_importing_the_values_loads_no_library(module: str) -> None:
     "file",
     [
         "py.typed",
-        "daemon/grammar/config.schema.json",
+        "daemon/config/config.schema.json",
         "deploy/texts/NOTES.txt",
         "deploy/texts/_helpers.tpl",
         "monitor/page/static/page.html",

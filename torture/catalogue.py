@@ -1,26 +1,53 @@
-"""What a case is, and the list of all: each is one fault, tried many times, with what must hold after it.
+"""The catalogue of cases: each is one fault, tried many times, with the invariants that hold after it.
 
 A case is an `async def` under `@case`, in a module of `torture.cases`. It gets a `Trial`, and runs in a
-process of its own: what it leaks is its own, and what it breaks breaks nobody else.
+process of its own: what it leaks is its own, and what it breaks breaks nobody else. What came of it is a
+`CaseResult`, of all of them a `RunResult`, as values and as JSON.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from torture.invariants import INVARIANTS
+from torture.cases import SUBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["PATIENCE", "SMOKE_DIVISOR", "BrokenError", "Case", "Round", "Trial", "case", "cases"]
+__all__ = [
+    "INVARIANTS",
+    "PATIENCE",
+    "SMOKE_DIVISOR",
+    "BrokenError",
+    "Case",
+    "CaseResult",
+    "Round",
+    "RunResult",
+    "Trial",
+    "case",
+    "cases",
+]
+
+INVARIANTS: Final = {
+    "I1": "no device is in two containers that run",
+    "I2": "the kubelet's view is the truth within 2 s of the fault's end; after its restart p99 within 1 s",
+    "I3": "descriptors, tasks and threads are back where they were; memory has grown by 2 MiB at most",
+    "I4": "the plugin never ends because of what a peer does",
+    "I5": "no socket of ours is left after an end, and nobody else's is removed",
+    "I6": "Allocate answers, and within its deadline",
+    "I7": "at most one Register at a time for each resource, and few of them in a minute",
+    "I8": "the last list that the kubelet got is the truth",
+    "I9": "a device has the ID that it had before",
+    "I10": "one line in the log for each change of state",
+    "I11": "each refusal has the code and the text of its row in the table",
+    "I12": "an ID that a container may hold is never dropped from the list",
+}
 
 SMOKE_DIVISOR: Final = 50
 """By how much the smoke run divides each count."""
@@ -30,6 +57,61 @@ PATIENCE: Final = ContextVar("patience", default=1.0)
 
 KEPT_TEXTS: Final = 5
 """How many broken rounds are told in words."""
+
+
+# ── invariants ──
+
+# ── results ──
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What came of one case. `broken` tells some of the broken promises, `broken_count` counts all."""
+
+    name: str
+    done: int
+    seconds: float
+    figures: Mapping[str, str]
+    broken: list[str]
+    broken_count: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> CaseResult:
+        """Return what `as_json` has written."""
+        return cls(**content)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A whole run: its seed, the machine that it ran on, how long it took, and each case."""
+
+    seed: int
+    machine: Mapping[str, str]
+    seconds: float
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def broken(self) -> tuple[CaseResult, ...]:
+        """The cases in which a promise was not kept."""
+        return tuple(case for case in self.cases if case.broken_count)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, content: Mapping[str, Any]) -> RunResult:
+        """Return what `as_json` has written."""
+        cases = tuple(CaseResult.of_json(case) for case in content["cases"])
+        return cls(content["seed"], content["machine"], content["seconds"], cases)
+
+
+# ── cases ──
+
 
 Body: TypeAlias = Callable[["Trial"], Awaitable[None]]
 
@@ -158,9 +240,7 @@ def case(
 
 
 def cases() -> Mapping[str, Case]:
-    """Return all cases by name, in the order of their modules. None that cannot be imported is skipped."""
-    import torture.cases
-
-    for module in sorted(info.name for info in pkgutil.iter_modules(torture.cases.__path__)):
-        importlib.import_module(f"torture.cases.{module}")
+    """Return all cases by name, in the order of their subjects. None that cannot be imported is skipped."""
+    for subject in SUBJECTS:
+        importlib.import_module(f"torture.cases.{subject}")
     return dict(_CASES)

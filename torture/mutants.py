@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from torture.guards.catalogue import GUARDS
+from torture.guards import GUARDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ async def _judge(guard: Guard, tree: Path) -> Verdict:
 def _command(caught_by: str) -> list[str]:
     match caught_by.split():
         case ["case", name, count]:
-            return [sys.executable, "-m", "torture.playing", name, "--seed", "1", "--count", count]
+            return [sys.executable, "-m", "torture.player", name, "--seed", "1", "--count", count]
         case [test]:
             # At the first failure; no cache, which would be the copy's own.
             return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]

@@ -1,4 +1,4 @@
-"""Writes docs/reliability.md: each promise, how it is tried, how often, what came of it, and the command."""
+"""The page docs/reliability.md: each promise, how and how often it is tried, what came of it, the command."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from torture.catalogue import cases
-from torture.guards.catalogue import GUARDS
-from torture.invariants import INVARIANTS
-from torture.results import RunResult
+from torture.catalogue import INVARIANTS, RunResult, cases
+from torture.guards import GUARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

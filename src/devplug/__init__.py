@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount, stable_id
     from devplug.errors import AllocationError, DevplugError, PluginError, UnhealthyDeviceError
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.feed import DeviceFeed, watch_paths
+    from devplug.plugin.discovery import DeviceFeed, watch_paths
     from devplug.plugin.serving import Serving, run, serve
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {
     "devices": ("ContainerResponse", "Device", "DeviceNode", "Health", "Mount", "stable_id"),
     "errors": ("AllocationError", "DevplugError", "PluginError", "UnhealthyDeviceError"),
     "plugin.contract": ("DevicePlugin",),
-    "plugin.feed": ("DeviceFeed", "watch_paths"),
+    "plugin.discovery": ("DeviceFeed", "watch_paths"),
     "plugin.serving": ("Serving", "run", "serve"),
 }
 _HOME_OF = {name: f"devplug.{module}" for module, names in _HOMES.items() for name in names}

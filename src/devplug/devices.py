@@ -1,7 +1,7 @@
-"""The values that both ends of the socket speak of, and the rules they obey. No I/O, no clock, no logging.
+"""Devices and what containers get of them: values that both ends of the socket speak of. Pure.
 
 What an author or a file makes is validated here, once, with every fault named. What a peer sent is kept as
-it came (`ContainerResponse.as_received`, and all of `exchange`), because the kubelet validates none of it.
+it came (`ContainerResponse.as_received`, and all of `wire.values`), because the kubelet validates none of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import enum
 import hashlib
 import os
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DEVICE_ID_LIMIT_BYTES",
     "HEALTHY",
-    "LIST_LIMIT_BYTES",
     "UNHEALTHY",
     "Allocation",
     "ContainerResponse",
@@ -33,11 +31,8 @@ __all__ = [
     "Health",
     "HealthState",
     "Mount",
-    "ResourceName",
     "StrPath",
     "device_id_fault",
-    "list_size_bytes",
-    "resource_name_fault",
     "stable_id",
 ]
 
@@ -46,72 +41,17 @@ StrPath: TypeAlias = "str | os.PathLike[str]"
 DEVICE_ID_LIMIT_BYTES: Final = 63
 """The longest device ID that the API text allows; the kubelet itself enforces nothing."""
 
-LIST_LIMIT_BYTES: Final = 4 * 1024 * 1024 - 64 * 1024
-"""The largest list we send: the kubelet's gRPC client refuses messages over 4 MiB and drops the stream."""
-
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
 """The two health words of the API (deviceplugin v1beta1 constants); the kubelet compares byte for byte."""
 
 _NUMA_LIMIT = 1023
-_NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _ID_UNWANTED = re.compile(r"[^!-~]|[,=/%\"'\\]")
 _ENV_NAME = re.compile(r"[!-<>-~]+")
 _CDI_NAME = re.compile(
     r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
     r"=[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?",
 )
-
-
-# ── resource names ────────────────────────────────────────────────────────────────────────────────
-
-
-def resource_name_fault(text: str) -> str | None:
-    """Return what keeps `text` from being an extended resource name, or None.
-
-    The whole rule of `IsExtendedResourceName` (pkg/apis/core/v1/helper/helpers.go), which the kubelet's
-    Register applies: one `/`, no `kubernetes.io/` anywhere, no `requests.` prefix, and `requests.` + name is
-    a qualified name, so the domain has at most 244 characters and the kind at most 63.
-    """
-    domain, slash, kind = text.partition("/")
-    if not slash:
-        return 'needs a domain and a kind, as in "example.com/fpga"'
-    if "/" in kind:
-        return 'has more than one "/"; write one domain and one kind, as in "example.com/fpga"'
-    if "kubernetes.io/" in text:
-        return 'contains "kubernetes.io/", which Kubernetes keeps for itself; use a domain of your own'
-    if text.startswith("requests."):
-        return 'starts with "requests.", which quotas use; drop that prefix'
-    if len(domain) > 244:
-        return f"has a domain of {len(domain)} characters; at most 244 fit"
-    if not _SUBDOMAIN.fullmatch(domain):
-        return f"has the domain {quoted(domain)}; it must be lower-case letters, digits, '-' and '.'"
-    if len(kind) > 63:
-        return f"has a kind of {len(kind)} characters; at most 63 fit"
-    if not _NAME_PART.fullmatch(kind):
-        return (
-            f"has the kind {quoted(kind)}; it must be letters, digits, '-', '_' and '.', "
-            "with a letter or digit at both ends"
-        )
-    return None
-
-
-class ResourceName(str):
-    """A validated resource name, `vendor.com/kind`: what pods write under `limits`. Immutable."""
-
-    __slots__ = ()
-
-    def __new__(cls, text: str) -> Self:
-        """Validate `text`; raises `PluginError` naming the rule it breaks."""
-        if fault := resource_name_fault(text):
-            raise PluginError(f"resource name {quoted(text)} {fault}")
-        return super().__new__(cls, text)
-
-    @property
-    def kind(self) -> str:
-        """The part after the slash."""
-        return self.partition("/")[2]
 
 
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
@@ -244,10 +184,7 @@ class DeviceNode(_Received):
     permissions: str
 
     def __init__(
-        self,
-        host_path: StrPath,
-        container_path: StrPath | None = None,
-        permissions: str = "rw",
+        self, host_path: StrPath, container_path: StrPath | None = None, permissions: str = "rw"
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         host, container, faults = _path_pair(host_path, container_path)
@@ -269,11 +206,7 @@ class Mount(_Received):
     read_only: bool
 
     def __init__(
-        self,
-        host_path: StrPath,
-        container_path: StrPath | None = None,
-        *,
-        read_only: bool = False,
+        self, host_path: StrPath, container_path: StrPath | None = None, *, read_only: bool = False
     ) -> None:
         """Validate; raises `PluginError` naming every fault."""
         host, container, faults = _path_pair(host_path, container_path)
@@ -454,9 +387,6 @@ def _clashes(what: str, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
             yield f"two {what} want {quoted(container_path)}: {quoted(first)} and {quoted(host_path)}"
 
 
-# ── what containers hold, and lists weigh ──────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Which devices of one resource one container holds, and the plugin's response: one flat record."""
@@ -466,30 +396,3 @@ class Allocation:
     resource_name: str
     device_ids: tuple[str, ...]
     container_response: ContainerResponse
-
-
-def list_size_bytes(devices: Iterable[Device]) -> int:
-    """Return the size of these devices as a ListAndWatch message with all of them Unhealthy.
-
-    That is the largest it can get, so a list that fits now still fits when everything fails at once.
-    """
-    # Most differ in nothing that has a size.
-    alike = Counter((len(device.id), device.numa_nodes) for device in devices)
-    return sum(count * _field_size(_device_size_bytes(*one)) for one, count in alike.items())
-
-
-def _device_size_bytes(id_size: int, numa_nodes: tuple[int, ...]) -> int:
-    size = _field_size(id_size) + _field_size(len(UNHEALTHY))
-    if numa_nodes:
-        nodes = sum(_field_size(1 + _varint_size(node) if node else 0) for node in numa_nodes)
-        size += _field_size(nodes)
-    return size
-
-
-def _field_size(length: int) -> int:
-    """Size of a length-delimited field with a tag below 16: tag, length, content."""
-    return 1 + _varint_size(length) + length
-
-
-def _varint_size(number: int) -> int:
-    return max(1, (number.bit_length() + 6) // 7)

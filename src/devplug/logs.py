@@ -1,4 +1,4 @@
-"""How log lines look: a constant message, then its facts, as text or as JSON; and where they go by default.
+"""Log lines: a constant message, then its facts, as text or as JSON; and where they go by default.
 
 A line must come out whatever somebody gave as a fact: what has no text of its own gets one here.
 """

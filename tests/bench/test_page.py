@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.claims import CLAIMS
-from bench.page import RESULTS, Run, page
+from bench.page import CLAIMS, RESULTS, Run, page
 from bench.transports import DAEMON, GO, GRPCIO
 
 KEPT = Run.of_json(json.loads(RESULTS.read_text()))

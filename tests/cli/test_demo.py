@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.cli.demo import tell
-from devplug.cli.hotplug import TerminalPlug
-from devplug.cli.telling import JsonTeller
+from devplug.cli.demo import play
+from devplug.cli.demo_devices import TerminalPlug
+from devplug.cli.demo_report import JsonReporter
 from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, said_until, started
 
 if TYPE_CHECKING:
@@ -168,10 +168,10 @@ async def test_terminals_will_do_where_nobody_may_make_loop_devices(
     temporary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    teller = JsonTeller()
+    reporter = JsonReporter()
 
     async with asyncio.timeout(30):
-        await tell(teller, TerminalPlug)
+        await play(reporter, TerminalPlug)
     told = json.loads(capsys.readouterr().out)
     assert told["ok"] is True
     assert re.fullmatch(r"/dev/pts/[0-9]+", told["hot_plug"]["path"])

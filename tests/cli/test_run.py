@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.cli.run import DEFAULT_CONFIG
-from devplug.kubelet.manager import Kubelet
+from devplug.cli.daemon import DEFAULT_CONFIG
+from devplug.kubelet.kubelet import Kubelet
 from tests.cli.programs import (
     DEVPLUG,
     STATIC,
@@ -109,7 +109,7 @@ def test_without_the_right_to_the_plugin_folder_the_right_is_named(
     plugin_dir.chmod(mode)
     # Others may have no right to read the interpreter: what is needed is loaded before the user changes.
     program = (
-        "import difflib, os, sys, devplug.cli.run; from devplug.cli import main\n"
+        "import difflib, os, sys, devplug.cli.daemon; from devplug.cli import main\n"
         f"if not os.getuid(): os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
         f"sys.argv = ['devplug', 'run', '-c', '{file}', '--plugin-dir', '{wanted}']; main()"
     )
@@ -243,7 +243,7 @@ async def test_without_a_kubelet_it_waits_and_says_so_once(short_dir: Path) -> N
 
 async def test_it_loads_neither_openssl_nor_what_other_commands_need(plugin_dir: Path) -> None:
     """OpenSSL is 8 MB and 20 ms, which a process that stays can do without."""
-    unwanted = re.compile(r"rich|_ssl|devplug\.kubelet|devplug\.cli\.(demo|telling|hotplug)")
+    unwanted = re.compile(r"rich|_ssl|devplug\.kubelet|devplug\.cli\.demo")
 
     async with kubelet_in(plugin_dir) as kubelet:
         arguments = ("run", "-c", config_file(plugin_dir.parent), "--plugin-dir", plugin_dir)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.place import Place
+from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import DEVPLUG, devplug, ended, environment, run, said_until, started
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ spec:
 WAITS = "import time; print('ready', flush=True); time.sleep(600)"
 
 
-def kubectl(place: Place, *words: str, given: str = "") -> str:
+def kubectl(place: SandboxDir, *words: str, given: str = "") -> str:
     command = ["kubectl", "--kubeconfig", str(place.kubeconfig), *words]
     ran = subprocess.run(
         command, env=environment(), input=given, capture_output=True, text=True, check=False, timeout=40
@@ -45,27 +45,27 @@ def kubectl(place: Place, *words: str, given: str = "") -> str:
     return ran.stdout
 
 
-def sandbox(place: Place, *words: str) -> tuple[int, str, str]:
+def sandbox(place: SandboxDir, *words: str) -> tuple[int, str, str]:
     command, *rest = words
     ran = devplug("sandbox", command, "--dir", place.folder, *rest)
     return ran.returncode, ran.stdout, ran.stderr
 
 
-def amounts(place: Place, part: str) -> dict[str, str]:
+def amounts(place: SandboxDir, part: str) -> dict[str, str]:
     """The extended resources of the first node."""
     node: dict[str, Any] = json.loads(kubectl(place, "get", "node", "worker-0", "-o", "json"))
     return {name: amount for name, amount in node["status"][part].items() if "/" in name}
 
 
-def wait_for(place: Place, what: str, path: str, value: str) -> None:
+def wait_for(place: SandboxDir, what: str, path: str, value: str) -> None:
     kubectl(place, "wait", what, f"--for=jsonpath={path}={value}", "--timeout=30s")
 
 
 @pytest.fixture(scope="module")
-def up() -> Iterator[Place]:
+def up() -> Iterator[SandboxDir]:
     """A sandbox in the background, with two nodes."""
     folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))
-    place = Place(folder / "sb")
+    place = SandboxDir(folder / "sb")
     ran = run([*DEVPLUG, "sandbox", "up", "--nodes", "2", "--dir", str(place.folder), "--detach"])
     try:
         assert (ran.returncode, ran.stderr) == (0, "")
@@ -81,7 +81,7 @@ def up() -> Iterator[Place]:
 
 
 def test_a_sandbox_says_how_to_reach_it_and_ends_well_with_ctrl_c(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     with started("sandbox", "up", "--dir", place.folder) as process:
         said = said_until(process, "sandbox describe", on_error=False)
         assert said.startswith("The sandbox is up, with 1 node; Ctrl-C ends it.\n")
@@ -94,7 +94,7 @@ def test_a_sandbox_says_how_to_reach_it_and_ends_well_with_ctrl_c(short_dir: Pat
 
 
 def test_a_sandbox_whose_folder_is_removed_ends(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     with started("sandbox", "up", "--dir", place.folder) as process:
         said_until(process, "sandbox describe", on_error=False)
         shutil.rmtree(place.folder)
@@ -102,7 +102,7 @@ def test_a_sandbox_whose_folder_is_removed_ends(short_dir: Path) -> None:
     assert not place.folder.exists()
 
 
-def test_every_node_tells_an_address_and_its_name(up: Place) -> None:
+def test_every_node_tells_an_address_and_its_name(up: SandboxDir) -> None:
     addresses = "{range .items[*]}{.metadata.name} {.status.addresses[*]['type','address']}{'\\n'}{end}"
     assert kubectl(up, "get", "nodes", "-o", f"jsonpath={addresses}").splitlines() == [
         "worker-0 InternalIP Hostname 192.0.2.1 worker-0",
@@ -111,14 +111,14 @@ def test_every_node_tells_an_address_and_its_name(up: Place) -> None:
     assert "192.0.2.2" in kubectl(up, "get", "nodes", "-o", "wide").splitlines()[2].split()
 
 
-def test_a_second_sandbox_in_the_same_folder_is_refused(up: Place) -> None:
+def test_a_second_sandbox_in_the_same_folder_is_refused(up: SandboxDir) -> None:
     code, said, why = sandbox(up, "up")
     assert (code, said) == (1, "")
     assert why.startswith(f"devplug: a sandbox is up in {up.folder} (process ")
 
 
 def test_what_keeps_a_sandbox_in_the_background_from_starting_is_told(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -129,7 +129,7 @@ def test_what_keeps_a_sandbox_in_the_background_from_starting_is_told(short_dir:
     assert "Traceback" not in why
 
 
-def test_a_sandbox_in_the_background_runs_on_without_its_terminal(up: Place) -> None:
+def test_a_sandbox_in_the_background_runs_on_without_its_terminal(up: SandboxDir) -> None:
     record = up.running()
     assert record is not None
     assert os.getsid(record.pid) == record.pid
@@ -137,7 +137,7 @@ def test_a_sandbox_in_the_background_runs_on_without_its_terminal(up: Place) -> 
 
 
 def test_objects_outlive_the_sandbox_in_a_state_file(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     for number in range(2):
         assert sandbox(place, "up", "--state", str(short_dir / "state"), "--detach")[0] == 0
         if number == 0:
@@ -148,7 +148,7 @@ def test_objects_outlive_the_sandbox_in_a_state_file(short_dir: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_a_sandbox_with_tls_is_reached_by_kubectl_and_by_us(short_dir: Path) -> None:
-    cert, key, place = short_dir / "cert", short_dir / "key", Place(short_dir / "sb")
+    cert, key, place = short_dir / "cert", short_dir / "key", SandboxDir(short_dir / "sb")
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=sandbox"
     more = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
     made = run(["openssl", *words.split(), *more])
@@ -167,7 +167,7 @@ def test_a_sandbox_with_tls_is_reached_by_kubectl_and_by_us(short_dir: Path) -> 
 
 
 def test_a_sandbox_for_a_command_ends_with_it_and_has_its_exit_code(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     script = "kubectl get nodes -o name; echo {dir}; exit 5"
     code, said, why = sandbox(place, "up", "--", "sh", "-c", script)
     assert (code, said) == (5, f"node/worker-0\n{place.node('worker-0').plugin_dir}\n")
@@ -177,7 +177,7 @@ def test_a_sandbox_for_a_command_ends_with_it_and_has_its_exit_code(short_dir: P
 
 
 def test_a_sandbox_for_a_command_that_is_not_there_says_only_that(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     for command in ("up", "run"):
         code, said, why = sandbox(place, command, "--", "./no-such-program", "--verbose={dir}")
         assert (code, said) == (1, "")
@@ -189,7 +189,7 @@ def test_a_sandbox_for_a_command_that_is_not_there_says_only_that(short_dir: Pat
 
 
 def test_who_has_no_kubectl_is_told_where_it_is(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     words = ["sandbox", "up", "--dir", str(place.folder), "--", sys.executable, "-c", "pass"]
     (short_dir / "sh").symlink_to("/bin/sh")
     ran = run([*DEVPLUG, *words], PATH=str(short_dir))
@@ -200,7 +200,7 @@ def test_who_has_no_kubectl_is_told_where_it_is(short_dir: Path) -> None:
 
 
 def test_down_ends_the_command_too(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     words = ["--", sys.executable, "-c", WAITS, "{dir}"]
     with started("sandbox", "up", "--dir", place.folder, *words) as process:
         said_until(process, "ready", on_error=False)
@@ -209,7 +209,7 @@ def test_down_ends_the_command_too(short_dir: Path) -> None:
 
 
 def test_where_none_is_up_a_plugin_gets_a_sandbox_of_its_own(short_dir: Path) -> None:
-    place = Place(short_dir / "sb")
+    place = SandboxDir(short_dir / "sb")
     words = ["--", sys.executable, "-c", WAITS, "{dir}"]
     with started("sandbox", "run", "--dir", place.folder, *words) as process:
         said_until(process, "ready", on_error=False)
@@ -225,7 +225,7 @@ def test_where_none_is_up_a_plugin_gets_a_sandbox_of_its_own(short_dir: Path) ->
 # ── a day with a plugin ──
 
 
-def test_plugged_devices_reach_pods_and_everything_can_be_asked_for(up: Place, tmp_path: Path) -> None:
+def test_plugged_devices_reach_pods_and_everything_can_be_asked_for(up: SandboxDir, tmp_path: Path) -> None:
     file = tmp_path / "devplug.yaml"
     file.write_text(TTYS % up.devices)
     assert sandbox(up, "plug", "tty0", "tty1")[0] == 0
@@ -254,7 +254,7 @@ def test_plugged_devices_reach_pods_and_everything_can_be_asked_for(up: Place, t
     wait_for(up, "node/worker-0", tty, "0")
 
 
-def test_a_count_without_a_plugin_becomes_allocatable_and_goes_again(up: Place) -> None:
+def test_a_count_without_a_plugin_becomes_allocatable_and_goes_again(up: SandboxDir) -> None:
     ran = devplug("advertise", "worker-0", "example.com/seat=2", "--dir", up.folder)
     assert (ran.returncode, ran.stdout) == (0, "worker-0: example.com/seat 0 -> 2\n")
     wait_for(up, "node/worker-0", "{.status.allocatable.example\\.com/seat}", "2")
@@ -263,7 +263,9 @@ def test_a_count_without_a_plugin_becomes_allocatable_and_goes_again(up: Place) 
     assert "example.com/seat" not in amounts(up, "capacity") | amounts(up, "allocatable")
 
 
-def test_the_sandbox_is_a_cluster_for_those_who_know_its_kubeconfig_only(up: Place, tmp_path: Path) -> None:
+def test_the_sandbox_is_a_cluster_for_those_who_know_its_kubeconfig_only(
+    up: SandboxDir, tmp_path: Path
+) -> None:
     copy = tmp_path / "config"
     shutil.copy(up.kubeconfig, copy)
     ran = devplug("advertise", "worker-1", "example.com/seat=1", "--kubeconfig", copy)

@@ -12,7 +12,7 @@ import pytest
 
 from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
 from devplug.cli.main import commands
-from devplug.conformance.registry import all_checks
+from devplug.conformance.checks import all_checks
 from tests.cli.programs import devplug
 from tests.conformance.trials import ROOT
 

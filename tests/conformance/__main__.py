@@ -12,7 +12,7 @@ import asyncio
 import sys
 from functools import partial
 
-from devplug.conformance.registry import all_checks
+from devplug.conformance.checks import all_checks
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
 from tests.conformance.trials import lanes_of, side_by_side, trial

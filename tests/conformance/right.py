@@ -22,15 +22,15 @@ from devplug.errors import (
     UnhealthyDeviceError,
     UnknownDeviceError,
 )
-from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Binding, Listener, connected, socket_identity, stream, unary
+from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from devplug.exchange import PreferenceRequest
+    from devplug.wire.values import PreferenceRequest
 
 Ids = tuple[str, ...]
 
@@ -86,11 +86,11 @@ class RightPlugin:
 
     def bindings(self) -> tuple[Binding, ...]:
         return (
-            unary(methods.GET_OPTIONS, self.get_options),
-            stream(methods.LIST_AND_WATCH, self.list_and_watch),
-            unary(methods.GET_PREFERRED_ALLOCATION, self.prefer),
-            unary(methods.ALLOCATE, self.allocate),
-            unary(methods.PRE_START_CONTAINER, self.pre_start),
+            unary(deviceplugin.GET_OPTIONS, self.get_options),
+            stream(deviceplugin.LIST_AND_WATCH, self.list_and_watch),
+            unary(deviceplugin.GET_PREFERRED_ALLOCATION, self.prefer),
+            unary(deviceplugin.ALLOCATE, self.allocate),
+            unary(deviceplugin.PRE_START_CONTAINER, self.pre_start),
         )
 
     async def get_options(self, _: None) -> PluginOptions:
@@ -188,7 +188,7 @@ class RightPlugin:
     async def register(self) -> None:
         async with connected(self.folder / "kubelet.sock") as kubelet:
             await kubelet.call(
-                methods.REGISTER, self.request(), timeout_seconds=self.register_timeout_seconds
+                deviceplugin.REGISTER, self.request(), timeout_seconds=self.register_timeout_seconds
             )
 
     async def run(self) -> None:

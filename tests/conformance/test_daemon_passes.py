@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from devplug.conformance.answers import answers, demand_none
-from devplug.conformance.judging import judge
+from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
-from devplug.conformance.registry import all_checks
-from devplug.conformance.rules.stream import absent_numa_faults
-from devplug.conformance.stage import once
+from devplug.conformance.rules import absent_numa_faults
+from devplug.conformance.runner import judge
+from devplug.conformance.testbed import once
 from devplug.conformance.verdicts import Outcome, SkippedError
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.grammar.selectors import Discover
+from devplug.daemon.config.loader import load
+from devplug.daemon.config.selectors import Discover
 from devplug.daemon.sources.host import Host
 from tests.conformance.trials import TIMES, asked_for, on_one_start, side_by_side
 from tests.daemon.examplemachines import add_gpus, machine_of_the_examples, write_nvidia_spec
@@ -34,9 +34,8 @@ from tests.daemon.hosts import needs_mknod
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
-    from devplug.conformance.registry import Check
-    from devplug.conformance.stage import Stage
-    from devplug.conformance.verdicts import Verdict
+    from devplug.conformance.testbed import TestBed
+    from devplug.conformance.verdicts import Check, Verdict
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"
@@ -197,17 +196,17 @@ def looking_below(root: Path, one: Check) -> Check:
     """Return a check that looks at the machine below `root`, if it is one that looks at the machine."""
     host = Host(root)
 
-    async def node_paths_are_nodes(stage: Stage) -> None:
-        given = (await once(stage, answers)).values()
+    async def node_paths_are_nodes(bed: TestBed) -> None:
+        given = (await once(bed, answers)).values()
         paths = {node.host_path for response in given for node in response.device_nodes}
         if not paths:
             raise SkippedError("no answer holds a device node")
         demand_none(f"{path} is no node" for path in paths if not (host.nodes_in(path) or host.node(path)))
 
-    async def numa_nodes_exist(stage: Stage) -> None:
-        if not any(device.numa_nodes for device in stage.devices):
+    async def numa_nodes_exist(bed: TestBed) -> None:
+        if not any(device.numa_nodes for device in bed.devices):
             raise SkippedError(NO_NUMA)
-        demand_none(absent_numa_faults(stage.devices, frozenset({0, 1})))
+        demand_none(absent_numa_faults(bed.devices, frozenset({0, 1})))
 
     function = {"ALL14": node_paths_are_nodes, "STR16": numa_nodes_exist}.get(one.id)
     return replace(one, function=function) if function else one

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from devplug.conformance.judging import judge
+from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
-from devplug.conformance.registry import all_checks, chosen
-from devplug.conformance.verdicts import Outcome
+from devplug.conformance.runner import judge
+from devplug.conformance.verdicts import Outcome, chosen
 from tests.conformance.trials import ROOT, TIMES, asked_for, on_one_start, side_by_side, told
 from tests.daemon.gpumachines import GpuMachine, build, needs_standin
 from tests.examples.beds import EXAMPLES

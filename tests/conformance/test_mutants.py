@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registry import all_checks
+from devplug.conformance.checks import all_checks
+from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.verdicts import Outcome
 from tests.conformance.mutants import mutants
 from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial, trial_here
@@ -17,8 +17,7 @@ from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, t
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 
-    from devplug.conformance.registry import Check
-    from devplug.conformance.verdicts import Verdict
+    from devplug.conformance.verdicts import Check, Verdict
     from tests.conformance.mutants import Mutant
 
 RIGHT: Final = "right"

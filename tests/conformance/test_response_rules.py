@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.conformance.rules.response import (
+from devplug.conformance.response_rules import (
     ANNOTATIONS_LIMIT_BYTES,
     FileKind,
     annotation_faults,

@@ -9,21 +9,22 @@ import asyncio
 import sys
 from pathlib import Path
 
-from devplug.daemon.cdi.files import CdiFolder
+from devplug.daemon.cdi.spec_files import CdiFolder
+from devplug.daemon.config.loader import load, read_config_file
+from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
-from devplug.daemon.grammar.loading import load, read_config_file
-from devplug.daemon.machine import Machine
 from devplug.daemon.sources.host import Host
+from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
-from devplug.plugin.ownership import LOCK_FOLDER
-from devplug.plugin.serving import serve, stop_signals
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.plugin.serving import serve
 
 
 async def main(file: Path, root: Path, cdi: Path) -> None:
     cdi.mkdir(exist_ok=True)
     config = load(read_config_file(file), str(file))
     async with stop_signals() as stopped, serve() as serving, asyncio.TaskGroup() as group:
-        machine = Machine(Host(root), cdi=CdiFolder(cdi), memory=serving.folder / LOCK_FOLDER)
+        machine = DaemonContext(Host(root), cdi=CdiFolder(cdi), memory=serving.folder / LOCK_FOLDER)
         daemon = Daemon(serving, machine, group)
         try:
             await daemon.apply(config)

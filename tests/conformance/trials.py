@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from devplug.conformance.judging import ARRIVAL, judge
+from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
-from devplug.conformance.registry import all_checks
-from devplug.conformance.stage import Lab, StartError
+from devplug.conformance.runner import ARRIVAL, judge
+from devplug.conformance.testbed import StartError, TestRun
 from devplug.conformance.times import Times
 from devplug.conformance.verdicts import Outcome, SkippedError, Verdict
 from devplug.errors import DevplugError
@@ -23,7 +23,7 @@ from tests.conformance.mutants import mutants
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from devplug.conformance.registry import Check
+    from devplug.conformance.verdicts import Check
 
 TIMES: Final = Times(
     start_seconds=60.0,
@@ -99,23 +99,23 @@ async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
     mutant = mutants()[name]
     times = replace(TIMES, **{**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
     verdicts: list[Verdict] = []
-    async with Lab(subject_of(name), times).stage(launch=False) as stage:
-        work = stage.root / "work"
+    async with TestRun(subject_of(name), times).bed(launch=False) as bed:
+        work = bed.root / "work"
         work.mkdir()
-        plugin = mutant(stage.folder, work)
-        tasks: asyncio.TaskGroup = stage.tasks
+        plugin = mutant(bed.folder, work)
+        tasks: asyncio.TaskGroup = bed.tasks
         life = tasks.create_task(plugin.run())
         with suppress(StartError):
-            await stage.wait_ready(_COMES_UP_SECONDS)
+            await bed.wait_ready(_COMES_UP_SECONDS)
         for one in checks:
             try:
-                outcome, seen = Outcome.PASSED, await one.function(stage) or ""
+                outcome, seen = Outcome.PASSED, await one.function(bed) or ""
             except SkippedError as error:
                 outcome, seen = Outcome.SKIPPED, str(error)
             except DevplugError as error:
                 outcome, seen = Outcome.FAILED, str(error)
             verdicts.append(Verdict(one, outcome, seen))
-            if one.lane != ARRIVAL and not await stage.is_settled():
+            if one.lane != ARRIVAL and not await bed.is_settled():
                 break
         plugin.stopping.set()
         await asyncio.wait([life], timeout=10.0)

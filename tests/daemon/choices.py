@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.daemon.preference.policies import Candidate, preferred
+from devplug.daemon.preference import Candidate, preferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from devplug.daemon.sources.path import PathSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.daemon.grammar.config import Config, Resource
+    from devplug.daemon.config.types import Config, Resource
 
 NULL = (1, 3)
 UNUSED_MAJOR = 240

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.daemon.responses import device_ids, with_room_for_replicas
-from devplug.daemon.sources.choosing import source_of
+from devplug.daemon.container_response import device_ids, with_room_for_replicas
 from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.kinds import source_of
 from tests.daemon.hosts import link, resource
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.systrees import camera, interface, listed, machine_with_everything
@@ -19,7 +19,7 @@ from tests.daemon.systrees import camera, interface, listed, machine_with_everyt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 TABLE = Path(__file__).with_name("ids.json")
 ARCHIVES = Path(__file__).parents[3] / "shared" / "data" / "hwloc"

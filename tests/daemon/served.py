@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import serve
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.machine import Machine
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.errors import RemoteError
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
-from devplug.wire.methods import ALLOCATE
+from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.daemon.hosts import link, resource
 from tests.kubelet.fakes import RESOURCE, pod
@@ -50,7 +50,7 @@ async def serving(folder: Path, *plugins: ConfiguredPlugin) -> AsyncIterator[Kub
 def plugin(folder: Path, rest: str = "", clock: Callable[[], float] | None = None) -> ConfiguredPlugin:
     """A plugin for the nodes below `by-id` in `folder`."""
     one = resource(f'discover: {{path: "{folder}/by-id/*"}}, {rest}')
-    return ConfiguredPlugin(one, Machine(clock=clock) if clock else Machine())
+    return ConfiguredPlugin(one, DaemonContext(clock=clock) if clock else DaemonContext())
 
 
 def table(kubelet: Kubelet) -> dict[str, str]:

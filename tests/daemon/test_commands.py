@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
-from devplug.daemon.grammar.templates import Missing, parse_template
-from devplug.daemon.sources.found import Found
+from devplug.daemon.config.templates import Missing, parse_template
+from devplug.daemon.sources.device import Found
 from tests.plugin.fakes import play
 from tests.waiting import until
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.daemon.config.selectors import StaticSelector
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.daemon.grammar.selectors import StaticSelector
 from devplug.daemon.placement import resources_of
-from devplug.daemon.serving import serve_config
-from devplug.daemon.sources.found import Found
+from devplug.daemon.service import serve_config
+from devplug.daemon.sources.device import Found
 from devplug.daemon.sources.static import StaticSource
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.hosts import config
 from tests.virtualtime import BACKEND
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.daemon.config.loader import load
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.serving import serve_config
+from devplug.daemon.service import serve_config
 from devplug.errors import ConfigError
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.apiserver import api_server, write_kubeconfig
 from tests.virtualtime import BACKEND, now, passes
 from tests.waiting import until

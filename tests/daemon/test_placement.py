@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from devplug.daemon.config.rules import selector_faults
 from devplug.daemon.placement import (
     claimed_twice,
     needs_labels,
     resources_elsewhere,
     resources_here,
     resources_of,
-    selector_faults,
 )
 from tests.daemon.hosts import config
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.machine import Machine
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import needs_mknod, resource
@@ -35,8 +35,8 @@ KINDS = {
 }
 
 
-def machine_of(host: Host) -> Machine:
-    return Machine(host, clock=lambda: asyncio.get_running_loop().time())
+def machine_of(host: Host) -> DaemonContext:
+    return DaemonContext(host, clock=lambda: asyncio.get_running_loop().time())
 
 
 @pytest.mark.parametrize("kind", KINDS)

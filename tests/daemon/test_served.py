@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.cdi.files import CdiFolder, file_name
 from devplug.daemon.cdi.spec import kind_of, qualified_name
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.machine import Machine
-from devplug.daemon.preferring import PreferringPlugin, plugin_of
+from devplug.daemon.cdi.spec_files import CdiFolder, file_name
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.daemon import PreferringPlugin, plugin_of
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import container, plugin, serving, table
@@ -23,7 +23,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.grammar.config import Resource
+    from devplug.daemon.config.types import Resource
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ async def test_the_reason_of_a_rule_is_in_the_refusal(short_dir: Path) -> None:
 
 
 def test_a_resource_that_may_have_several_devices_has_a_say_in_which_go_together(short_dir: Path) -> None:
-    machine = Machine()
+    machine = DaemonContext()
     assert type(plugin_of(by_id(short_dir, ""), machine)) is PreferringPlugin
     assert type(plugin_of(by_id(short_dir, "prefer: none"), machine)) is ConfiguredPlugin
     assert type(plugin_of(by_id(short_dir, "share: {maxPerContainer: 1}"), machine)) is ConfiguredPlugin
@@ -102,7 +102,7 @@ def test_a_resource_that_may_have_several_devices_has_a_say_in_which_go_together
 async def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: Path) -> None:
     for name in ("x0", "x1"):
         link(short_dir / "by-id" / name)
-    one = plugin_of(by_id(short_dir, "share: {replicas: 3}"), Machine())
+    one = plugin_of(by_id(short_dir, "share: {replicas: 3}"), DaemonContext())
 
     async with serving(short_dir, one) as kubelet:
         first = await kubelet.run_pod(pod("p1"))
@@ -116,7 +116,7 @@ async def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: 
 
 def cdi_plugin(folder: Path, rest: str = "") -> tuple[ConfiguredPlugin, Path]:
     cdi = folder / "cdi"
-    machine = Machine(cdi=CdiFolder(cdi))
+    machine = DaemonContext(cdi=CdiFolder(cdi))
     one = by_id(folder, f"expose: {{strategy: cdi{rest}}}")
     return ConfiguredPlugin(one, machine), cdi / file_name(kind_of(RESOURCE))
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.machine import Machine
-from devplug.daemon.serving import serve_config
+from devplug.daemon.config.loader import load
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.service import serve_config
 from devplug.holders.holders import Holders
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
+from devplug.linux.notifier import Pulse
 from devplug.logs import AUDIT
-from devplug.pulse import Pulse
-from devplug.status.places import STATUS_SOCKETS
+from devplug.status import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
@@ -320,13 +320,13 @@ async def test_what_containers_were_told_is_forgotten_with_their_devices(short_d
     """Devices with names of their own may come and go for years."""
     one = resource("discover: {static: {ids: [a0, a1, a2]}}")
     holders = Holders(short_dir / "none.sock")
-    plugin = ConfiguredPlugin(one, Machine(holders=holders))
+    plugin = ConfiguredPlugin(one, DaemonContext(holders=holders))
     lists = plugin.devices()
     listed = await anext(lists)
     await plugin.allocate(listed[:2])
     assert set(plugin.answered) == {"a0", "a1"}
     # As when the kubelet has told that nobody holds them.
-    plugin.machine.holders = plugin.custody._holders = Holders(short_dir / "none.sock")
+    plugin.context.holders = plugin.held._holders = Holders(short_dir / "none.sock")
     await plugin.allocate(listed[2:])
     assert set(plugin.answered) == {"a2"}
     await lists.aclose()
@@ -335,7 +335,7 @@ async def test_what_containers_were_told_is_forgotten_with_their_devices(short_d
 async def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_dir: Path) -> None:
     changed = Pulse()
     one = resource(f'discover: {{path: "{short_dir}/none*"}}, whenNone: wait')
-    plugin = ConfiguredPlugin(one, Machine(on_change=changed.beat))
+    plugin = ConfiguredPlugin(one, DaemonContext(on_change=changed.beat))
     async with asyncio.TaskGroup() as group:
         listing = group.create_task(anext(plugin.devices()))
         while not plugin.is_waiting:

@@ -9,21 +9,19 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from devplug.daemon.comparing import compare_holders, compare_lists
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.describing import Answered
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.serving import serve_config
-from devplug.daemon.sources.found import Found
+from devplug.daemon.config.loader import load
+from devplug.daemon.device_list import Answered
+from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.service import compare_holders, compare_lists, serve_config
+from devplug.daemon.sources.device import Found
 from devplug.devices import Device
+from devplug.holders.held_device import Rules
 from devplug.holders.holders import Holders
-from devplug.holders.values import Rules
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.logs import AUDIT
 from devplug.plugin.inventory import Inventory
-from devplug.plugin.nameguard import NameGuard
-from devplug.status.places import STATUS_SOCKETS
-from devplug.status.text import process_of
+from devplug.plugin.takeover_detector import TakeoverDetector
+from devplug.status import STATUS_SOCKETS, process_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from tests.daemon.hosts import resource
@@ -148,7 +146,7 @@ def test_a_kubelet_that_keeps_forgetting_us_is_asked_again_after_a_minute(short_
             guard.review(registered_at=now(), cuts=(), strange_calls=())
             (kubelet.plugin_dir / f"registered-{len(times)}").touch()
 
-    guard = NameGuard(RESOURCE, inventory, short_dir, "own.sock", lambda: None, register_again)
+    guard = TakeoverDetector(RESOURCE, inventory, short_dir, "own.sock", lambda: None, register_again)
 
     async def story() -> None:
         await inventory.replace([Device("a")])
@@ -172,7 +170,7 @@ async def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(sho
     loop = asyncio.get_running_loop()
     kubelet, plugin = Kubelet.under(short_dir), FakePlugin(short_dir / "device-plugins", devices=IDS)
     ours = ConfiguredPlugin(resource("discover: {static: {ids: [a0, a1]}}"))
-    guard = NameGuard(RESOURCE, Inventory(RESOURCE), short_dir, "own.sock", lambda: None)
+    guard = TakeoverDetector(RESOURCE, Inventory(RESOURCE), short_dir, "own.sock", lambda: None)
     guard.review(registered_at=loop.time() - 1000, cuts=(), strange_calls=())
     holders = Holders(short_dir / "pod-resources" / "kubelet.sock", rules=Rules(period_seconds=0.05))
     async with kubelet.running(), plugin.serving(), asyncio.TaskGroup() as group:

@@ -8,8 +8,8 @@ import json
 import signal
 import sys
 
-from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.kinds import source_of
 from tests.daemon.hosts import resource
 
 PR_SET_PDEATHSIG = 1

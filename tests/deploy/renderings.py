@@ -17,9 +17,8 @@ import yaml
 
 from devplug import __version__
 from devplug.deploy.chart import chart_files
-from devplug.deploy.kustomize import base_files
-from devplug.deploy.manifests import manifests
-from devplug.deploy.objects.names import Release
+from devplug.deploy.manifests import base_files, manifests
+from devplug.deploy.names import Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

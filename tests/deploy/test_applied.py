@@ -9,8 +9,8 @@ import pytest
 
 from devplug import __version__
 from devplug.deploy.manifests import manifests
-from devplug.deploy.objects.names import Release
-from devplug.yamltext import yaml_text
+from devplug.deploy.names import Release
+from devplug.k8s.yaml import yaml_text
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
 
 if TYPE_CHECKING:

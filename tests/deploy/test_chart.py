@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import __version__
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from devplug.deploy.alerts import rules_text
 from devplug.deploy.chart import chart_files
-from devplug.deploy.grafana.dashboard import dashboard_text
+from devplug.deploy.dashboard import dashboard_text
 from devplug.deploy.manifests import posture_values
-from devplug.deploy.objects.names import Release
-from devplug.deploy.posture import posture_of
-from devplug.deploy.values.rows import overridden
-from devplug.deploy.values.table import rows
+from devplug.deploy.names import Release
+from devplug.deploy.schema import overridden
+from devplug.deploy.security_context import posture_of
+from devplug.deploy.values import rows
 from tests.deploy.configs import configs, needs
 from tests.deploy.policies import faults
 from tests.deploy.renderings import (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from devplug.deploy.manifests import posture_lines, posture_values
-from devplug.deploy.posture import Posture, posture_of
+from devplug.deploy.security_context import Posture, posture_of
 from tests.deploy.configs import configs, needs
 from tests.deploy.policies import faults, granted
 from tests.deploy.renderings import container, ours, pod_spec

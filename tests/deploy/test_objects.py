@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.deploy.objects.names import Release
+from devplug.deploy.names import Release
 from tests.deploy.policies import faults, granted
 from tests.deploy.renderings import (
     base,

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.manifests import manifests_command
-from devplug.deploy.objects.names import Release
-from devplug.deploy.values.granted import STARTER
+from devplug.deploy.names import Release
+from devplug.deploy.values import STARTER
 from devplug.errors import ConfigError
 from tests.deploy.policies import granted
 from tests.deploy.renderings import (

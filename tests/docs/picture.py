@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from devplug.cli.telling import TextTeller
+from devplug.cli.demo_report import TextReporter
 from tests.docs.pages import DOCS, ROOT
 
 if TYPE_CHECKING:
-    from devplug.cli.telling import Teller
+    from devplug.cli.demo_report import Reporter
 
 __all__ = ["PICTURE", "README", "RECORDING", "SHOWN", "drawn", "recording", "told"]
 
@@ -75,34 +75,34 @@ def told(facts: dict[str, Any]) -> str:
     """Return the text that the demo prints of these facts where no terminal is."""
     text = io.StringIO()
     with redirect_stdout(text):
-        teller = TextTeller(color="never")
-        teller._console = Console(width=_COLUMNS, force_terminal=False)
-        _tell(teller, facts)
+        reporter = TextReporter(color="never")
+        reporter._console = Console(width=_COLUMNS, force_terminal=False)
+        _tell(reporter, facts)
     return text.getvalue()
 
 
 def drawn(facts: dict[str, Any]) -> str:
     """Return the picture of a terminal in which the demo tells these facts."""
-    teller = TextTeller(color="auto")
-    teller._console = console = Console(
+    reporter = TextReporter(color="auto")
+    reporter._console = console = Console(
         record=True, width=_COLUMNS, force_terminal=True, color_system="truecolor", file=io.StringIO()
     )
     console.print("[bold]$ devplug demo[/]")
-    _tell(teller, facts)
+    _tell(reporter, facts)
     picture = console.export_svg(title="devplug demo", theme=_THEME, code_format=_FORMAT, unique_id="demo")
     return re.sub(r"[ \t]+$", "", picture, flags=re.MULTILINE)
 
 
-def _tell(teller: Teller, facts: dict[str, Any]) -> None:
+def _tell(reporter: Reporter, facts: dict[str, Any]) -> None:
     runs, refused = facts["pods"]
-    teller.found(facts["devices"])
-    teller.registered(facts["registration"])
-    teller.pod_runs(runs)
-    teller.pod_refused(refused)
-    teller.hot_plugged(facts["hot_plug"])
-    teller.restarted(facts["restart"])
-    teller.stopped(facts["stop"])
-    assert teller.is_good()
+    reporter.found(facts["devices"])
+    reporter.registered(facts["registration"])
+    reporter.pod_runs(runs)
+    reporter.pod_refused(refused)
+    reporter.hot_plugged(facts["hot_plug"])
+    reporter.restarted(facts["restart"])
+    reporter.stopped(facts["stop"])
+    assert reporter.is_good()
 
 
 def _record() -> None:

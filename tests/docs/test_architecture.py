@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from devplug.plugin.ownership import LOCK_FOLDER, new_socket_name
+from devplug.plugin.resource_lock import LOCK_FOLDER, new_socket_name
 from tests.docs.pages import DOCS, ROOT
 
 PAGE = (DOCS / "architecture.md").read_text(encoding="utf-8")

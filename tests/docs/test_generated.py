@@ -14,17 +14,17 @@ from devplug.cli.kubectl import devices_command
 from devplug.cli.main import commands
 from devplug.cli.page import EXIT_CODES
 from devplug.cli.page import page as command_page
-from devplug.daemon.grammar.page import page as key_page
+from devplug.daemon.config.page import page as key_page
 from tests.docs.pages import DOCS
 
 
 @pytest.mark.parametrize(
     ("file", "module"),
     [
-        ("checks.md", "devplug.conformance.reports.page"),
+        ("checks.md", "devplug.conformance.page"),
         ("cli.md", "devplug.cli.page"),
-        ("keys.md", "devplug.daemon.grammar.page"),
-        ("metrics.md", "devplug.metrics.page"),
+        ("keys.md", "devplug.daemon.config.page"),
+        ("metrics.md", "devplug.metrics.catalogue"),
         ("performance.md", "bench.page"),
         ("reliability.md", "torture.page"),
     ],

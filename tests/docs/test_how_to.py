@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from tests.docs.pages import DOCS, ROOT, blocks_of
 from tests.sandbox.kubectl.consoles import Player, environment, is_told, steps_of
 

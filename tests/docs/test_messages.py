@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from devplug.holders.asking import Trouble
+from devplug.holders.client import Trouble
 from tests.docs.pages import DOCS, spans_of
 from tests.docs.sources import source_texts
 

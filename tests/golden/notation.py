@@ -7,21 +7,20 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any
 
 from devplug.errors import RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions
 from devplug.kubelet import checkpoint as checkpoints
-from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.pods import Container, Pod
-from devplug.kubelet.topology import Policy, Scope, TopologyHint, TopologySettings
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologyHint, TopologySettings
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.messages import CONTAINER_RESPONSE
+from devplug.wire.deviceplugin import CONTAINER_RESPONSE
+from devplug.wire.values import AdvertisedDevice, PluginOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from devplug.devices import ContainerResponse
-    from devplug.exchange import ContainerDevices, PodResources
     from devplug.kubelet.pods import ContainerOptions
     from devplug.kubelet.topology import Hints
+    from devplug.wire.values import ContainerDevices, PodResources
     from tests.kubelet.fakes import Devices
 
 Json = Any
@@ -64,8 +63,8 @@ def as_options(behaviour: Json) -> PluginOptions:
     return PluginOptions(behaviour.get("pre_start", False), behaviour.get("preferred", False))
 
 
-def as_machine(notation: Json) -> Machine:
-    return Machine(
+def as_machine(notation: Json) -> NodeHardware:
+    return NodeHardware(
         tuple(
             NumaNode(one["id"], tuple(one["distances"]) if one.get("distances") is not None else None)
             for one in notation["numa"]

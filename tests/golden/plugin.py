@@ -13,7 +13,7 @@ from tests.kubelet.fakes import FakePlugin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.exchange import PreferenceRequest
+    from devplug.wire.values import PreferenceRequest
     from tests.golden.world import World
     from tests.kubelet.fakes import Ids
 

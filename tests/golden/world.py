@@ -15,12 +15,13 @@ from devplug.errors import (
     RegistrationError,
     RemoteError,
 )
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet.admission import allocatable_for
 from devplug.kubelet.changes import ChangeKind, Changes
-from devplug.kubelet.folder import CHECKPOINT_NAME, PluginFolder
-from devplug.kubelet.holdings import allocatable_resources, pod_resources
+from devplug.kubelet.pluginfolder import PluginFolder
+from devplug.kubelet.podresources import allocatable_resources, pod_resources
 from devplug.kubelet.pods import PodPhase, PodStatus
 from devplug.kubelet.podtable import PodTable
-from devplug.kubelet.predicates import allocatable_for
 from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.registration import check_watched_plugin
 from devplug.kubelet.settings import KubeletSettings
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.kubelet.devicemanager import DeviceManager
-    from devplug.kubelet.machine import Machine
     from devplug.kubelet.pods import Pod
+    from devplug.kubelet.topology import NodeHardware
 
 Json = Any
 """What stands in a recording."""
@@ -81,7 +82,7 @@ class World:
         self,
         folder: Path,
         tasks: asyncio.TaskGroup,
-        machine: Machine,
+        machine: NodeHardware,
         topology: TopologySettings,
     ) -> None:
         self.folder = folder
@@ -299,7 +300,7 @@ class World:
 
     def _allocated(self, uid: str) -> Json:
         alloc: Json = {}
-        for held in self.manager.ledger.assignments:
+        for held in self.manager.allocations.assignments:
             if held.key[0] == uid:
                 alloc.setdefault(held.key[1], {})[held.key[2]] = {
                     "ids": list(held.allocation.device_ids),
@@ -350,7 +351,7 @@ class World:
         }
 
     async def _devices(self, *, uid: str, container: str) -> Json:
-        held = self.manager.ledger.of_container(uid, container)
+        held = self.manager.allocations.of_container(uid, container)
         observed: Json = {}
         self.contradicted = set()
         for one in held:
@@ -370,7 +371,7 @@ class World:
                     device_id: numa and list(numa) if (numa := state.devices[device_id].numa_nodes) else numa
                     for device_id in sorted(state.healthy)
                 }
-                for name, state in self.manager.ledger.resources.items()
+                for name, state in self.manager.allocations.resources.items()
                 if state.healthy
             },
         }
@@ -379,7 +380,7 @@ class World:
         self.manager.free_inactive()
         pods = pod_resources(
             self.pods.active(),
-            self.manager.ledger,
+            self.manager.allocations,
             self.settings.machine,
             compat=self.settings.compat,
         )
@@ -392,18 +393,18 @@ class World:
             return {"code": "Unknown", "message": f"pod {name} in namespace {ns} not found"}
         (pod,) = pod_resources(
             [bound.pod],
-            self.manager.ledger,
+            self.manager.allocations,
             self.settings.machine,
             compat=self.settings.compat,
         )
         return {"code": "OK", "message": "", "pod": as_pod_resources(pod)}
 
     async def _podresources_allocatable(self) -> Json:
-        allocatable = allocatable_resources(self.manager.ledger, self.settings.machine)
+        allocatable = allocatable_resources(self.manager.allocations, self.settings.machine)
         return {"code": "OK", "message": "", "devices": as_container_devices(allocatable.devices)}
 
     async def _state(self) -> Json:
-        resources = self.manager.ledger.resources
+        resources = self.manager.allocations.resources
 
         def ids(which: str) -> Json:
             return {
@@ -418,7 +419,7 @@ class World:
             "allocated": ids("allocated"),
             "reuse": {
                 uid: {name: sorted(one) for name, one in reusable.items()}
-                for uid, reusable in self.manager.ledger.reusable.items()
+                for uid, reusable in self.manager.allocations.reusable.items()
             },
             "endpoints": {
                 name: {
@@ -437,7 +438,7 @@ class World:
                     "resource": held.key[2],
                     "numa": {str(node): sorted(ids) for node, ids in held.devices_per_numa.items()},
                 }
-                for held in self.manager.ledger.assignments
+                for held in self.manager.allocations.assignments
             ],
         }
 
@@ -456,7 +457,7 @@ class World:
 
     async def _sanitize(self, *, uid: str, allocatable: Json) -> Json:
         pod = self.pods.get(uid).pod
-        return {"allocatable": allocatable_for(pod, allocatable, self.manager.ledger), "error": None}
+        return {"allocatable": allocatable_for(pod, allocatable, self.manager.allocations), "error": None}
 
     async def _merge(self, *, providers: Json) -> Json:
         found: Json = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.exchange import ContainerDevices, ContainerResources, PodResources
-from devplug.holders.values import Rules
-from devplug.status.values import Holder
+from devplug.holders.held_device import Rules
+from devplug.status import Holder
+from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

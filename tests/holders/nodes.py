@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from devplug.holders.values import Rules
+from devplug.holders.held_device import Rules
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import Listener, unary
 from tests.holders.listings import RESOURCE, holder
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
-    from devplug.exchange import PodResources
     from devplug.holders.holders import Holders
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
+    from devplug.wire.values import PodResources
 
     Serve = Callable[[], Awaitable[Sequence[PodResources]]]
 

@@ -11,15 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from devplug.holders.held_device import Released, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
-from devplug.holders.ledgertext import memory_of, text_of
-from devplug.holders.values import Released
 from tests.holders.listings import RESOURCE, RULES, pods
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from devplug.exchange import PodResources
+    from devplug.wire.values import PodResources
 
 IDS = tuple("abc")
 
@@ -57,12 +56,12 @@ class AnyHistory(RuleBasedStateMachine):
     def new_ledger(self, text: str) -> Ledger:
         ledger = Ledger(RULES)
         if text:
-            ledger.recall(RESOURCE, memory_of(text, RESOURCE), self.now)
+            ledger.recall(RESOURCE, ledger_memory(text, RESOURCE), self.now)
         ledger.keep_releases(RESOURCE)
         return ledger
 
     def text(self) -> str:
-        return text_of(RESOURCE, self.ledger.memory(RESOURCE))
+        return ledger_text(RESOURCE, self.ledger.memory(RESOURCE))
 
     @initialize(ids=st.sets(st.sampled_from(IDS), max_size=2), is_file_readable=st.booleans())
     def pods_that_were_there_before_us(self, ids: set[str], *, is_file_readable: bool) -> None:
@@ -180,7 +179,7 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule()
     def the_resource_comes_back_to_us(self) -> None:
-        memory = memory_of(self.written, RESOURCE)
+        memory = ledger_memory(self.written, RESOURCE)
         self.ledger.recall(RESOURCE, memory, self.now)
         self.unreported |= memory.keys()
         self.untaken -= memory.keys()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.holders.asking import CHECKPOINT_NAME, Trouble
+from devplug.holders.client import Trouble
+from devplug.holders.held_device import Allocated, Released
 from devplug.holders.holders import Holders
-from devplug.holders.values import Allocated, Released
-from devplug.pulse import Pulse
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.linux.notifier import Pulse
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from tests.holders.listings import RESOURCE, holder, pod
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.exchange import PodResources
+    from devplug.wire.values import PodResources
 
 
 @pytest.fixture(scope="module")

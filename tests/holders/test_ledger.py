@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.holders.held_device import Allocated, Released, Remembered, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
-from devplug.holders.ledgertext import memory_of, text_of
-from devplug.holders.values import Allocated, Released, Remembered
 from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
 
 if TYPE_CHECKING:
-    from devplug.exchange import PodResources
+    from devplug.wire.values import PodResources
 
 OTHER = pod("other", "z")
 """Holds a device for ever."""
@@ -27,9 +26,9 @@ def new_ledger() -> Ledger:
 
 def restarted(ledger: Ledger, now: float) -> Ledger:
     """The ledger of the next process, which has read the file of this one."""
-    text = text_of(RESOURCE, ledger.memory(RESOURCE))
+    text = ledger_text(RESOURCE, ledger.memory(RESOURCE))
     ledger = new_ledger()
-    ledger.recall(RESOURCE, memory_of(text, RESOURCE), now)
+    ledger.recall(RESOURCE, ledger_memory(text, RESOURCE), now)
     return ledger
 
 
@@ -396,8 +395,8 @@ def test_the_file_says_it_all() -> None:
         "b": Remembered(),
         "ä/\n": Remembered((holder("p"),), NEXT_KUBELET),
     }
-    assert memory_of(text_of(RESOURCE, memory), RESOURCE) == memory
-    assert memory_of(text_of("x.y/ä", {}), "x.y/ä") == {}
+    assert ledger_memory(ledger_text(RESOURCE, memory), RESOURCE) == memory
+    assert ledger_memory(ledger_text("x.y/ä", {}), "x.y/ä") == {}
 
 
 @pytest.mark.parametrize(
@@ -423,8 +422,8 @@ def test_the_file_says_it_all() -> None:
 )
 def test_a_damaged_file_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        memory_of(text, "a/b")
+        ledger_memory(text, "a/b")
 
 
 def test_an_undamaged_one_is_not() -> None:
-    assert memory_of('{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}
+    assert ledger_memory('{"version":2,"resource":"a/b","kubelets":[],"held":{}}', "a/b") == {}

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
-from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.machine import Machine
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import TopologySettings
-from devplug.wire.methods import (
+from devplug.kubelet.topology import NodeHardware, TopologySettings
+from devplug.wire.deviceplugin import (
     ALLOCATE,
     GET_OPTIONS,
     GET_PREFERRED_ALLOCATION,
@@ -25,15 +23,16 @@ from devplug.wire.methods import (
     REGISTER,
 )
 from devplug.wire.sockets import Listener, connected, stream, unary
+from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
     from typing import Self
 
-    from devplug.exchange import PreferenceRequest
     from devplug.kubelet.changes import Change
     from devplug.wire.sockets import Binding
+    from devplug.wire.values import PreferenceRequest
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
@@ -46,7 +45,7 @@ Ids = tuple[str, ...]
 
 
 NO_OPTIONS = PluginOptions()
-MACHINE = Machine()
+MACHINE = NodeHardware()
 NO_TOPOLOGY = TopologySettings()
 
 
@@ -81,7 +80,7 @@ async def running(
     compat: bool = True,
     dial_timeout_seconds: float = 30,
     pre_start_timeout_seconds: float = 30,
-    machine: Machine = MACHINE,
+    machine: NodeHardware = MACHINE,
     topology: TopologySettings = NO_TOPOLOGY,
 ) -> AsyncIterator[Kubelet]:
     """A kubelet that runs, for a time that only a hang outlasts."""

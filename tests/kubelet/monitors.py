@@ -6,25 +6,25 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from devplug.exchange import PodName
-from devplug.kubelet.machine import Machine
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
+from devplug.kubelet.topology import NodeHardware
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected
+from devplug.wire.values import PodName
 from tests.kubelet.fakes import LONG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from devplug.exchange import AllocatableResources, ContainerResources, PodResources
-    from devplug.wire.methods import Method
+    from devplug.wire.deviceplugin import Method
+    from devplug.wire.values import AllocatableResources, ContainerResources, PodResources
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
-MACHINE = Machine()
+MACHINE = NodeHardware()
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def monitored(
     *,
     clock: Callable[[], float] | None = None,
     compat: bool = True,
-    machine: Machine = MACHINE,
+    machine: NodeHardware = MACHINE,
     without: frozenset[Literal["get", "allocatable"]] = frozenset(),
 ) -> AsyncIterator[Kubelet]:
     """A kubelet with a socket for monitors, for a time that only a hang outlasts."""

@@ -25,20 +25,18 @@ from hypothesis.stateful import (
 
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.errors import KubeletCrashError, KubeletError, RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet import checkpoint as checkpoints
-from devplug.kubelet.allocation import Ledger
+from devplug.kubelet.allocation import DeviceAllocations, assignments_of
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.folder import CHECKPOINT_NAME
-from devplug.kubelet.machine import Machine, NumaNode
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import ALWAYS, Container, ContainerState, Pod
-from devplug.kubelet.records import assignments_of
 from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import Policy, Scope, TopologySettings
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
 from devplug.testing.loopthread import Held, LoopThread
-from devplug.wire.messages import CONTAINER_RESPONSE
+from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 from devplug.wire.sockets import socket_identity
+from devplug.wire.values import AdvertisedDevice, PluginOptions
 from tests.kubelet.fakes import (
     NO_OPTIONS,
     OTHER_RESOURCE,
@@ -54,13 +52,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from devplug.devices import ContainerResponse
-    from devplug.exchange import PreferenceRequest
+    from devplug.wire.values import PreferenceRequest
     from tests.kubelet.fakes import Devices, Ids
 
 RESOURCES = (RESOURCE, OTHER_RESOURCE)
 STEP_SECONDS = 15.0
 
-MACHINE = Machine((NumaNode(0, (10, 20)), NumaNode(1, (20, 10))))
+MACHINE = NodeHardware((NumaNode(0, (10, 20)), NumaNode(1, (20, 10))))
 
 DEVICE_IDS = ("d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7")
 
@@ -372,7 +370,9 @@ class Node(RuleBasedStateMachine):
 
     async def _admit(self, pod: Pod) -> None:
         gone = self.ended | self.ever - {*self.pods}
-        known = {name for name, state in self._ledger.resources.items() if state.is_device_plugin_resource}
+        known = {
+            name for name, state in self._allocations.resources.items() if state.is_device_plugin_resource
+        }
         async with self.settling():
             status = await self.kubelet.admit(pod)
         if status.is_terminal:
@@ -468,11 +468,11 @@ class Node(RuleBasedStateMachine):
 
     async def _restart(self, *, reboot: bool, orderly: bool, plugins_first: bool) -> None:
         newest = {resource_name: name for name, resource_name in self.resource_of.items()}
-        in_file = self._restored() if self._file().exists() else Ledger()
+        in_file = self._restored() if self._file().exists() else DeviceAllocations()
         async with self.settling():
             await self.kubelet.restart(reboot=reboot, orderly=orderly, with_pods=False)
             self._restarted()
-        assert self._ledger.assignments == in_file.assignments
+        assert self._allocations.assignments == in_file.assignments
         for name in newest.values() if plugins_first else ():
             await self._come(self.plugins[name])
         await self._readmit()
@@ -522,19 +522,19 @@ class Node(RuleBasedStateMachine):
     # ── what always holds ──
 
     @property
-    def _ledger(self) -> Ledger:
-        return self.kubelet.device_manager.ledger
+    def _allocations(self) -> DeviceAllocations:
+        return self.kubelet.device_manager.allocations
 
     def _file(self) -> Path:
         return self.folder / CHECKPOINT_NAME
 
-    def _restored(self) -> Ledger:
-        """Return the books of a second device manager that reads the file."""
-        ledger = Ledger()
-        ledger.restore(
+    def _restored(self) -> DeviceAllocations:
+        """Return the allocations of a second device manager that reads the file."""
+        allocations = DeviceAllocations()
+        allocations.restore(
             assignments_of(checkpoints.decode(self._file().read_bytes()), CONTAINER_RESPONSE.decode)
         )
-        return ledger
+        return allocations
 
     @invariant()
     def it_runs(self) -> None:
@@ -586,14 +586,14 @@ class Node(RuleBasedStateMachine):
     @invariant()
     def what_is_available_is_healthy_and_assigned_to_nobody(self) -> None:
         for name, resource in self.model.resources.items():
-            available = self._ledger.state(name).available
+            available = self._allocations.state(name).available
             assert available <= resource.healthy
             assert available.isdisjoint(self._assigned(name))
 
     @invariant()
     def nothing_is_left_over_from_a_refused_allocate(self) -> None:
         for name in self.model.resources if self.is_refused else ():
-            assert (self._ledger.state(name).allocated or set()) == self._assigned(name)
+            assert (self._allocations.state(name).allocated or set()) == self._assigned(name)
 
     @invariant()
     def a_pod_that_has_ended_stays_so(self) -> None:
@@ -605,10 +605,10 @@ class Node(RuleBasedStateMachine):
         if not self.is_written:
             return
         written = checkpoints.decode(self._file().read_bytes())
-        known = self._ledger.resources
+        known = self._allocations.resources
         assert {*(written.registered or ())} == {name for name in known if known[name].healthy is not None}
-        assert len(written.entries or ()) == len(self._ledger.assignments)
-        assert self._restored().assignments == self._ledger.assignments
+        assert len(written.entries or ()) == len(self._allocations.assignments)
+        assert self._restored().assignments == self._allocations.assignments
 
 
 async def refuse() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.errors import KubeletError
-from devplug.exchange import AdvertisedDevice
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.resources import UNKNOWN, count, disconnected, dropped, grace_is_over, listed, restored
+from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import (
     RESOURCE,
     Clock,

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
-from devplug.exchange import AdvertisedDevice
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet.allocation import CheckpointWriter, DeviceAllocations, Need, assignments_of
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import (
     Checkpoint,
@@ -24,14 +25,28 @@ from devplug.kubelet.checkpoint import (
     encode,
     rendering,
 )
-from devplug.kubelet.folder import CHECKPOINT_NAME, DAMAGED_NAME, PluginFolder
-from devplug.wire.messages import CONTAINER_RESPONSE
-from tests.kubelet.fakes import RESOURCE, Clock, happened, healthy, pod, registered, running, unhealthy
+from devplug.kubelet.pluginfolder import DAMAGED_NAME, PluginFolder
+from devplug.kubelet.resources import disconnected, dropped, listed
+from devplug.wire.deviceplugin import CONTAINER_RESPONSE
+from devplug.wire.values import AdvertisedDevice
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Clock,
+    happened,
+    healthy,
+    pod,
+    registered,
+    running,
+    unhealthy,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hypothesis.strategies import SearchStrategy
+
 
 REAL_FILE = (
     b'{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",'
@@ -318,3 +333,69 @@ async def test_a_checkpoint_that_cannot_be_written_refuses_the_pod(short_dir: Pa
             plugin.send(healthy("a", "b"))
             await happened(changes, ChangeKind.LISTED)
         assert kubelet.capacity() == {RESOURCE: 2}
+
+
+names = st.sampled_from([RESOURCE, OTHER_RESOURCE])
+few_ids = st.lists(st.sampled_from(["d0", "d1", "d<2>", "é"]), max_size=3, unique=True).map(tuple)
+pods = st.sampled_from(["u0", "u1", "u2"])
+
+steps = st.one_of(
+    st.tuples(st.just("list"), names, few_ids),
+    st.tuples(st.just("disconnect"), names, st.just(())),
+    st.tuples(st.just("drop"), names, st.just(())),
+    st.tuples(st.just("end"), pods, st.just(())),
+    st.tuples(pods, names, few_ids),
+)
+
+
+def take(step: tuple[str, str, Sequence[str]], allocations: DeviceAllocations) -> None:
+    """Change the allocations; a step that begins with a pod gives IDs to it."""
+    what, name, device_ids = step
+    if what == "list":
+        allocations.update(name, listed(allocations.state(name), healthy(*device_ids)))
+    elif what == "disconnect":
+        allocations.update(name, disconnected(allocations.state(name)))
+    elif what == "drop":
+        allocations.update(name, dropped(allocations.state(name)))
+    elif what == "end":
+        allocations.free_inactive({held.key[0] for held in allocations.assignments} - {name})
+    else:
+        response = ContainerResponse(envs={"DEVICES": " ".join(device_ids)})
+        allocations.assign(Need(what, "c", name, len(device_ids)), device_ids, response, compat=False)
+
+
+def anew(allocations: DeviceAllocations) -> bytes:
+    """Return the file of allocations, made without any memory."""
+    entries = tuple(
+        CheckpointEntry(
+            *held.key, held.devices_per_numa, CONTAINER_RESPONSE.encode(held.allocation.container_response)
+        )
+        for held in allocations.assignments
+    )
+    registered = {
+        name: tuple(sorted(state.healthy))
+        for name, state in allocations.resources.items()
+        if state.healthy is not None
+    }
+    return encode(Checkpoint(entries or None, registered))
+
+
+@given(st.lists(steps, max_size=30))
+def test_a_file_is_the_same_whatever_was_kept_of_those_before(
+    taken: Sequence[tuple[str, str, Sequence[str]]],
+) -> None:
+    allocations, recorder = DeviceAllocations(), CheckpointWriter(CONTAINER_RESPONSE.encode)
+    for step in taken:
+        take(step, allocations)
+        content = recorder.content(allocations)
+        assert content == anew(allocations)
+        assert tuple(assignments_of(decode(content), CONTAINER_RESPONSE.decode)) == allocations.assignments
+
+
+def test_an_entry_that_comes_first_changes_no_more_than_itself_and_the_checksum() -> None:
+    """All others are kept, and go on from another checksum."""
+    allocations, recorder = DeviceAllocations(), CheckpointWriter(CONTAINER_RESPONSE.encode)
+    allocations.update(RESOURCE, listed(allocations.state(RESOURCE), healthy(*(f"d{n}" for n in range(40)))))
+    for number in reversed(range(40)):
+        take((f"u{number:02}", RESOURCE, [f"d{number}"]), allocations)
+        assert recorder.content(allocations) == anew(allocations)

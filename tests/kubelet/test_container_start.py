@@ -9,9 +9,9 @@ import pytest
 
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletError
-from devplug.exchange import ClaimResource, DynamicResource, PluginOptions
-from devplug.kubelet.machine import ComputeShare, Machine
 from devplug.kubelet.pods import Container, ContainerState, Event, Pod, PodPhase
+from devplug.kubelet.topology import ComputeShare, NodeHardware
+from devplug.wire.values import ClaimResource, DynamicResource, PluginOptions
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
@@ -87,7 +87,7 @@ async def test_the_specs_environment_comes_after_that_of_plugins(short_dir: Path
 async def test_cdi_devices_of_dra_come_first_and_those_of_plugins_once(short_dir: Path) -> None:
     """C69."""
     prepared = ClaimResource("d", "pool", "dev", ("dra.com/x=1", "vendor.com/y=shared"))
-    machine = Machine(
+    machine = NodeHardware(
         shares={
             "default/u/c": ComputeShare(dynamic_resources=(DynamicResource("claim", "default", (prepared,)),))
         }

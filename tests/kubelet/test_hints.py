@@ -1,4 +1,4 @@
-"""On which NUMA nodes a request can be met: against a naive account of it, and what the books add to that."""
+"""On which NUMA nodes a request can be met: against a naive account of it, and what is allocated already."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletCrashError
-from devplug.exchange import AdvertisedDevice
-from devplug.kubelet.allocation import Ledger, Need
+from devplug.kubelet.allocation import DeviceAllocations, Need
 from devplug.kubelet.hints import container_hints, hints_for, pod_hints
 from devplug.kubelet.pods import ALWAYS, Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
 from devplug.kubelet.topology import TopologyHint, mask_of, nodes_of
+from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, healthy, pod, unhealthy
 
 if TYPE_CHECKING:
@@ -203,78 +203,84 @@ def test_a_reusable_device_with_an_empty_topology_can_be_nowhere() -> None:
     assert said(hints_for(devices, ["a"], ["odd"], 1, [0], compat=True)) == []
 
 
-# ── what the books add ────────────────────────────────────────────────────────────────────────────
+# ── what is allocated adds ────────────────────────────────────────────────────────────────────────────
 
 ON_BOTH = (device("a", 0), device("b", 0), device("c", 1), device("d", 1))
 
 
-def books(devices: Devices, resource_name: str = RESOURCE) -> Ledger:
-    ledger = Ledger()
-    ledger.update(resource_name, listed(UNKNOWN, devices))
-    return ledger
+def allocated(devices: Devices, resource_name: str = RESOURCE) -> DeviceAllocations:
+    allocations = DeviceAllocations()
+    allocations.update(resource_name, listed(UNKNOWN, devices))
+    return allocations
 
 
-def give(ledger: Ledger, pod_uid: str, container_name: str, *device_ids: str) -> None:
+def give(allocations: DeviceAllocations, pod_uid: str, container_name: str, *device_ids: str) -> None:
     """Assign these devices, as after an Allocate."""
     need = Need(pod_uid, container_name, RESOURCE, len(device_ids))
-    ledger.assign(need, device_ids, ContainerResponse(), compat=True)
-    ledger.release_unassigned()
+    allocations.assign(need, device_ids, ContainerResponse(), compat=True)
+    allocations.release_unassigned()
 
 
-def of_container(ledger: Ledger, whole: Pod, name: str = "c") -> dict[str, Hints]:
-    return container_hints(ledger, whole, whole.container(name), [0, 1], compat=True)
+def of_container(allocations: DeviceAllocations, whole: Pod, name: str = "c") -> dict[str, Hints]:
+    return container_hints(allocations, whole, whole.container(name), [0, 1], compat=True)
 
 
-def of_pod(ledger: Ledger, whole: Pod) -> dict[str, Hints]:
-    return pod_hints(ledger, whole, [0, 1], compat=True)
+def of_pod(allocations: DeviceAllocations, whole: Pod) -> dict[str, Hints]:
+    return pod_hints(allocations, whole, [0, 1], compat=True)
 
 
 @pytest.mark.parametrize("devices", [(), healthy("a"), (device("a"),)])
 def test_a_resource_without_any_numa_node_does_not_care(devices: Devices) -> None:
     """C89."""
-    assert of_container(books(devices), pod("u")) == of_pod(books(devices), pod("u")) == {RESOURCE: None}
+    assert (
+        of_container(allocated(devices), pod("u")) == of_pod(allocated(devices), pod("u")) == {RESOURCE: None}
+    )
 
 
 def test_an_unhealthy_device_with_a_node_is_enough_to_care() -> None:
-    assert of_container(books((*healthy("a"), device("b", 0, health="Unhealthy"))), pod("u")) == {
+    assert of_container(allocated((*healthy("a"), device("b", 0, health="Unhealthy"))), pod("u")) == {
         RESOURCE: [],
     }
 
 
 def test_names_that_no_plugin_ever_served_get_no_hints() -> None:
-    assert of_container(books(ON_BOTH), pod("u", resource_name=OTHER_RESOURCE)) == {}
-    assert of_pod(books(ON_BOTH), pod("u", resource_name="cpu")) == {}
+    assert of_container(allocated(ON_BOTH), pod("u", resource_name=OTHER_RESOURCE)) == {}
+    assert of_pod(allocated(ON_BOTH), pod("u", resource_name="cpu")) == {}
 
 
 def test_too_few_devices_are_impossible() -> None:
-    ledger = books((*ON_BOTH, *unhealthy("e")))
-    give(ledger, "other", "c", "a")
-    assert of_container(ledger, pod("u", 3)) == {RESOURCE: [TopologyHint(mask_of([0, 1]), is_preferred=True)]}
-    assert of_container(ledger, pod("u", 4)) == of_pod(ledger, pod("u", 4)) == {RESOURCE: ()}
+    allocations = allocated((*ON_BOTH, *unhealthy("e")))
+    give(allocations, "other", "c", "a")
+    assert of_container(allocations, pod("u", 3)) == {
+        RESOURCE: [TopologyHint(mask_of([0, 1]), is_preferred=True)]
+    }
+    assert of_container(allocations, pod("u", 4)) == of_pod(allocations, pod("u", 4)) == {RESOURCE: ()}
 
 
 def test_a_lost_plugin_makes_its_resource_impossible() -> None:
-    ledger = books(ON_BOTH)
-    ledger.update(RESOURCE, disconnected(ledger.state(RESOURCE)))
-    assert of_container(ledger, pod("u")) == {RESOURCE: ()}
+    allocations = allocated(ON_BOTH)
+    allocations.update(RESOURCE, disconnected(allocations.state(RESOURCE)))
+    assert of_container(allocations, pod("u")) == {RESOURCE: ()}
 
 
 def test_a_container_that_has_its_devices_gets_hints_from_exactly_those() -> None:
-    ledger = books(ON_BOTH)
-    give(ledger, "u", "c", "c", "d")
-    assert said(of_container(ledger, pod("u", 2))[RESOURCE]) == [((1,), True), ((0, 1), False)]
-    assert of_container(ledger, pod("u", 2)) == of_pod(ledger, pod("u", 2))
+    allocations = allocated(ON_BOTH)
+    give(allocations, "u", "c", "c", "d")
+    assert said(of_container(allocations, pod("u", 2))[RESOURCE]) == [((1,), True), ((0, 1), False)]
+    assert of_container(allocations, pod("u", 2)) == of_pod(allocations, pod("u", 2))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_container_that_has_another_number_of_devices_is_impossible(count: int) -> None:
-    ledger = books(ON_BOTH)
-    give(ledger, "u", "c", "c", "d")
-    assert of_container(ledger, pod("u", count)) == of_pod(ledger, pod("u", count)) == {RESOURCE: ()}
+    allocations = allocated(ON_BOTH)
+    give(allocations, "u", "c", "c", "d")
+    assert (
+        of_container(allocations, pod("u", count)) == of_pod(allocations, pod("u", count)) == {RESOURCE: ()}
+    )
 
 
 def test_a_limit_of_nought_gets_hints_too() -> None:
-    assert said(of_container(books(ON_BOTH), pod("u", 0))[RESOURCE]) == [
+    assert said(of_container(allocated(ON_BOTH), pod("u", 0))[RESOURCE]) == [
         ((0,), True),
         ((1,), True),
         ((0, 1), False),
@@ -284,38 +290,40 @@ def test_a_limit_of_nought_gets_hints_too() -> None:
 def test_a_limit_that_dra_serves_gets_hints_too() -> None:
     """C79, from the other side: only the allocation skips it."""
     whole = Pod("u", "u", containers=pod("u").containers, dra_limits=frozenset({("c", RESOURCE)}))
-    assert of_container(books(ON_BOTH), whole)[RESOURCE]
-    assert of_pod(books(ON_BOTH), whole)[RESOURCE]
+    assert of_container(allocated(ON_BOTH), whole)[RESOURCE]
+    assert of_pod(allocated(ON_BOTH), whole)[RESOURCE]
 
 
 def test_a_held_device_that_left_the_list_crashes_the_kubelet() -> None:
     """Manager.go looks it up without a check, when hints for its container are asked for again."""
-    ledger = books(ON_BOTH)
-    give(ledger, "u", "c", "a")
-    ledger.update(RESOURCE, listed(ledger.state(RESOURCE), ON_BOTH[1:]))
+    allocations = allocated(ON_BOTH)
+    give(allocations, "u", "c", "a")
+    allocations.update(RESOURCE, listed(allocations.state(RESOURCE), ON_BOTH[1:]))
     with pytest.raises(KubeletCrashError, match=r"generateDeviceTopologyHints"):
-        of_container(ledger, pod("u"))
-    assert container_hints(ledger, pod("u"), pod("u").containers[0], [0, 1], compat=False) == {RESOURCE: []}
+        of_container(allocations, pod("u"))
+    assert container_hints(allocations, pod("u"), pod("u").containers[0], [0, 1], compat=False) == {
+        RESOURCE: []
+    }
 
 
 def test_what_init_containers_left_over_counts_as_available_for_a_container_only() -> None:
     init, app = Container("i", {RESOURCE: 2}), Container("c", {RESOURCE: 3})
     whole = Pod("u", "u", init_containers=(init,), containers=(app,))
-    ledger = books(ON_BOTH[1:])
-    ledger.begin_container("u")
-    give(ledger, "u", "i", "b", "c")
-    ledger.end_container("u", "i", runs_to_its_end=True)
-    assert said(of_container(ledger, whole)[RESOURCE]) == [((0, 1), True)]
-    assert of_pod(ledger, whole) == {RESOURCE: ()}
-    assert of_container(ledger, pod("v", 2)) == {RESOURCE: ()}
+    allocations = allocated(ON_BOTH[1:])
+    allocations.begin_container("u")
+    give(allocations, "u", "i", "b", "c")
+    allocations.end_container("u", "i", runs_to_its_end=True)
+    assert said(of_container(allocations, whole)[RESOURCE]) == [((0, 1), True)]
+    assert of_pod(allocations, whole) == {RESOURCE: ()}
+    assert of_container(allocations, pod("v", 2)) == {RESOURCE: ()}
 
 
 def test_what_the_containers_of_a_pod_have_is_one_set_to_pod_hints() -> None:
     two = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 1}))
-    ledger = books(ON_BOTH)
-    give(ledger, "u", "c1", "a")
-    give(ledger, "u", "c2", "c")
-    assert said(of_pod(ledger, Pod("u", "u", containers=two))[RESOURCE]) == [((0, 1), False)]
+    allocations = allocated(ON_BOTH)
+    give(allocations, "u", "c1", "a")
+    give(allocations, "u", "c2", "c")
+    assert said(of_pod(allocations, Pod("u", "u", containers=two))[RESOURCE]) == [((0, 1), False)]
 
 
 # ── what a pod asks for ───────────────────────────────────────────────────────────────────────────

@@ -9,11 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletError, RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions
-from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Pod
-from devplug.kubelet.topology import Policy, Scope, TopologySettings
+from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
+from devplug.wire.values import AdvertisedDevice, PluginOptions
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, registered, running
 from tests.virtualtime import in_no_time, passes
 
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from tests.kubelet.fakes import Ids
 
-TWO_NODES = Machine((NumaNode(0), NumaNode(1)))
+TWO_NODES = NodeHardware((NumaNode(0), NumaNode(1)))
 APART = tuple(AdvertisedDevice(device_id, "Healthy", (node,)) for device_id, node in (("a", 0), ("b", 1)))
 
 REGISTRATIONS = "kubelet_device_plugin_registration_total"
@@ -54,7 +53,7 @@ def admissions(kubelet: Kubelet) -> tuple[float, float, float]:
 def alignments(metrics: KubeletMetrics) -> list[float | None]:
     """Aligned containers and pods, then those that could not be; None for what has not even a 0."""
     return [
-        metrics.registry.get_sample_value(name, {"scope": scope, "boundary": "numa_node"})
+        metrics.find(name, scope=scope, boundary="numa_node")
         for name in (ALIGNED, NOT_ALIGNED)
         for scope in ("container", "pod")
     ]
@@ -315,12 +314,6 @@ async def test_two_kubelets_in_one_process_count_apart(short_dir: Path) -> None:
 def test_what_was_never_counted_is_nought() -> None:
     metrics = KubeletMetrics()
     assert metrics.value(ADMISSIONS) == metrics.value(ADMISSIONS, label="x") == 0
-
-
-async def test_the_text_has_no_series_of_the_librarys_own(short_dir: Path) -> None:
-    async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
-        assert "_created" not in kubelet.metrics.exposition()
-        assert "kubelet_device_plugin_registration_total{" in kubelet.metrics.exposition()
 
 
 async def test_the_duration_of_an_admission_is_in_whole_milliseconds(short_dir: Path) -> None:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.folder import CHECKPOINT_NAME
-from devplug.kubelet.nodestatus import NodeStatus
-from devplug.kubelet.resources import Capacity
+from devplug.kubelet.resources import Capacity, NodeStatus
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
 
 
 def numbers(kubelet: Kubelet) -> tuple[dict[str, int], dict[str, int]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.errors import KubeletError, RemoteError
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.sockets import socket_identity

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.exchange import AdvertisedDevice
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.pods import ALWAYS, Container, ContainerState, Pod, PodPhase
 from devplug.kubelet.resources import UNKNOWN, changed_health, disconnected, health_in_status, listed
+from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from tests.kubelet.fakes import Devices, FakePlugin
 
 BAD = (AdvertisedDevice("a", "Smoking"),)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
-from devplug.kubelet.allocation import Ledger, Need
+from devplug.kubelet.admission import allocatable_for, check_pod
+from devplug.kubelet.allocation import DeviceAllocations, Need
 from devplug.kubelet.pods import ALWAYS, Container, Event, Pod, PodPhase, PodStatus, Rejection
-from devplug.kubelet.predicates import allocatable_for, check_pod
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, register, registered, running
 
@@ -100,41 +100,41 @@ def test_a_pod_is_refused_for_exactly_those_resources_of_which_too_little_is_lef
 # ── what the check counts with ────────────────────────────────────────────────────────────────────
 
 
-def books(*held_by: str) -> Ledger:
+def allocated(*held_by: str) -> DeviceAllocations:
     """A plugin that is long gone, and one device of it for each of these pods."""
-    ledger = Ledger()
-    ledger.update(RESOURCE, listed(UNKNOWN, healthy(*held_by)))
+    allocations = DeviceAllocations()
+    allocations.update(RESOURCE, listed(UNKNOWN, healthy(*held_by)))
     for uid in held_by:
-        ledger.assign(Need(uid, "c", RESOURCE, 1), [uid], ContainerResponse(), compat=True)
-    ledger.release_unassigned()
-    ledger.update(RESOURCE, dropped(ledger.state(RESOURCE)))
-    return ledger
+        allocations.assign(Need(uid, "c", RESOURCE, 1), [uid], ContainerResponse(), compat=True)
+    allocations.release_unassigned()
+    allocations.update(RESOURCE, dropped(allocations.state(RESOURCE)))
+    return allocations
 
 
 @pytest.mark.parametrize("allocatable", [{}, {RESOURCE: 0}, {RESOURCE: 1}])
 def test_for_a_pod_with_devices_the_node_has_at_least_what_is_in_use(allocatable: dict[str, int]) -> None:
     """C73: else a pod that runs would be refused as long as its plugin is not back."""
-    assert allocatable_for(pod("u"), allocatable, books("u", "v")) == {RESOURCE: 2}
+    assert allocatable_for(pod("u"), allocatable, allocated("u", "v")) == {RESOURCE: 2}
 
 
 def test_a_name_that_was_tried_and_never_given_counts_as_nought() -> None:
     """After a refusal for too few devices the real kubelet has an empty set under the name."""
-    ledger = books("u")
-    ledger.update(OTHER_RESOURCE, replace(UNKNOWN, allocated=frozenset()))
-    assert allocatable_for(pod("u"), {}, ledger) == {RESOURCE: 1, OTHER_RESOURCE: 0}
+    allocations = allocated("u")
+    allocations.update(OTHER_RESOURCE, replace(UNKNOWN, allocated=frozenset()))
+    assert allocatable_for(pod("u"), {}, allocations) == {RESOURCE: 1, OTHER_RESOURCE: 0}
 
 
 def test_more_than_what_is_in_use_stays_as_it_is() -> None:
-    assert allocatable_for(pod("u"), {RESOURCE: 5, "cpu": 1}, books("u", "v")) == {RESOURCE: 5, "cpu": 1}
+    assert allocatable_for(pod("u"), {RESOURCE: 5, "cpu": 1}, allocated("u", "v")) == {RESOURCE: 5, "cpu": 1}
 
 
 def test_for_a_pod_without_devices_nothing_is_raised() -> None:
-    assert allocatable_for(pod("new"), {RESOURCE: 0}, books("u", "v")) == {RESOURCE: 0}
+    assert allocatable_for(pod("new"), {RESOURCE: 0}, allocated("u", "v")) == {RESOURCE: 0}
 
 
 def test_the_nodes_own_numbers_are_not_changed_by_a_check() -> None:
     allocatable = {RESOURCE: 0}
-    allocatable_for(pod("u"), allocatable, books("u"))
+    allocatable_for(pod("u"), allocatable, allocated("u"))
     assert allocatable == {RESOURCE: 0}
 
 

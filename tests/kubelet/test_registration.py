@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.devices import resource_name_fault
 from devplug.errors import KubeletError, RegistrationError, RemoteError
-from devplug.exchange import PluginOptions, RegisterRequest
+from devplug.k8s.resource_names import resource_name_fault
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.settings import KubeletSettings
-from devplug.wire.methods import LIST_AND_WATCH, REGISTER
+from devplug.wire.deviceplugin import LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import connected
+from devplug.wire.values import PluginOptions, RegisterRequest
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.registration import Registration
     from devplug.wire.sockets import Peer
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.errors import KubeletError, RemoteError
-from devplug.exchange import PluginOptions
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.checkpoint import decode
-from devplug.kubelet.folder import CHECKPOINT_NAME
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
+from devplug.wire.values import PluginOptions
 from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running
 from tests.kubelet.monitors import got, held, listed, monitored
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.errors import KubeletCrashError, KubeletError
-from devplug.kubelet.machine import Machine, NumaNode
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import (
     NO_AFFINITY,
+    NodeHardware,
+    NumaNode,
     Policy,
     Scope,
     TopologyHint,
@@ -38,9 +39,9 @@ PLACING = [Policy.BEST_EFFORT, Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE]
 NO_OPTIONS: Mapping[str, str] = {}
 
 
-def machine(*node_ids: int) -> Machine:
+def machine(*node_ids: int) -> NodeHardware:
     """A machine whose nodes are as far apart as their numbers."""
-    return Machine(
+    return NodeHardware(
         tuple(NumaNode(one, tuple(10 + 10 * abs(one - other) for other in node_ids)) for one in node_ids),
     )
 
@@ -77,14 +78,14 @@ def flat(providers: Sequence[Provider]) -> list[Sequence[TopologyHint]]:
     return lists
 
 
-def average_distance(nodes: frozenset[int], of: Machine) -> float:
+def average_distance(nodes: frozenset[int], of: NodeHardware) -> float:
     places = {node.id: place for place, node in enumerate(of.numa_nodes)}
     rows = {node.id: node.distances or () for node in of.numa_nodes}
     pairs = [rows[one][places[other]] for one in nodes for other in nodes]
     return sum(pairs) / len(pairs)
 
 
-def better_of(one: Place, other: Place, of: Machine, *, is_closest: bool) -> Place:
+def better_of(one: Place, other: Place, of: NodeHardware, *, is_closest: bool) -> Place:
     """Fewer nodes; if that is asked for, nearer ones; then lower ones."""
 
     def rank(place: Place) -> tuple[int, float, int]:
@@ -98,7 +99,9 @@ def better_of(one: Place, other: Place, of: Machine, *, is_closest: bool) -> Pla
     return other if rank(other) < rank(one) else one
 
 
-def chosen_of(current: Place | None, candidate: Place, aim: int, of: Machine, *, is_closest: bool) -> Place:
+def chosen_of(
+    current: Place | None, candidate: Place, aim: int, of: NodeHardware, *, is_closest: bool
+) -> Place:
     if current is None:
         return candidate
     if current[1] != candidate[1]:
@@ -115,7 +118,9 @@ def chosen_of(current: Place | None, candidate: Place, aim: int, of: Machine, *,
     return candidate if wanted > size else current
 
 
-def naive_merge(by: TopologyRules, of: Machine, providers: Sequence[Provider]) -> tuple[TopologyHint, bool]:
+def naive_merge(
+    by: TopologyRules, of: NodeHardware, providers: Sequence[Provider]
+) -> tuple[TopologyHint, bool]:
     """Visit every combination of one hint for each resource, as the real kubelet does."""
     if by.policy is Policy.NONE:
         return NO_AFFINITY, True
@@ -154,13 +159,13 @@ providers_of_hints = st.lists(st.dictionaries(st.sampled_from("abc"), hint_lists
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Machine:
+def machines(draw: st.DrawFn) -> NodeHardware:
     """Up to four nodes, numbers missing, at any distances from each other."""
     ids = sorted(draw(st.sets(st.integers(0, 4), min_size=1, max_size=4)))
     between = {
         frozenset((one, other)): draw(st.sampled_from([11, 12, 20, 30])) for one in ids for other in ids
     }
-    return Machine(
+    return NodeHardware(
         tuple(
             NumaNode(one, tuple(10 if one == other else between[frozenset((one, other))] for other in ids))
             for one in ids
@@ -170,7 +175,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 @given(machines(), st.sampled_from(list(Policy)), st.booleans(), providers_of_hints)
 def test_merging_finds_what_going_through_all_combinations_finds(
-    of: Machine,
+    of: NodeHardware,
     policy: Policy,
     is_closest: bool,
     providers: list[dict[str, Hints]],
@@ -291,7 +296,7 @@ def test_node_numbers_with_gaps_crash_the_kubelet_that_compares_distances() -> N
 
 
 def refusal(
-    of: Machine, policy: str, scope: str = "container", options: Mapping[str, str] = NO_OPTIONS
+    of: NodeHardware, policy: str, scope: str = "container", options: Mapping[str, str] = NO_OPTIONS
 ) -> str:
     with pytest.raises(KubeletError) as caught:
         TopologyRules.of(TopologySettings(policy, scope, options), of)
@@ -342,14 +347,14 @@ def test_other_settings_that_cannot_be_end_the_kubelet_too() -> None:
         refusal(machine(*range(10)), "restricted", options={LIMIT: "9"})
         == "unsupported on machines with more than 9 NUMA Nodes"
     )
-    assert refusal(Machine((NumaNode(0),)), "best-effort", options={CLOSEST: "true"}) == (
+    assert refusal(NodeHardware((NumaNode(0),)), "best-effort", options={CLOSEST: "true"}) == (
         "cannot discover NUMA topology: error getting NUMA distances from cadvisor"
     )
 
 
 def test_faults_are_told_in_the_order_of_the_real_kubelet() -> None:
     """Options come before distances, these before the machine's size, then policy and scope."""
-    nine = Machine(tuple(NumaNode(one) for one in range(9)))
+    nine = NodeHardware(tuple(NumaNode(one) for one in range(9)))
     faults = [
         ({LIMIT: "7", CLOSEST: "true"}, "the minimum value of"),
         ({CLOSEST: "true"}, "cannot discover NUMA topology"),

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.errors import KubeletCrashError, KubeletError
-from devplug.exchange import AdvertisedDevice, PluginOptions, PreferenceRequest
 from devplug.kubelet.admission import TopologyManager
-from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase
 from devplug.kubelet.topology import (
     NO_AFFINITY,
+    NodeHardware,
+    NumaNode,
     Policy,
     Scope,
     TopologyHint,
@@ -22,6 +22,7 @@ from devplug.kubelet.topology import (
     TopologySettings,
     mask_of,
 )
+from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.devices import ContainerResponse
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.topology import Hints
     from tests.kubelet.fakes import Devices, FakePlugin, Ids
 
-TWO_NODES = Machine((NumaNode(0, (10, 21)), NumaNode(1, (21, 10))))
+TWO_NODES = NodeHardware((NumaNode(0, (10, 21)), NumaNode(1, (21, 10))))
 
 EVERY_POLICY = list(Policy)
 EVERY_SCOPE = list(Scope)
@@ -73,7 +74,7 @@ def outcome(
     *pods: Pod,
     policy: str,
     scope: str = Scope.CONTAINER,
-    machine: Machine = TWO_NODES,
+    machine: NodeHardware = TWO_NODES,
 ) -> tuple[list[str], list[Ids]]:
     """Admit pods one after the other; return each one's reason (empty if admitted) and the Allocate calls."""
 
@@ -239,7 +240,7 @@ async def test_the_plugin_is_not_asked_if_a_node_has_just_what_is_needed(short_d
 async def test_nearer_nodes_are_taken_where_that_is_asked_for(short_dir: Path) -> None:
     """Four nodes in a ring of pairs: 0 is next to 2."""
     rows = ((10, 32, 12, 32), (32, 10, 32, 12), (12, 32, 10, 32), (32, 12, 32, 10))
-    machine = Machine(tuple(NumaNode(node, row) for node, row in enumerate(rows)))
+    machine = NodeHardware(tuple(NumaNode(node, row) for node, row in enumerate(rows)))
 
     topology = TopologySettings(Policy.BEST_EFFORT, options={"prefer-closest-numa-nodes": "true"})
     async with (
@@ -251,7 +252,7 @@ async def test_nearer_nodes_are_taken_where_that_is_asked_for(short_dir: Path) -
 
 
 async def test_a_machine_with_more_nodes_than_allowed_has_no_kubelet(short_dir: Path) -> None:
-    nine = Machine(tuple(NumaNode(node) for node in range(9)))
+    nine = NodeHardware(tuple(NumaNode(node) for node in range(9)))
 
     with pytest.raises(KubeletError, match=r"^unsupported on machines with more than 8 NUMA Nodes$"):
         async with running(short_dir, machine=nine, topology=TopologySettings("restricted")):
@@ -475,7 +476,7 @@ async def test_a_held_device_that_a_plugin_does_not_list_any_more_crashes_the_ku
 
 async def test_a_crash_leaves_the_pod_for_the_next_kubelet(short_dir: Path) -> None:
     """Distances and node numbers with a gap, which 1.36 does not survive."""
-    gap = Machine((NumaNode(0, (10, 20)), NumaNode(2, (20, 10))))
+    gap = NodeHardware((NumaNode(0, (10, 20)), NumaNode(2, (20, 10))))
 
     topology = TopologySettings(Policy.RESTRICTED, options={"prefer-closest-numa-nodes": "true"})
     async with running(short_dir, machine=gap, topology=topology) as kubelet:

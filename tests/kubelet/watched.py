@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from devplug.exchange import PluginInfo, RegistrationStatus
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import unary
+from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, FakePlugin, healthy
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from lab.guest import paths_fault
 from lab.hardware import PLUGGABLE, Sockets, arguments
-from lab.initrd import packed
-from lab.modules import load_order
+from lab.initrd import load_order, packed
 from lab.packages import UnavailableError, missing_packages, prepare
 from lab.report import Report, Row, as_text
 from lab.stories import STORIES, config_text

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hypothesis import strategies as st
 
-from devplug.metrics.accumulating import Histogram
-from devplug.metrics.families import Family, HistogramSample, Kind, Metric, Sample
+from devplug.metrics.families import Family, Histogram, HistogramSample, Kind, Metric, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

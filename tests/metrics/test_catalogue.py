@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 
-from devplug.metrics.accumulating import ALLOCATE_BOUNDS_SECONDS, Histogram
-from devplug.metrics.catalogue import ALL, DEVICE_HELD, GROUPS
+from devplug.metrics.catalogue import ALL, DEVICE_HELD, GROUPS, page
 from devplug.metrics.exposition import Form, exposition
-from devplug.metrics.families import Family, Kind, Metric, Sample
-from devplug.metrics.page import page
+from devplug.metrics.families import (
+    ALLOCATE_BOUNDS_SECONDS,
+    Family,
+    Histogram,
+    Kind,
+    Metric,
+    Sample,
+    naming_problems,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -27,6 +33,11 @@ def told_once(metric: Metric) -> Family:
 
 
 EVERYTHING = [told_once(metric) for metric in ALL]
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: metric.name)
+def test_every_metric_obeys_the_naming_rules(metric: Metric) -> None:
+    assert not list(naming_problems(metric))
 
 
 def test_promtool_has_no_complaint() -> None:
@@ -54,17 +65,17 @@ def test_only_the_device_metrics_name_devices_and_only_one_names_pods() -> None:
 
 
 def test_the_committed_page_is_that_of_the_catalogue() -> None:
-    assert PAGE.read_text() == page(GROUPS), f"run: python -m devplug.metrics.page > docs/{PAGE.name}"
+    assert PAGE.read_text() == page(GROUPS), f"run: python -m devplug.metrics.catalogue > docs/{PAGE.name}"
 
 
 def test_the_page_is_printed_by_its_module() -> None:
-    command = [sys.executable, "-m", "devplug.metrics.page"]
+    command = [sys.executable, "-m", "devplug.metrics.catalogue"]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     assert done.stdout == page(GROUPS)
 
 
 def test_metrics_load_no_library() -> None:
-    modules = ("accumulating", "bounded", "catalogue", "exposition")
+    modules = ("catalogue", "exposition", "families")
     imports = "".join(f"import devplug.metrics.{module}; " for module in modules)
     program = f"import sys; {imports}print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.apiserver.access import Account, chosen_account
-from devplug.apiserver.errors import ClusterError, MissingExtraError
+from devplug.k8s.account import Account, chosen_account
+from devplug.k8s.errors import ClusterError, MissingExtraError
 
 if TYPE_CHECKING:
     from pathlib import Path

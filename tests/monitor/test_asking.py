@@ -14,12 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from devplug.apiserver.access import chosen_account
-from devplug.apiserver.asking import EVENTS, NODES, ApiServer, connected
-from devplug.apiserver.errors import ClusterError, NotThereError, RefusedError
 from devplug.cli.kubectl import devices
 from devplug.cli.why import why
-from devplug.monitor.gathering import cluster_lists, evidence_on
+from devplug.k8s.account import chosen_account
+from devplug.k8s.client import EVENTS, NODES, ApiServer, connected
+from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
+from devplug.monitor.cluster_reader import cluster_lists, evidence_on
 from tests.cli.programs import run
 
 if TYPE_CHECKING:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pytest
 
 from devplug.sandbox.client import SandboxClient
-from devplug.sandbox.place import Place
+from devplug.sandbox.sandboxdir import SandboxDir
 from tests.browser import Browser, browser, needs_chromium
 from tests.cli.programs import devplug, said_until, started
-from tests.monitor.views.terminals import drawn
+from tests.cli.status.terminals import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.monitor.views.terminals import Drawn
+    from tests.cli.status.terminals import Drawn
 
 MINUTES: Final = 60
 SEED: Final = 20261121
@@ -98,7 +98,7 @@ class Hour:
         self._stack.close()
 
     def _start(self) -> None:
-        place = Place(self._folder / "s")
+        place = SandboxDir(self._folder / "s")
         up = self._stack.enter_context(started("sandbox", "up", "--dir", place.folder))
         said_until(up, "KUBECONFIG", on_error=False)
         self.client = SandboxClient(place)

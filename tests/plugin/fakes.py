@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health, serve
 from devplug.errors import RemoteError
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
+from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
-from devplug.plugin.tally import Tally
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, Peer, connected, unary
 from tests.waiting import until
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Serving
-    from devplug.exchange import AdvertisedDevice, RegisterRequest
+    from devplug.wire.values import AdvertisedDevice, RegisterRequest
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
@@ -122,14 +122,14 @@ class Served:
     path: Path
 
     async def allocate(self, *containers: Sequence[str]) -> Sequence[ContainerResponse]:
-        return await self.peer.call(methods.ALLOCATE, [tuple(ids) for ids in containers])
+        return await self.peer.call(deviceplugin.ALLOCATE, [tuple(ids) for ids in containers])
 
     async def refusal(self, *containers: Sequence[str]) -> str:
         """The status and text that Allocate is refused with."""
         return await refusal(self.allocate(*containers))
 
     def lists(self) -> AsyncGenerator[Sequence[AdvertisedDevice], None]:
-        return self.peer.stream(methods.LIST_AND_WATCH, None)
+        return self.peer.stream(deviceplugin.LIST_AND_WATCH, None)
 
 
 async def refusal(call: Awaitable[object]) -> str:
@@ -149,7 +149,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """Serve a plugin's calls at a socket in `folder`; its inventory is the test's to change."""
     inventory = Inventory(plugin.resource_name)
-    service = PluginService(plugin, inventory, Tally(), lambda: None)
+    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
     if listed is not None:
         await inventory.replace(list(listed))
     listener = Listener(folder / "p.sock", service.bindings())
@@ -194,7 +194,7 @@ class Registrar:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Registrar]:
-        listener = Listener(self.folder / "kubelet.sock", (unary(methods.REGISTER, self._register),))
+        listener = Listener(self.folder / "kubelet.sock", (unary(deviceplugin.REGISTER, self._register),))
         await listener.bind()
         try:
             yield self

@@ -13,9 +13,9 @@ import pytest
 from devplug import AllocationError, ContainerResponse, Device, Health, UnhealthyDeviceError
 from devplug.devices import DeviceNode
 from devplug.errors import RemoteError
-from devplug.exchange import PreferenceRequest
 from devplug.kubelet.pods import PodPhase
-from devplug.wire import methods
+from devplug.wire import deviceplugin
+from devplug.wire.values import PreferenceRequest
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import (
     OTHER_RESOURCE,
@@ -537,7 +537,7 @@ async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_de
         assert await late == "DeadlineExceeded allocate: no answer in 0.1s"
         assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
         preference = [PreferenceRequest(("a",), (), 1)]
-        prefer = methods.GET_PREFERRED_ALLOCATION
+        prefer = deviceplugin.GET_PREFERRED_ALLOCATION
         assert [*await plugin.peer.call(prefer, preference)] == [()]
         assert turns.begun == 1
         turns.go.set()
@@ -601,6 +601,6 @@ async def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path)
     steered = Steered()
     steered.on_call = hang
     async with served(short_dir, steered, devices("a")) as plugin:
-        given_up = plugin.peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+        given_up = plugin.peer.call(deviceplugin.ALLOCATE, [("a",)], timeout_seconds=0.05)
         assert (await refusal(given_up)).startswith("DeadlineExceeded")
         await plugin.allocate(["a"])

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, DevicePlugin, PluginError, serve
-from devplug.exchange import PluginOptions
 from devplug.plugin.contract import offers, options_of, plugin_faults
+from devplug.wire.values import PluginOptions
 from tests.plugin.fakes import Fed, Listed
 
 if TYPE_CHECKING:

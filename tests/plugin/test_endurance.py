@@ -13,7 +13,7 @@ import pytest
 
 from devplug import serve
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from tests.kubelet.fakes import happened
 from tests.plugin.fakes import RESOURCE, Fed, allocatable, our_threads, plugin_sockets, registered

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devplug.plugin.foreignsockets import foreign_sockets
-from devplug.plugin.ownership import new_socket_name
+from devplug.plugin.resource_lock import new_socket_name
+from devplug.plugin.takeover_detector import foreign_sockets
 
 NAME = "example.com/a"
 

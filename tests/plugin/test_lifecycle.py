@@ -17,14 +17,14 @@ import pytest
 from devplug import PluginError, serve
 from devplug.errors import RegistrationError
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
+from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
-from devplug.plugin.ownership import Claim
+from devplug.plugin.resource_lock import ResourceLock
 from devplug.plugin.service import PluginService
-from devplug.plugin.tally import Tally
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import FakePlugin, healthy, pod
 from tests.plugin.fakes import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Device
-    from devplug.exchange import RegisterRequest
+    from devplug.wire.values import RegisterRequest
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ async def test_a_device_that_leaves_or_gets_ill_does_not_wait_behind_those_that_
         for n in range(200):
             plugin.feed.put(*devices(f"new{n}"))
             await passes(0.05)
-        assert serving.tallies[RESOURCE].lists_sent <= 5 + 2 * 10 + 1
+        assert serving.counters[RESOURCE].lists_sent <= 5 + 2 * 10 + 1
         for name in names:
             plugin.feed.put(*devices(f"beside-{name}"))
             began = now()
@@ -453,7 +453,7 @@ async def test_a_refusal_after_a_lost_stream_is_tried_again_soon(short_dir: Path
     async def listen_once(endpoint: str) -> None:
         async with (
             connected(short_dir / endpoint) as peer,
-            aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as lists,
+            aclosing(peer.stream(deviceplugin.LIST_AND_WATCH, None)) as lists,
         ):
             await anext(lists)
             await cut.wait()
@@ -601,7 +601,7 @@ async def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that
     plugin.allocate_timeout_seconds = 0.3
     inventory = Inventory(plugin.resource_name)
     await inventory.replace(devices("a"))
-    service = PluginService(plugin, inventory, Tally(), lambda: None)
+    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
 
     async def call() -> None:
         while True:
@@ -659,7 +659,7 @@ async def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_fr
     """Of two streams for one name the kubelet believes both."""
     async with registered(short_dir, Fed("a")) as (kubelet, serving):
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        other = Claim(short_dir, RESOURCE)
+        other = ResourceLock(short_dir, RESOURCE)
         other.path.unlink()
         assert other.take() is None
         await kubelet.wait(lambda: allocatable(kubelet) == 0)

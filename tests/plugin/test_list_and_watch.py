@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import Device, Health
-from devplug.exchange import AdvertisedDevice
+from devplug.wire.values import AdvertisedDevice
 from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served
 from tests.virtualtime import in_no_time, now, passes
 from tests.waiting import until
@@ -166,7 +166,7 @@ async def test_the_seventeenth_stream_is_refused_until_one_ends(short_dir: Path)
         assert text == "ResourceExhausted list-and-watch: 16 streams are open, which is the limit"
         await plugin.allocate(["a"])
         await streams[0].aclose()
-        await until(lambda: len(plugin.service.streams) < 16)
+        await until(lambda: len(plugin.service.streams.open) < 16)
         async with aclosing(plugin.lists()) as next_one:
             assert ids(await anext(next_one)) == ["a"]
 
@@ -176,7 +176,7 @@ async def test_streams_end_without_an_error_when_the_plugin_is_drained(short_dir
         await anext(lists)
         await plugin.service.drain()
         assert [listed async for listed in lists] == []
-        assert plugin.service.streams == set()
+        assert plugin.service.streams.open == set()
 
 
 @in_no_time

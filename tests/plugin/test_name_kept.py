@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug import Serving
-    from devplug.exchange import RegisterRequest
-    from devplug.plugin.nameguard import NameGuard
-    from devplug.status.values import Takeover
+    from devplug.plugin.takeover_detector import TakeoverDetector
+    from devplug.status import Takeover
+    from devplug.wire.values import RegisterRequest
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ async def test_a_stream_that_is_ended_here_ends_in_order_and_the_next_one_goes_o
         first, second = stage.lists(), stage.lists()
         await anext(first)
         await anext(second)
-        await stage.service.end_streams()
+        await stage.service.streams.end()
         assert [one async for one in first] == []
         assert [one async for one in second] == []
         async with aclosing(stage.lists()) as third:
@@ -104,7 +104,7 @@ async def test_a_kubelet_that_has_forgotten_the_name_is_registered_with_again_an
             assert takeover(serving) is None
 
 
-def forgotten(guard: NameGuard) -> None:
+def forgotten(guard: TakeoverDetector) -> None:
     """Have the guard think that the kubelet was asked and lists nothing, now and five seconds later."""
     listed = guard.listed()
     assert listed is not None

@@ -12,7 +12,7 @@ import pytest
 
 from devplug import AllocationError, Device, UnhealthyDeviceError
 from devplug.kubelet.pods import ContainerState, PodPhase
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import (
     RESOURCE,
@@ -45,7 +45,7 @@ class Resetting(Listed):
 
 
 def pre_start(plugin: Served, *ids: str) -> Awaitable[None]:
-    return plugin.peer.call(methods.PRE_START_CONTAINER, ids)
+    return plugin.peer.call(deviceplugin.PRE_START_CONTAINER, ids)
 
 
 async def test_the_author_gets_the_devices_of_the_container_in_the_order_of_their_ids(

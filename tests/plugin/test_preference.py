@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import AllocationError, Device, UnhealthyDeviceError
-from devplug.exchange import PreferenceRequest
 from devplug.kubelet.pods import PodPhase
-from devplug.wire import methods
+from devplug.wire import deviceplugin
+from devplug.wire.values import PreferenceRequest
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import (
     Listed,
@@ -71,7 +71,7 @@ async def ranked(folder: Path, rank: Callable[..., Any]) -> AsyncIterator[tuple[
 
 async def preferred(plugin: Served, available: str, must_include: str, size: int) -> str:
     request = PreferenceRequest(tuple(available), tuple(must_include), size)
-    (answer,) = await plugin.peer.call(methods.GET_PREFERRED_ALLOCATION, [request])
+    (answer,) = await plugin.peer.call(deviceplugin.GET_PREFERRED_ALLOCATION, [request])
     return "".join(answer)
 
 
@@ -125,7 +125,7 @@ async def test_the_author_gets_devices_in_the_order_of_their_ids_and_the_size(sh
 async def test_each_container_of_a_request_has_its_own_answer(short_dir: Path) -> None:
     async with ranked(short_dir, backwards) as (plugin, _):
         requests = [PreferenceRequest(("a", "b"), (), 1), PreferenceRequest(("c", "d"), (), 2)]
-        answers = await plugin.peer.call(methods.GET_PREFERRED_ALLOCATION, requests)
+        answers = await plugin.peer.call(deviceplugin.GET_PREFERRED_ALLOCATION, requests)
         assert list(answers) == [("b",), ("d", "c")]
 
 
@@ -262,16 +262,16 @@ async def test_a_plugin_that_does_not_rank_says_that_it_does_not(short_dir: Path
 async def test_no_rank_can_make_an_answer_wrong(
     rank: list[str], available: set[str], must_include: set[str], size: int
 ) -> None:
+    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.service import PluginService
-    from devplug.plugin.tally import Tally
 
     wanted = must_include & available
 
     ranking = Ranking(lambda *_: devices(*rank))
     inventory = Inventory(ranking.resource_name)
     await inventory.replace(devices("a", "b", "c", "d"))
-    service = PluginService(ranking, inventory, Tally(), lambda: None)
+    service = PluginService(ranking, inventory, PluginCounters(), lambda: None)
     request = PreferenceRequest(tuple(available), tuple(wanted), size)
     (answer,) = await service.preferred_allocation([request])
     service.close()

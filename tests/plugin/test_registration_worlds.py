@@ -6,11 +6,19 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from devplug.plugin.calls import CallHistory
-from devplug.plugin.registration import Folder, Identity, Situation, Step, StreamState, next_step
+from devplug.plugin.socket_registration import (
+    CallHistory,
+    Folder,
+    RegistrationFacts,
+    Step,
+    StreamState,
+    next_step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from devplug.wire.values import SocketIdentity
 
 FIRST, SECOND = (1, 1, 1), (1, 2, 2)
 LONG_AGO, NOW = -1000.0, 0.0
@@ -21,12 +29,12 @@ class World:
     """What is there, and what our calls have brought. Waits have just begun, or are long over."""
 
     history: CallHistory = field(default_factory=CallHistory)
-    kubelet: Identity | None = FIRST
-    called: Identity | None = None
+    kubelet: SocketIdentity | None = FIRST
+    called: SocketIdentity | None = None
     """Whom the call that is on its way went to."""
-    pending: tuple[Identity, ...] = ()
+    pending: tuple[SocketIdentity, ...] = ()
     """Kubelets that have accepted, and have not opened their stream yet."""
-    streams: tuple[tuple[int, Identity], ...] = ()
+    streams: tuple[tuple[int, SocketIdentity], ...] = ()
     """The open ones, with whose they are."""
     opened: int = 0
 
@@ -34,15 +42,15 @@ class World:
         """What our rule says."""
         return next_step(self.situation())[0]
 
-    def situation(self) -> Situation:
+    def situation(self) -> RegistrationFacts:
         history = self.history
-        return Situation(
+        return RegistrationFacts(
             now=NOW,
             folder=Folder.PRESENT,
             has_list=True,
-            has_claim=True,
+            has_lock=True,
             is_bound=True,
-            claim_not_before=0.0,
+            lock_not_before=0.0,
             bind_not_before=0.0,
             kubelet=self.kubelet,
             registered_with=history.registered_with,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug import Device, DevicePlugin, PluginError, run, serve
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import (
@@ -251,7 +251,7 @@ async def test_a_script_finds_its_folder(short_dir: Path, how: str) -> None:
 
 
 def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
-    from devplug.plugin.serving import KUBELET_PLUGIN_DIR
+    from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 
     assert KUBELET_PLUGIN_DIR == "/var/lib/kubelet/device-plugins"
     if os.path.exists(KUBELET_PLUGIN_DIR):  # noqa: PTH110 -- a plain question

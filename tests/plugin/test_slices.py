@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug import Device, Health
-from devplug.exchange import AdvertisedDevice
-from devplug.plugin.changes import lines_of
-from devplug.plugin.inventory import Inventory
-from devplug.plugin.slices import SLICE_DEVICES, in_turns, slices, whole
-from devplug.plugin.snapshot import Snapshot, checked_list, difference, news_of, next_snapshot
-from devplug.plugin.told import Told
-from devplug.wire.messages import DEVICE_LIST, list_pieces
+from devplug.plugin.device_log import lines_of
+from devplug.plugin.inventory import Inventory, in_turns
+from devplug.plugin.list_streams import SentLists
+from devplug.plugin.snapshot import (
+    SLICE_DEVICES,
+    Snapshot,
+    checked_list,
+    difference,
+    news_of,
+    next_snapshot,
+    slices,
+    whole,
+)
+from devplug.wire.deviceplugin import DEVICE_LIST, list_pieces
+from devplug.wire.values import AdvertisedDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -35,7 +43,7 @@ def stops(looking: Generator[None, None, Any]) -> int:
 
 
 def told(before: list[Device], after: list[Device]) -> Generator[None, None, None]:
-    streams = Told()
+    streams = SentLists()
     whole(streams.tell(1, snapshot(before).devices, 0.0))
     return streams.tell(1, snapshot(after).devices, 1.0)
 

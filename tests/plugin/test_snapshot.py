@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device, Health, PluginError
-from devplug.devices import LIST_LIMIT_BYTES, list_size_bytes
-from devplug.exchange import AdvertisedDevice
 from devplug.plugin import snapshot as rules
-from devplug.plugin.slices import whole
-from devplug.plugin.snapshot import ListPace, News, Pace, Snapshot, news_of
+from devplug.plugin.snapshot import ListPace, News, Pace, Snapshot, news_of, whole
+from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 GONE = Health.unhealthy("gone")
 healths = st.sampled_from([Health.healthy(), Health.unhealthy("x"), Health.unknown("y")])

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.plugin.hooks import THREADS_BESIDE, Hooks
-from devplug.plugin.threads import DaemonThreads
+from devplug.plugin.callbacks import THREADS_BESIDE, DaemonThreads, Hooks
 from tests.waiting import until
 from tests.wire.fakes import eventually
 
@@ -149,8 +148,8 @@ async def test_many_pools_in_a_row_leave_no_thread() -> None:
 def test_a_blocked_thread_does_not_hold_the_exit() -> None:
     program = """
 import threading
-from devplug.plugin.hooks import THREADS_BESIDE, Hooks
-from devplug.plugin.threads import DaemonThreads
+from devplug.plugin.callbacks import THREADS_BESIDE, Hooks
+from devplug.plugin.callbacks import DaemonThreads
 begun = threading.Event()
 def block():
     begun.set()

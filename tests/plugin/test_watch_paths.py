@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import Device, DevicePlugin, PluginError, watch_paths
-from devplug.plugin.feed import LOOKS_AT_ONCE, LOOKS_PER_SECOND
+from devplug.plugin.discovery import LOOKS_AT_ONCE, LOOKS_PER_SECOND
 from tests.plugin.fakes import RESOURCE, allocatable, registered, start
 from tests.virtualtime import BACKEND, now
 from tests.wire.fakes import open_descriptors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from devplug.sandbox.api.statuses import StatusError
+    from devplug.sandbox.api.errors import StatusError
 
 KUBECTL = Path(__file__).parent / "data" / "kubectl"
 """What kubectl showed on a real node; its README says how it was recorded."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from devplug.errors import KubeletError
-from devplug.sandbox.api.statuses import StatusError, not_found
+from devplug.sandbox.api.errors import StatusError, not_found
 from devplug.sandbox.control import Control
-from devplug.sandbox.place import Place, Record
 from devplug.sandbox.registry import NODES, Registry
+from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class FakeCluster:
 class StandIn:
     """What was asked of the server, and what it has."""
 
-    place: Place
+    place: SandboxDir
     url: str = ""
     cluster: FakeCluster = field(default_factory=FakeCluster)
     registry: Registry = field(default_factory=Registry)
@@ -100,9 +100,9 @@ class StandIn:
 
 
 @contextmanager
-def up_in(folder: Path) -> Iterator[tuple[Place, StandIn]]:
+def up_in(folder: Path) -> Iterator[tuple[SandboxDir, StandIn]]:
     """A stand-in that is up in a folder `sb`, with a node worker-0."""
-    place = Place(folder / "sb")
+    place = SandboxDir(folder / "sb")
     standin = StandIn(place)
     standin.registry.create(NODES, "", {"metadata": {"name": "worker-0"}, "status": {"phase": "Running"}})
 
@@ -129,7 +129,7 @@ def up_in(folder: Path) -> Iterator[tuple[Place, StandIn]]:
         thread.start()
         standin.url = f"http://127.0.0.1:{server.server_port}/secret"
         place.node("worker-0").make()
-        place.announce(Record(os.getpid(), standin.url, "secret", "", ("worker-0", "worker-1")))
+        place.announce(SandboxRecord(os.getpid(), standin.url, "secret", "", ("worker-0", "worker-1")))
         try:
             yield place, standin
         finally:

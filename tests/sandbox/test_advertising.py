@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.sandbox.advertising import (
+    Advertisement,
     AdvertisementError,
-    Wish,
+    advertisement_of,
     changes,
     counted_by_kubelet,
     lines,
     served,
-    wish_of,
 )
-from devplug.sandbox.api.jsonpatch import json_patched
 from devplug.sandbox.api.objects import Object, part
+from devplug.sandbox.api.patch import json_patched
 
 WIDGET = "example.com/widget"
 
@@ -30,23 +30,23 @@ def a_node(capacity: dict[str, str] | None = None, allocatable: dict[str, str] |
 
 
 def test_a_new_resource_is_added_to_capacity_alone() -> None:
-    assert changes(a_node({"cpu": "1"}, {"cpu": "1"}), Wish({WIDGET: 2})) == [
+    assert changes(a_node({"cpu": "1"}, {"cpu": "1"}), Advertisement({WIDGET: 2})) == [
         {"op": "add", "path": "/status/capacity/example.com~1widget", "value": "2"}
     ]
 
 
 def test_a_node_without_any_capacity_gets_the_map_too() -> None:
-    assert changes(a_node(), Wish({WIDGET: 2})) == [
+    assert changes(a_node(), Advertisement({WIDGET: 2})) == [
         {"op": "add", "path": "/status/capacity", "value": {WIDGET: "2"}}
     ]
 
 
 def test_what_is_as_wished_is_not_patched() -> None:
-    assert changes(a_node({WIDGET: "2"}), Wish({WIDGET: 2}, ("example.com/gone",))) == []
+    assert changes(a_node({WIDGET: "2"}), Advertisement({WIDGET: 2}, ("example.com/gone",))) == []
 
 
 def test_removal_also_takes_what_a_departed_plugin_left_in_allocatable() -> None:
-    assert changes(a_node({WIDGET: "2"}, {WIDGET: "0"}), Wish({}, (WIDGET,))) == [
+    assert changes(a_node({WIDGET: "2"}, {WIDGET: "0"}), Advertisement({}, (WIDGET,))) == [
         {"op": "remove", "path": "/status/capacity/example.com~1widget"},
         {"op": "remove", "path": "/status/allocatable/example.com~1widget"},
     ]
@@ -61,7 +61,7 @@ SET = st.dictionaries(NAMES.filter(lambda name: name != "cpu"), st.integers(0, 3
 def test_the_patched_node_is_as_wished_and_nothing_else_has_changed(
     capacity: dict[str, str], allocatable: dict[str, str], counts: dict[str, int], removed: set[str]
 ) -> None:
-    wish = Wish(counts, tuple(removed - counts.keys()))
+    wish = Advertisement(counts, tuple(removed - counts.keys()))
     patched = json_patched(a_node(capacity, allocatable), changes(a_node(capacity, allocatable), wish))
     wanted = {name: count for name, count in capacity.items() if name not in wish.removed}
     wanted |= {name: str(count) for name, count in counts.items()}
@@ -77,7 +77,9 @@ def test_the_patched_node_is_as_wished_and_nothing_else_has_changed(
 
 def test_each_change_is_told_on_a_line() -> None:
     node = a_node({"example.com/a": "1", "example.com/b": "4", "example.com/c": "2"})
-    wish = wish_of([f"{WIDGET}=2", "example.com/a=3", "example.com/b=4"], ["example.com/c", "example.com/d"])
+    wish = advertisement_of(
+        [f"{WIDGET}=2", "example.com/a=3", "example.com/b=4"], ["example.com/c", "example.com/d"]
+    )
     assert lines("worker-0", node, wish) == [
         "worker-0: example.com/widget 0 -> 2",
         "worker-0: example.com/a 1 -> 3",
@@ -115,10 +117,10 @@ def test_a_count_that_a_plugin_serves_is_told(
     capacity: str, allocatable: str, counted: set[str], *, is_served: bool
 ) -> None:
     node = a_node({WIDGET: capacity}, {WIDGET: allocatable})
-    for wish in (Wish({WIDGET: 3}), Wish({}, (WIDGET,))):
+    for wish in (Advertisement({WIDGET: 3}), Advertisement({}, (WIDGET,))):
         told = served("worker-0", node, wish, counted)
         assert [WIDGET in line for line in told] == [True] * is_served
-    assert served("worker-0", node, Wish({WIDGET: int(capacity)}), counted) == []
+    assert served("worker-0", node, Advertisement({WIDGET: int(capacity)}), counted) == []
 
 
 # ── conditions ──
@@ -127,7 +129,7 @@ def test_a_count_that_a_plugin_serves_is_told(
 def test_a_condition_is_removed_and_only_that_one() -> None:
     conditions = [{"type": "Ready", "status": "True"}, {"type": "DevicesReady", "status": "False"}]
     node: Object = {"status": {"conditions": conditions}}
-    wish = wish_of([], ["DevicesReady"], {"DevicesReady"})
+    wish = advertisement_of([], ["DevicesReady"], {"DevicesReady"})
     patched = json_patched(node, changes(node, wish))
     assert part(patched, "status", "conditions") == conditions[:1]
     assert isinstance(patched, dict)
@@ -137,15 +139,15 @@ def test_a_condition_is_removed_and_only_that_one() -> None:
     ]
     assert changes(patched, wish) == []
     with pytest.raises(AdvertisementError):
-        wish_of([], ["Ready"], {"DevicesReady"})
+        advertisement_of([], ["Ready"], {"DevicesReady"})
 
 
 # ── what is asked for ──
 
 
 def test_counts_and_removals_are_read() -> None:
-    wish = wish_of([f"{WIDGET}=2", "a.b/c=0"], ["a.b/d", "a.b/d"])
-    assert wish == Wish({WIDGET: 2, "a.b/c": 0}, ("a.b/d",))
+    wish = advertisement_of([f"{WIDGET}=2", "a.b/c=0"], ["a.b/d", "a.b/d"])
+    assert wish == Advertisement({WIDGET: 2, "a.b/c": 0}, ("a.b/d",))
 
 
 @pytest.mark.parametrize(
@@ -170,5 +172,5 @@ def test_what_cannot_be_advertised_is_refused_with_what_to_write(
     counts: list[str], removed: list[str], words: str
 ) -> None:
     with pytest.raises(AdvertisementError) as refused:
-        wish_of(counts, removed)
+        advertisement_of(counts, removed)
     assert words in str(refused.value)

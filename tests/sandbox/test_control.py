@@ -9,7 +9,7 @@ import pytest
 
 from devplug.sandbox.client import ClientError, NoSandboxError, SandboxClient
 from devplug.sandbox.control import Control
-from devplug.sandbox.place import Place, Record
+from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 from tests.sandbox.standin import FakeCluster, up_in
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def test_a_name_with_a_slash_stays_one_step(short_dir: Path) -> None:
 
 def test_where_no_sandbox_is_up_the_client_says_how_to_start_one(short_dir: Path) -> None:
     with pytest.raises(NoSandboxError, match=rf"no sandbox is up in {short_dir}.*: devplug sandbox up"):
-        SandboxClient(Place(short_dir / "sb"))
+        SandboxClient(SandboxDir(short_dir / "sb"))
 
 
 def test_a_sandbox_that_does_not_answer_is_named_with_its_process(short_dir: Path) -> None:
     with up_in(short_dir) as (place, _):
-        place.announce(Record(4242, "http://127.0.0.1:1", "secret", "", ("worker-0",)))
+        place.announce(SandboxRecord(4242, "http://127.0.0.1:1", "secret", "", ("worker-0",)))
         with pytest.raises(ClientError, match=r"process 4242\) does not answer: .*refused"):
             SandboxClient(place).operate("GET", "nodes")

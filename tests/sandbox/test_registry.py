@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.api.changes import ChangeType
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.objects import part, text
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.api.storage import Store
-from devplug.sandbox.recording import Recorder, Source, reference
+from devplug.sandbox.api.store import Store
+from devplug.sandbox.api.watchlog import ChangeType
+from devplug.sandbox.events import EventRecorder, EventSource, reference
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, QUOTAS, Registry
 
 if TYPE_CHECKING:
-    from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.watchlog import WatchEvent
 
 MOMENT = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 FPGA = "example.com/fpga"
@@ -205,7 +205,7 @@ def test_what_happens_again_is_counted_and_not_told_twice() -> None:
     clock = Clock()
     made = registry(clock=clock)
     about = reference(made.create(PODS, "default", pod()), "spec.containers{c}")
-    recorder = Recorder(made, Source("kubelet", "worker-0"))
+    recorder = EventRecorder(made, EventSource("kubelet", "worker-0"))
     recorder.tell(about, "Warning", "BackOff", "Back-off restarting failed container")
     clock.now += timedelta(seconds=30)
     recorder.tell(about, "Warning", "BackOff", "Back-off restarting failed container")
@@ -221,7 +221,9 @@ def test_what_happens_again_is_counted_and_not_told_twice() -> None:
 def test_a_series_counts_from_its_second_event() -> None:
     made = registry()
     about = reference(made.create(PODS, "default", pod()))
-    recorder = Recorder(made, Source("default-scheduler", "default-scheduler-lab", writes_series=True))
+    recorder = EventRecorder(
+        made, EventSource("default-scheduler", "default-scheduler-lab", writes_series=True)
+    )
     for _ in range(2):
         recorder.tell(about, "Warning", "FailedScheduling", "0/1 nodes are available")
     (event,) = made.all(EVENTS)
@@ -232,7 +234,7 @@ def test_a_series_counts_from_its_second_event() -> None:
 def test_an_event_that_expired_is_told_anew() -> None:
     made = registry()
     about = reference(made.create(PODS, "default", pod()))
-    recorder = Recorder(made, Source("kubelet"))
+    recorder = EventRecorder(made, EventSource("kubelet"))
     recorder.tell(about, "Normal", "Started", "Container started")
     (event,) = made.all(EVENTS)
     made.delete(EVENTS, "default", text(event, "metadata", "name"))

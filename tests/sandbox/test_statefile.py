@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.objects import Object, text, with_part
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, Registry
 from devplug.sandbox.statefile import StateFile, StateFileError, opened
 from tests.cli.programs import ended, said_until
@@ -32,7 +32,7 @@ STORED = {one.storage: one for one in SERVED if "list" in one.verbs}.values()
 CHANGES_AND_STAYS = """
 import asyncio, sys
 from pathlib import Path
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.statefile import opened
 

@@ -16,16 +16,17 @@ import grpc.aio
 import pytest
 
 from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
-from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
+from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.devices import DEVICE_ID_LIMIT_BYTES
 from devplug.errors import TEXT_LIMIT_BYTES
-from devplug.metrics.bounded import DEVICE_SERIES_LIMIT
-from devplug.plugin.service import PREFER_TIMEOUT_SECONDS, STREAM_LIMIT
-from devplug.web.values import Limits
-from devplug.wire import methods
-from devplug.wire.http2.patience import STRIKES_LIMIT
+from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
+from devplug.plugin.list_streams import STREAM_LIMIT
+from devplug.plugin.service import PREFER_TIMEOUT_SECONDS
+from devplug.web.messages import Limits
+from devplug.wire import deviceplugin
+from devplug.wire.http2.flow_control import STRIKES_LIMIT
 from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
-from devplug.wire.ownanswers import SPEAK_SECONDS
+from devplug.wire.server_connection import SPEAK_SECONDS
 from devplug.wire.sockets import connected
 from tests.plugin.fakes import Listed, Steered, devices, served
 from tests.virtualtime import in_no_time, now
@@ -70,7 +71,7 @@ async def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(
 async def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(short_dir: Path) -> None:
     async with served(short_dir, Listed(), devices("a")) as stage:
         async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
-            ask = channel.unary_unary(methods.GET_OPTIONS.path, None, None)
+            ask = channel.unary_unary(deviceplugin.GET_OPTIONS.path, None, None)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await ask(b"", metadata=(("x", "a" * 20 * 1024),), timeout=30)
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

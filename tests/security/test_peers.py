@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.trust import Peer, may_call, peer_of
+from devplug.linux.unix_sockets import Peer, may_call, peer_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from devplug.web.server import serving
@@ -22,7 +22,7 @@ from tests.web.raw import hello
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.web.values import Page, Request
+    from devplug.web.messages import Page, Request
 
 users = st.integers(0, 2**32 - 1)
 

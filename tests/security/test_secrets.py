@@ -15,21 +15,20 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from devplug.apiserver.access import chosen_account
-from devplug.apiserver.errors import ClusterError
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.kubeevents.telling import Told, next_telling
-from devplug.daemon.serving import serve_config
+from devplug.daemon.config.loader import load
+from devplug.daemon.events.policy import ReportedState, next_report
+from devplug.daemon.service import serve_config
 from devplug.errors import RemoteError
-from devplug.kubelet.manager import Kubelet
+from devplug.k8s.account import chosen_account
+from devplug.k8s.errors import ClusterError
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.logs import FactFormatter, JsonFormatter
-from devplug.sandbox.place import Place
-from devplug.status.places import STATUS_SOCKETS
-from devplug.status.text import process_of
+from devplug.sandbox.sandboxdir import SandboxDir
+from devplug.status import STATUS_SOCKETS, process_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
-from devplug.wire.methods import ALLOCATE
+from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.cli.programs import said_until, started
 from tests.waiting import until
@@ -135,8 +134,8 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
         pages = [await get(address, path) for path in ("/status", "/metrics", "/readyz", "/healthz", "/none")]
         told += [page.body.decode() for page in pages]
         after = process_of((await get(address, "/status")).body)
-    first = next_telling(Told(), None, before, 100.0)
-    told += [repr(first), repr(next_telling(first.told, before, after, 200.0))]
+    first = next_report(ReportedState(), None, before, 100.0)
+    told += [repr(first), repr(next_report(first.told, before, after, 200.0))]
     return [*told, container]
 
 
@@ -207,7 +206,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_not_repeated(data: st.DataObject) -
 def test_a_token_and_the_environment_are_in_no_log_of_a_daemon_that_tells_the_cluster(
     short_dir: Path,
 ) -> None:
-    place = Place(short_dir / "s")
+    place = SandboxDir(short_dir / "s")
     file = short_dir / "devplug.yaml"
     file.write_text("version: 1\nresources: [{name: example.com/a, discover: {static: {ids: [a]}}}]\n")
     with started("sandbox", "up", "--dir", place.folder) as up:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug import serve
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.serving import serve_config
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
 from devplug.errors import KubeletError
-from devplug.kubelet.manager import Kubelet
-from devplug.plugin.ownership import LOCK_FOLDER
-from devplug.status.places import STATUS_SOCKETS
+from devplug.kubelet.kubelet import Kubelet
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.status import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.server import serving
 from devplug.wire.sockets import Listener

@@ -20,9 +20,8 @@ from devplug import (
     watch_paths,
 )
 from devplug.errors import ConfigError, KubeletError
-from devplug.kubelet.machine import Machine, NumaNode
 from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import TopologySettings
+from devplug.kubelet.topology import NodeHardware, NumaNode, TopologySettings
 from devplug.testing import SyncKubelet
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
@@ -380,7 +379,7 @@ def test_a_plugin_whose_devices_fail_at_once_fails_its_start(kubelet: SyncKubele
 
 def test_a_topology_policy_can_be_tried(make_kubelet: Callable[[KubeletSettings], SyncKubelet]) -> None:
     settings = KubeletSettings(
-        machine=Machine((NumaNode(0), NumaNode(1))),
+        machine=NodeHardware((NumaNode(0), NumaNode(1))),
         topology=TopologySettings("single-numa-node"),
     )
     kubelet = make_kubelet(settings)

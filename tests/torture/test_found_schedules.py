@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from torture.schedules.plans import Family, Fault, Kind, Plan, drawn_plan
-from torture.schedules.playing import Player
+from torture.schedules.plan import Family, Fault, Kind, Plan, drawn_plan
+from torture.schedules.schedule import Player
 
 if TYPE_CHECKING:
     from pathlib import Path

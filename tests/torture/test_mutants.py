@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torture.catalogue import cases
-from torture.guards.catalogue import GUARDS
+from torture.catalogue import INVARIANTS, cases
+from torture.guards import GUARDS
 from torture.guards.guard import Guard
-from torture.invariants import INVARIANTS
 from torture.mutants import main
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from torture.brief import brief_counts
-from torture.catalogue import cases
-from torture.invariants import INVARIANTS
-from torture.results import CaseResult
+from torture.brief_run import brief_counts
+from torture.catalogue import INVARIANTS, CaseResult, cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +21,7 @@ SEED = 1
 @pytest.fixture(scope="module")
 def brief() -> Mapping[str, CaseResult]:
     """What came of the brief run."""
-    command = [sys.executable, "-m", "torture.brief"]
+    command = [sys.executable, "-m", "torture.brief_run"]
     played = subprocess.run(command, capture_output=True, text=True, check=True)
     results = [CaseResult.of_json(json.loads(line)) for line in played.stdout.splitlines()]
     return {result.name: result for result in results}
@@ -42,6 +40,6 @@ def test_the_brief_run_tries_each_invariant() -> None:
 @pytest.mark.parametrize("name", cases())
 def test_a_fiftieth_of_the_torture_is_survived(name: str) -> None:
     count = cases()[name].count_for(smoke=True)
-    command = [sys.executable, "-m", "torture.playing", name, "--seed", str(SEED), "--count", str(count)]
+    command = [sys.executable, "-m", "torture.player", name, "--seed", str(SEED), "--count", str(count)]
     played = subprocess.run(command, capture_output=True, text=True, check=False)
     assert played.returncode == 0, f"{played.stdout}\n{played.stderr}"

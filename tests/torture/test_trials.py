@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pkgutil
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+import torture.cases
+from torture.cases import SUBJECTS
 from torture.catalogue import BrokenError, Case, Trial, case
-from torture.held import nothing_kept
-from torture.playing import play
+from torture.footprint import nothing_kept
+from torture.player import play
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from torture.results import CaseResult
+    from torture.catalogue import CaseResult
 
 
 def played(
@@ -25,6 +28,10 @@ def played(
 ) -> CaseResult:
     made = Case("a-case", "X00", "it is kept", count, "times", ("I3",), 2, body)
     return play(made, seed, count, first)
+
+
+def test_each_file_of_cases_is_a_subject() -> None:
+    assert sorted(SUBJECTS) == [info.name for info in pkgutil.iter_modules(torture.cases.__path__)]
 
 
 def test_a_promise_that_is_kept_is_counted() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.web.addresses import Address, TcpAddress, UnixAddress
-from devplug.web.values import Page, Request
+from devplug.web.messages import Page, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -10,8 +10,8 @@ import pytest
 
 from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
+from devplug.web.messages import Answer, ListenError, Page, Request, Stream
 from devplug.web.server import serving
-from devplug.web.values import Answer, ListenError, Page, Request, Stream
 from tests.virtualtime import now
 from tests.virtualtime import play as play_in_no_time
 from tests.web.raw import GET, HERE, connection, hello, open_files

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.client import Response, get, lines
+from devplug.web.messages import Answer, Page, Request, Stream, WebClientError, not_found
 from devplug.web.server import serving
-from devplug.web.values import Answer, Page, Request, Stream, WebClientError, not_found
 from tests.web.raw import HERE, open_files
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
+from devplug.web.messages import Answer, Limits, Page, Request, Stream
 from devplug.web.server import serving
-from devplug.web.values import Answer, Limits, Page, Request, Stream
 from tests.virtualtime import in_no_time, passes
 from tests.waiting import until
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files

@@ -16,8 +16,8 @@ import pytest
 
 from devplug.web.addresses import Address, TcpAddress, parse_address
 from devplug.web.client import get
+from devplug.web.messages import Answer, Limits, Page, Request, Stream, not_found
 from devplug.web.server import serving
-from devplug.web.values import Answer, Limits, Page, Request, Stream, not_found
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer
 
 if TYPE_CHECKING:

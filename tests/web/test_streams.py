@@ -9,8 +9,8 @@ import pytest
 
 from devplug.errors import DevplugError
 from devplug.web.client import lines
+from devplug.web.messages import Page, Request, Stream, WebClientError
 from devplug.web.server import serving
-from devplug.web.values import Page, Request, Stream, WebClientError
 from tests.waiting import until
 from tests.web.raw import GET, HERE, answer_to, connection, open_files
 

@@ -12,8 +12,8 @@ import pytest
 
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
+from devplug.web.messages import ListenError, Page, Request
 from devplug.web.server import serving
-from devplug.web.values import ListenError, Page, Request
 from tests.web.raw import hello, names, open_files
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ import pytest
 
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.grpciosetup import grpc
+from devplug.wire.grpcio import grpc
 from devplug.wire.sockets import (
     Binding,
     Listener,
@@ -28,6 +27,7 @@ from devplug.wire.sockets import (
     stream,
     unary,
 )
+from devplug.wire.values import AdvertisedDevice, PluginOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -54,9 +54,9 @@ class Plugin:
 
     def bindings(self) -> tuple[Binding, ...]:
         return (
-            unary(methods.GET_OPTIONS, self.options),
-            unary(methods.ALLOCATE, self.allocate),
-            stream(methods.LIST_AND_WATCH, self.list_and_watch),
+            unary(deviceplugin.GET_OPTIONS, self.options),
+            unary(deviceplugin.ALLOCATE, self.allocate),
+            stream(deviceplugin.LIST_AND_WATCH, self.list_and_watch),
         )
 
     async def options(self, _: None) -> PluginOptions:
@@ -94,12 +94,12 @@ async def served(path: Path, plugin: Plugin, **limits: Any) -> AsyncIterator[Pee
 
 async def refusal(peer: Peer, ids: tuple[str, ...] = ("a",)) -> RemoteError:
     with pytest.raises(RemoteError) as caught:
-        await peer.call(methods.ALLOCATE, [ids], timeout_seconds=30)
+        await peer.call(deviceplugin.ALLOCATE, [ids], timeout_seconds=30)
     return caught.value
 
 
 async def allocate_raw(
-    path: Path, content: bytes, method: str = methods.ALLOCATE.path, **options: Any
+    path: Path, content: bytes, method: str = deviceplugin.ALLOCATE.path, **options: Any
 ) -> str:
     """Call with any bytes, as a hostile client may; returns the status and its text."""
     async with grpc.aio.insecure_channel(f"unix:{path}", **options) as channel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devplug.wire.protobuf import Field, Kind, Layout
-from devplug.wire.protobytes import varint
+from devplug.wire.wireformat import varint
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.wire.transports import GRPCIO, OWN, Transport, chosen
+from devplug.wire.transport import GRPCIO, OWN, Transport, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from devplug.wire import messages, pluginregistration, podresources
+from devplug.wire import deviceplugin, pluginregistration, podresources
 from devplug.wire.protobuf import Field, Kind, Layout
 
 FILES = descriptor_pb2.FileDescriptorSet.FromString(
@@ -94,7 +94,7 @@ def written(name: str, content: bytes) -> bytes:
 
 
 APIS = {
-    "v1beta1": messages.LAYOUTS,
+    "v1beta1": deviceplugin.LAYOUTS,
     "pluginregistration": pluginregistration.LAYOUTS,
     "v1": podresources.LAYOUTS,
     "v1alpha1": podresources.V1ALPHA1_LAYOUTS,

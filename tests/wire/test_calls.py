@@ -14,11 +14,11 @@ import pytest
 
 from devplug import errors
 from devplug.errors import DevplugError, PluginError, RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions
-from devplug.wire import methods
-from devplug.wire.grpciosetup import grpc
+from devplug.wire import deviceplugin
+from devplug.wire.grpcio import grpc
 from devplug.wire.sockets import Listener, authority_of, connected
-from devplug.wire.transports import GRPCIO
+from devplug.wire.transport import GRPCIO
+from devplug.wire.values import AdvertisedDevice, PluginOptions
 from tests.wire.fakes import (
     LIST,
     Plugin,
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("pairing")
 
 async def test_a_call_is_answered(short_dir: Path) -> None:
     async with served(short_dir / "p.sock", Plugin()) as peer:
-        (response,) = await peer.call(methods.ALLOCATE, [("a", "b")])
+        (response,) = await peer.call(deviceplugin.ALLOCATE, [("a", "b")])
         assert response.envs == {"IDS": "a,b"}
 
 
@@ -49,14 +49,14 @@ async def test_a_stream_gives_each_answer_and_ends(short_dir: Path) -> None:
     for answer in (LIST, (), None):
         plugin.answers.put_nowait(answer)
     async with served(short_dir / "p.sock", plugin) as peer:
-        assert [answer async for answer in peer.stream(methods.LIST_AND_WATCH, None)] == [LIST, ()]
+        assert [answer async for answer in peer.stream(deviceplugin.LIST_AND_WATCH, None)] == [LIST, ()]
 
 
 async def test_a_stream_that_the_client_leaves_ends_its_handler(short_dir: Path) -> None:
     plugin = Plugin()
     plugin.answers.put_nowait(LIST)
     async with served(short_dir / "p.sock", plugin) as peer:
-        async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
+        async with aclosing(peer.stream(deviceplugin.LIST_AND_WATCH, None)) as answers:
             assert await anext(answers) == LIST
             assert not plugin.left.is_set()
         await plugin.left.wait()
@@ -69,11 +69,11 @@ async def test_a_stream_whose_client_never_reads_ends_with_its_connection(short_
         plugin.answers.put_nowait(large)
     async with served(short_dir / "p.sock", plugin) as peer:
         async with connected(short_dir / "p.sock") as second:
-            answers = second.stream(methods.LIST_AND_WATCH, None)
+            answers = second.stream(deviceplugin.LIST_AND_WATCH, None)
             await anext(answers)
         await plugin.left.wait()
         await answers.aclose()
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 
 async def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
     plugin.answers.put_nowait(None)
     async with served(short_dir / "p.sock", plugin) as peer:
         with pytest.raises(RemoteError) as caught:
-            await anext(peer.stream(methods.LIST_AND_WATCH, None))
+            await anext(peer.stream(deviceplugin.LIST_AND_WATCH, None))
         assert (caught.value.status, caught.value.text) == (
             "ResourceExhausted",
             "list-and-watch: stream limit",
@@ -203,7 +203,7 @@ async def test_a_remote_error_without_a_status_of_grpc_is_a_fault_like_any_other
 
 async def test_an_answer_larger_than_the_kubelet_takes_is_refused_here(short_dir: Path) -> None:
     async with served(short_dir / "p.sock", Plugin(), send_limit_bytes=100) as peer:
-        assert (await peer.call(methods.ALLOCATE, [("x" * 50,)]))[0].envs == {"IDS": "x" * 50}
+        assert (await peer.call(deviceplugin.ALLOCATE, [("x" * 50,)]))[0].envs == {"IDS": "x" * 50}
         caught = await refusal(peer, ("x" * 100,))
         assert caught.status == "Internal"
         assert "bytes; the kubelet takes 100" in caught.text
@@ -213,10 +213,10 @@ async def test_what_is_called_on_a_closed_connection_is_lost_with_it(short_dir: 
     """A kubelet that ends between two calls for a pod makes the second one on what it has closed."""
     async with served(short_dir / "p.sock", Plugin()):
         async with connected(short_dir / "p.sock") as peer:
-            await peer.call(methods.GET_OPTIONS, None)
+            await peer.call(deviceplugin.GET_OPTIONS, None)
         assert (await refusal(peer)).status == "Canceled"
         with pytest.raises(RemoteError, match="Canceled desc = grpc: the client connection is closing"):
-            await anext(peer.stream(methods.LIST_AND_WATCH, None))
+            await anext(peer.stream(deviceplugin.LIST_AND_WATCH, None))
 
 
 # ── hostile bytes ─────────────────────────────────────────────────────────────────────────────────
@@ -237,14 +237,14 @@ async def test_a_malformed_message_is_an_invalid_argument(short_dir: Path) -> No
 async def test_a_malformed_message_for_a_stream_is_an_invalid_argument(short_dir: Path) -> None:
     path = short_dir / "p.sock"
     async with served(path, Plugin()):
-        refused = await allocate_raw(path, b"\xff\xff", methods.LIST_AND_WATCH.path)
+        refused = await allocate_raw(path, b"\xff\xff", deviceplugin.LIST_AND_WATCH.path)
         assert refused == "INVALID_ARGUMENT malformed Empty"
 
 
 async def test_a_compressed_message_is_refused(short_dir: Path) -> None:
     path = short_dir / "p.sock"
     async with served(path, Plugin()):
-        request = methods.ALLOCATE.request.encode([("a" * 1000,)])
+        request = deviceplugin.ALLOCATE.request.encode([("a" * 1000,)])
         refused = await allocate_raw(path, request, compression=grpc.Compression.Gzip)
         assert refused == "UNIMPLEMENTED Compression algorithm 'gzip' is disabled."
 
@@ -269,7 +269,7 @@ async def test_bytes_that_are_not_http2_disturb_nobody_else(short_dir: Path) -> 
             await reader.read()
             writer.close()
             await writer.wait_closed()
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 
 # ── calling ───────────────────────────────────────────────────────────────────────────────────────
@@ -324,7 +324,7 @@ def test_the_authority_of_a_path_is_spelt_as_go_does(path: str, authority: str) 
 async def test_a_plugin_takes_calls_with_the_authority_of_its_path(short_dir: Path) -> None:
     path = short_dir / "a b%2F?#ü.sock"
     async with served(path, Plugin()), connected(path, authority=authority_of(path)) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 
 async def test_an_error_that_somebody_keeps_holds_no_connection_open(short_dir: Path) -> None:
@@ -346,7 +346,7 @@ async def test_a_call_past_its_deadline_says_so_in_the_words_of_go(short_dir: Pa
     plugin.hold.clear()
     async with served(short_dir / "p.sock", plugin) as peer:
         with pytest.raises(RemoteError) as caught:
-            await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=0.05)
+            await peer.call(deviceplugin.ALLOCATE, [("a",)], timeout_seconds=0.05)
         assert str(caught.value) == "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
 
 
@@ -424,7 +424,7 @@ async def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
     plugin = Plugin()
     plugin.hold.clear()
     async with served(short_dir / "p.sock", plugin) as peer, asyncio.TaskGroup() as group:
-        call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(peer.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
         call.cancel()
     assert call.cancelled()
@@ -432,7 +432,9 @@ async def test_a_cancelled_call_is_a_cancellation(short_dir: Path) -> None:
 
 async def test_an_answer_that_cannot_be_decoded_is_an_error(short_dir: Path) -> None:
     async with served(short_dir / "p.sock", Plugin()) as peer:
-        other = replace(methods.ALLOCATE, response=replace(methods.ALLOCATE.response, decode=refuse))
+        other = replace(
+            deviceplugin.ALLOCATE, response=replace(deviceplugin.ALLOCATE.response, decode=refuse)
+        )
         with pytest.raises(RemoteError) as caught:
             await peer.call(other, [("a",)])
         assert str(caught.value) == (

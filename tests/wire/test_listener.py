@@ -11,9 +11,9 @@ import pytest
 
 from devplug import errors
 from devplug.errors import KubeletError
-from devplug.exchange import PluginOptions
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected, socket_identity
+from devplug.wire.values import PluginOptions
 from tests.wire.fakes import (
     LIST,
     FolderEvents,
@@ -35,7 +35,7 @@ async def test_a_listener_takes_over_the_file_of_a_dead_server(short_dir: Path) 
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     async with served(path, Plugin()) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 
 async def test_a_listener_leaves_nothing_but_its_file_and_removes_that(short_dir: Path) -> None:
@@ -67,7 +67,7 @@ async def test_closing_leaves_the_file_of_another_server(short_dir: Path) -> Non
     await first.close()
     assert second.is_bound()
     async with connected(path) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
     await second.close()
 
 
@@ -93,13 +93,13 @@ async def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir:
     await listener.bind()
     async with (
         connected(listener.path) as old,
-        aclosing(old.stream(methods.LIST_AND_WATCH, None)) as answers,
+        aclosing(old.stream(deviceplugin.LIST_AND_WATCH, None)) as answers,
         asyncio.TaskGroup() as group,
     ):
         plugin.answers.put_nowait(LIST)
         await anext(answers)
         plugin.entered.clear()
-        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
 
         listener.path.unlink()
@@ -108,7 +108,7 @@ async def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir:
         assert listener.is_bound()
 
         async with connected(listener.path) as new:
-            assert await new.call(methods.GET_OPTIONS, None) == PluginOptions()
+            assert await new.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
         plugin.answers.put_nowait(())
         assert await anext(answers) == ()
         plugin.hold.set()
@@ -122,7 +122,7 @@ async def test_binding_again_keeps_a_call_that_no_stream_accompanies(short_dir: 
     listener = Listener(short_dir / "p.sock", plugin.bindings())
     await listener.bind()
     async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
         listener.path.unlink()
         await listener.bind()
@@ -137,7 +137,7 @@ async def test_tidying_up_keeps_a_call_of_the_lost_file(short_dir: Path) -> None
     listener = Listener(short_dir / "p.sock", plugin.bindings())
     await listener.bind()
     async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
         listener.path.unlink()
         await listener.bind()
@@ -153,7 +153,7 @@ async def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Pat
     listener = Listener(short_dir / "p.sock", plugin.bindings())
     await listener.bind()
     async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
-        call = group.create_task(peer.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(peer.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
         closing = group.create_task(listener.close(grace_seconds=40))
         await asyncio.sleep(0)
@@ -188,7 +188,7 @@ async def test_watchers_see_the_socket_made_or_moved_in(
     path.touch()
     with FolderEvents(short_dir) as seen:
         async with served(path, Plugin(), by_rename=by_rename) as peer:
-            assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+            assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
             assert seen.of("kubelet.sock") == events
             assert list(short_dir.iterdir()) == [path]
     assert list(short_dir.iterdir()) == []
@@ -200,7 +200,7 @@ async def test_a_listener_that_renames_binds_again_and_keeps_its_calls(short_dir
     listener = Listener(short_dir / "p.sock", plugin.bindings(), by_rename=True)
     await listener.bind()
     async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(methods.ALLOCATE, [("a",)]))
+        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
         await listener.bind()
         assert listener.is_bound()
@@ -258,8 +258,8 @@ def test_nothing_is_left_open(short_dir: Path) -> None:
         plugin = Plugin()
         plugin.answers.put_nowait(LIST)
         async with served(short_dir / "p.sock", plugin) as peer:
-            await peer.call(methods.ALLOCATE, [("a",)])
-            async with aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as answers:
+            await peer.call(deviceplugin.ALLOCATE, [("a",)])
+            async with aclosing(peer.stream(deviceplugin.LIST_AND_WATCH, None)) as answers:
                 await anext(answers)
         # gRPC's own task for a call ends a moment after the call; one that was left would never.
         while asyncio.all_tasks() != {asyncio.current_task()}:  # noqa: ASYNC110 -- no event tells

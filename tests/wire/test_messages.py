@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-from devplug.exchange import (
+from devplug.wire import deviceplugin, pluginregistration, podresources
+from devplug.wire.codecs import Codec, MalformedMessageError
+from devplug.wire.values import (
     AdvertisedDevice,
     AllocatableResources,
     ClaimResource,
@@ -27,8 +29,6 @@ from devplug.exchange import (
     RegisterRequest,
     RegistrationStatus,
 )
-from devplug.wire import messages, pluginregistration, podresources
-from devplug.wire.codecs import Codec, MalformedMessageError
 from tests.wire.values import VALUES
 
 CODECS = [codec for codec, _ in VALUES.values()]
@@ -109,7 +109,7 @@ def test_broken_bytes_are_malformed(codec: Codec[Any], content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "codec",
-    [messages.REGISTER_REQUEST, messages.PRE_START_REQUEST, podresources.GET.request],
+    [deviceplugin.REGISTER_REQUEST, deviceplugin.PRE_START_REQUEST, podresources.GET.request],
     ids=lambda codec: codec.message,
 )
 def test_text_that_is_not_utf8_is_malformed(codec: Codec[Any]) -> None:
@@ -121,7 +121,7 @@ def test_text_that_is_not_utf8_is_malformed(codec: Codec[Any]) -> None:
     ("codec", "value"),
     [
         (
-            messages.DEVICE_LIST,
+            deviceplugin.DEVICE_LIST,
             (AdvertisedDevice("a", "Healthy", None), AdvertisedDevice("b", "Healthy", ())),
         ),
         (
@@ -163,22 +163,22 @@ def test_the_first_version_of_pod_resources_leaves_out_all_but_device_ids() -> N
 @pytest.mark.parametrize(
     ("codec", "value", "content"),
     [
-        (messages.EMPTY, None, b""),
-        (messages.OPTIONS, PluginOptions(pre_start_required=True), b"\x08\x01"),
-        (messages.OPTIONS, PluginOptions(preferred_allocation_available=True), b"\x10\x01"),
+        (deviceplugin.EMPTY, None, b""),
+        (deviceplugin.OPTIONS, PluginOptions(pre_start_required=True), b"\x08\x01"),
+        (deviceplugin.OPTIONS, PluginOptions(preferred_allocation_available=True), b"\x10\x01"),
         (
-            messages.REGISTER_REQUEST,
+            deviceplugin.REGISTER_REQUEST,
             RegisterRequest("v1beta1", "x.sock", "a.io/b"),
             b"\x0a\x07v1beta1\x12\x06x.sock\x1a\x06a.io/b\x22\x00",
         ),
         (
-            messages.DEVICE_LIST,
+            deviceplugin.DEVICE_LIST,
             (AdvertisedDevice("a", "Healthy", (0, 1)),),
             b"\x0a\x14\x0a\x01a\x12\x07Healthy\x1a\x06\x0a\x00\x0a\x02\x08\x01",
         ),
-        (messages.ALLOCATE_REQUEST, (("a", "b"),), b"\x0a\x06\x0a\x01a\x0a\x01b"),
+        (deviceplugin.ALLOCATE_REQUEST, (("a", "b"),), b"\x0a\x06\x0a\x01a\x0a\x01b"),
         (
-            messages.CONTAINER_RESPONSE,
+            deviceplugin.CONTAINER_RESPONSE,
             ContainerResponse(device_nodes=[DeviceNode("/dev/a", "/dev/b", "r")], envs={"K": "v"}),
             b"\x0a\x06\x0a\x01K\x12\x01v\x1a\x13\x0a\x06/dev/b\x12\x06/dev/a\x1a\x01r",
         ),
@@ -216,7 +216,7 @@ def test_a_received_container_response_is_not_judged() -> None:
         annotations={"": ""},
         cdi_devices=("not a CDI name",),
     )
-    assert messages.CONTAINER_RESPONSE.decode(messages.CONTAINER_RESPONSE.encode(sent)) == sent
+    assert deviceplugin.CONTAINER_RESPONSE.decode(deviceplugin.CONTAINER_RESPONSE.encode(sent)) == sent
 
 
 def test_a_plugin_makes_no_messages_of_other_apis() -> None:
@@ -224,7 +224,7 @@ def test_a_plugin_makes_no_messages_of_other_apis() -> None:
     program = "import sys, devplug.plugin.serving; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
-    assert "devplug.wire.messages" in loaded
+    assert "devplug.wire.deviceplugin" in loaded
     assert loaded & {"devplug.wire.podresources", "devplug.wire.pluginregistration"} == set()
 
 
@@ -233,7 +233,7 @@ def test_a_long_list_is_written_without_a_second_copy_of_its_pieces() -> None:
     devices = [AdvertisedDevice(f"device-{number:05}", "Healthy") for number in range(20_000)]
     tracemalloc.start()
     try:
-        content = messages.DEVICE_LIST.encode(devices)
+        content = deviceplugin.DEVICE_LIST.encode(devices)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import gosample
+from bench import subjects
 from bench.kubelet import MissingError
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected
 from tests.wire.fakes import LIST, Plugin
 
@@ -47,7 +47,7 @@ def node() -> list[str]:
 
 def go() -> list[str]:
     try:
-        return [str(gosample.built())]
+        return [str(subjects.built())]
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -75,29 +75,29 @@ async def test_it_calls_our_server(program: list[str], short_dir: Path) -> None:
     plugin.answers.put_nowait(LIST * 10_000)
     listener = Listener(short_dir / "p.sock", plugin.bindings())
     await listener.bind()
-    request = methods.ALLOCATE.request.encode([("a", "b")])
+    request = deviceplugin.ALLOCATE.request.encode([("a", "b")])
     async with peer(*program, "call", str(listener.path), request.hex()) as process:
         assert process.stdout is not None
         seen = json.loads(await process.stdout.readline())
         assert seen["error"] is None
-        (response,) = methods.ALLOCATE.response.decode(bytes.fromhex(seen["answer"]))
+        (response,) = deviceplugin.ALLOCATE.response.decode(bytes.fromhex(seen["answer"]))
         assert response.envs == {"IDS": "a,b"}
         assert seen["nope"] == [12, "unknown method Nope for service v1beta1.DevicePlugin"]
-        assert seen["size"] == len(methods.LIST_AND_WATCH.response.encode(LIST * 10_000))
+        assert seen["size"] == len(deviceplugin.LIST_AND_WATCH.response.encode(LIST * 10_000))
         await plugin.left.wait()
     await listener.close()
 
 
 async def test_our_client_calls_it(program: list[str], short_dir: Path) -> None:
     path = short_dir / "p.sock"
-    answer = methods.ALLOCATE.response.encode([ContainerResponse(envs={"A": "b"})])
+    answer = deviceplugin.ALLOCATE.response.encode([ContainerResponse(envs={"A": "b"})])
     async with peer(*program, "serve", str(path), answer.hex()) as process:
         assert process.stdout is not None
         await process.stdout.readline()
         async with connected(path, ready_within_seconds=60) as ours:
-            assert (await ours.call(methods.ALLOCATE, [("a",)]))[0].envs == {"A": "b"}
+            assert (await ours.call(deviceplugin.ALLOCATE, [("a",)]))[0].envs == {"A": "b"}
             with pytest.raises(RemoteError) as caught:
-                await ours.call(methods.ALLOCATE, [], timeout_seconds=60)
+                await ours.call(deviceplugin.ALLOCATE, [], timeout_seconds=60)
             assert (caught.value.status, caught.value.text) == ("NotFound", "nothing é")
-            async with aclosing(ours.stream(methods.LIST_AND_WATCH, None)) as lists:
+            async with aclosing(ours.stream(deviceplugin.LIST_AND_WATCH, None)) as lists:
                 assert await anext(lists)

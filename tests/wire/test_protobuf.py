@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from devplug.exchange import AdvertisedDevice
-from devplug.wire import messages, protobuf
+from devplug.wire import deviceplugin, protobuf
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.protobuf import DEPTH_LIMIT, Field, Kind, Layout, MalformedError, decode, encode
-from devplug.wire.protobytes import varint
+from devplug.wire.values import AdvertisedDevice
+from devplug.wire.wireformat import varint
 from tests.wire.messy import messy
 from tests.wire.referee import LAYOUTS, NAMES, Tree, agree, descriptor, plain, verdict, written
 
@@ -104,23 +104,23 @@ def lists() -> list[list[AdvertisedDevice]]:
 
 
 def test_the_fast_ways_of_a_list_are_the_slow_ones() -> None:
-    layout = messages.LAYOUTS[2]
+    layout = deviceplugin.LAYOUTS[2]
     for devices in lists():
-        content = messages.DEVICE_LIST.encode(devices)
+        content = deviceplugin.DEVICE_LIST.encode(devices)
         assert content == encode(layout, devices)
-        assert messages.DEVICE_LIST.decode(content) == tuple(devices) == decode(layout, content)
+        assert deviceplugin.DEVICE_LIST.decode(content) == tuple(devices) == decode(layout, content)
 
 
 def test_the_fast_way_of_reading_a_list_is_not_led_astray() -> None:
     """By an ID after the first one, by what is cut off, by text that is not UTF-8."""
-    random, layout = Random("astray"), messages.LAYOUTS[2]
+    random, layout = Random("astray"), deviceplugin.LAYOUTS[2]
     name = "v1beta1.ListAndWatchResponse"
     for _ in range(3000):
         entries = [messy(random, plain("v1beta1.Device")) for _ in range(random.randrange(4))]
         content = b"".join(b"\x0a" + varint(len(entry)) + entry for entry in entries)
         slow, why = _list(layout, content)
         try:
-            fast: object = messages.DEVICE_LIST.decode(content)
+            fast: object = deviceplugin.DEVICE_LIST.decode(content)
         except MalformedMessageError:
             fast = None
         assert fast == slow, content.hex()

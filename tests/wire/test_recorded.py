@@ -10,9 +10,9 @@ import pytest
 
 from devplug.errors import RemoteError
 from devplug.wire.codecs import Codec
-from devplug.wire.methods import Method
-from devplug.wire.rpc.faults import STATUSES
+from devplug.wire.deviceplugin import Method
 from devplug.wire.sockets import Binding, Listener, connected
+from devplug.wire.statuses import STATUSES
 from tests.wire.http2.made import HEADERS, frame, frames_in
 from tests.wire.recordings import NAMES, Conversation, Recorded, conversations, streams, whole_frames
 

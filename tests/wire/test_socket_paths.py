@@ -10,10 +10,11 @@ import pytest
 
 from devplug import errors
 from devplug.errors import PluginError, RemoteError
-from devplug.exchange import PluginOptions
-from devplug.wire import methods
-from devplug.wire.sockets import SOCKET_PATH_LIMIT_BYTES, Listener, Peer, connected
-from devplug.wire.transports import OWN
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.wire import deviceplugin
+from devplug.wire.sockets import Listener, Peer, connected
+from devplug.wire.transport import OWN
+from devplug.wire.values import PluginOptions
 from tests.wire.fakes import Plugin, refusal, served
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def answer(peer: Peer) -> RemoteError:
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 async def test_any_file_name_is_a_name_for_a_socket(short_dir: Path, name: str) -> None:
     async with served(short_dir / name, Plugin()) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
         assert [file.name for file in short_dir.iterdir()] == [name]
     assert list(short_dir.iterdir()) == []
 
@@ -78,7 +79,7 @@ async def test_any_folder_is_a_place_for_a_socket(short_dir: Path, name: str, *,
     folder = short_dir / name
     folder.mkdir()
     async with served(folder / f"{name}.sock", Plugin(), by_rename=by_rename) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
         assert [file.name for file in folder.iterdir()] == [f"{name}.sock"]
     assert list(short_dir.iterdir()) == [folder]
     assert list(folder.iterdir()) == []
@@ -113,7 +114,7 @@ async def test_a_path_without_a_comma_needs_no_link(short_dir: Path, links: Path
     links.rmdir()
 
     async with served(short_dir / name, Plugin()) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
 
 
 async def test_the_link_to_a_path_with_a_comma_goes_with_the_connection(
@@ -146,7 +147,7 @@ async def test_a_path_with_a_comma_is_unavailable_where_no_link_can_be_made(
 async def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: Path) -> None:
     room = SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")
     async with served(short_dir / ("x" * room), Plugin()) as peer:
-        assert await peer.call(methods.GET_OPTIONS, None) == PluginOptions()
+        assert await peer.call(deviceplugin.GET_OPTIONS, None) == PluginOptions()
     with pytest.raises(PluginError, match="is 108 bytes; Unix sockets take 107: use a shorter folder"):
         await Listener(short_dir / ("x" * (room + 1)), ()).bind()
     assert list(short_dir.iterdir()) == []

@@ -7,7 +7,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-from devplug.exchange import (
+from devplug.wire import deviceplugin, pluginregistration, podresources
+from devplug.wire.codecs import Codec
+from devplug.wire.values import (
     AdvertisedDevice,
     AllocatableResources,
     ClaimResource,
@@ -23,8 +25,6 @@ from devplug.exchange import (
     RegisterRequest,
     RegistrationStatus,
 )
-from devplug.wire import messages, pluginregistration, podresources
-from devplug.wire.codecs import Codec
 
 Row = tuple[Codec[Any], st.SearchStrategy[Any]]
 
@@ -53,32 +53,32 @@ responses = as_received(
 
 
 DEVICE_PLUGIN_VALUES: dict[str, Row] = {
-    "Empty": (messages.EMPTY, st.none()),
-    "DevicePluginOptions": (messages.OPTIONS, options),
+    "Empty": (deviceplugin.EMPTY, st.none()),
+    "DevicePluginOptions": (deviceplugin.OPTIONS, options),
     "RegisterRequest": (
-        messages.REGISTER_REQUEST,
+        deviceplugin.REGISTER_REQUEST,
         st.builds(RegisterRequest, texts, texts, texts, options),
     ),
     "ListAndWatchResponse": (
-        messages.DEVICE_LIST,
+        deviceplugin.DEVICE_LIST,
         st.lists(st.builds(AdvertisedDevice, texts, texts, numa_nodes), max_size=5).map(tuple),
     ),
     "PreferredAllocationRequest": (
-        messages.PREFERENCE_REQUEST,
+        deviceplugin.PREFERENCE_REQUEST,
         st.lists(
             st.builds(PreferenceRequest, ids, ids, st.integers(-(2**31), 2**31 - 1)),
             max_size=3,
         ).map(tuple),
     ),
     "PreferredAllocationResponse": (
-        messages.PREFERENCE_RESPONSE,
+        deviceplugin.PREFERENCE_RESPONSE,
         st.lists(ids, max_size=3).map(tuple),
     ),
-    "AllocateRequest": (messages.ALLOCATE_REQUEST, st.lists(ids, max_size=3).map(tuple)),
-    "AllocateResponse": (messages.ALLOCATE_RESPONSE, st.lists(responses, max_size=3).map(tuple)),
-    "ContainerAllocateResponse": (messages.CONTAINER_RESPONSE, responses),
-    "PreStartContainerRequest": (messages.PRE_START_REQUEST, ids),
-    "PreStartContainerResponse": (messages.PRE_START_RESPONSE, st.none()),
+    "AllocateRequest": (deviceplugin.ALLOCATE_REQUEST, st.lists(ids, max_size=3).map(tuple)),
+    "AllocateResponse": (deviceplugin.ALLOCATE_RESPONSE, st.lists(responses, max_size=3).map(tuple)),
+    "ContainerAllocateResponse": (deviceplugin.CONTAINER_RESPONSE, responses),
+    "PreStartContainerRequest": (deviceplugin.PRE_START_REQUEST, ids),
+    "PreStartContainerResponse": (deviceplugin.PRE_START_RESPONSE, st.none()),
 }
 
 cpu_ids = st.lists(int64s, max_size=4).map(tuple)

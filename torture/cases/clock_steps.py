@@ -1,4 +1,4 @@
-"""The machine's clock steps: an hour, ten years, back to 1970. What is decided by time must not notice."""
+"""Steps of the machine's clock: an hour, ten years, back to 1970. What is decided by time must not notice."""
 
 from __future__ import annotations
 

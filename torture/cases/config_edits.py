@@ -1,4 +1,4 @@
-"""The configuration is rewritten all the time, in every way in which files are, and wrongly in between."""
+"""Edits of the configuration: all the time, in every way in which files are, and wrongly in between."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.serving import serve_config
+from devplug.daemon.config.loader import load
+from devplug.daemon.service import serve_config
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.manager import Kubelet
-from torture.beds import within
+from devplug.kubelet.kubelet import Kubelet
 from torture.catalogue import case
 from torture.daemons import config_text
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.testbed import within
 
 if TYPE_CHECKING:
     import random

@@ -1,19 +1,17 @@
-"""Configurations with changes that nobody meant: ours to the loader, those of others to the import."""
+"""Configuration files with changes that nobody meant: ours to the loader, those of others to the import."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
-from devplug.daemon.grammar.loading import load, read_config_file
-from devplug.daemon.importing.translating import translated
+from devplug.daemon.config.document import SIZE_LIMIT_BYTES
+from devplug.daemon.config.loader import load, read_config_file
+from devplug.daemon.importers.translation import translated
 from devplug.errors import ConfigError
 from torture.catalogue import case
-from torture.fuzzing.corpus import Entry, entries
-from torture.fuzzing.hunting import Clock, hunt, replayed
-from torture.fuzzing.mutating import ODD_TEXTS, mutated
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.fuzzing.hunt import ODD_TEXTS, Clock, Entry, entries, hunt, mutated, replayed
 
 if TYPE_CHECKING:
     from random import Random

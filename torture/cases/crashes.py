@@ -1,4 +1,4 @@
-"""A process is killed while it writes a file that outlives it: the file is the old one or the new one."""
+"""Crashes: a process is killed while it writes a file that outlives it; it is the old one or the new one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from devplug.daemon.cdi.files import CdiFolder, file_name
 from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, parse
-from devplug.daemon.dirtyfile import DirtyFile
-from devplug.holders.ledgerfile import LedgerFile
-from devplug.holders.values import Remembered
+from devplug.daemon.cdi.spec_files import CdiFolder, file_name
+from devplug.daemon.held_devices import DirtyFile
+from devplug.holders.held_device import Remembered
+from devplug.holders.ledger_store import LedgerFile
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
-from devplug.kubelet.folder import PluginFolder
+from devplug.kubelet.pluginfolder import PluginFolder
 from devplug.sandbox.api.objects import text, with_part
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.statefile import opened
 from torture.catalogue import case

@@ -1,4 +1,4 @@
-"""Devices flap: one, some or all of them, at every pace; the kubelet is told the truth at a bounded one."""
+"""Device health: one, some or all flap at every pace; the kubelet hears the truth at a bounded one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final
 from devplug import Device, Health
 from devplug.devices import HEALTHY
 from devplug.kubelet.changes import ChangeKind
-from torture.beds import RESOURCE, Fed, bed, within
 from torture.catalogue import PATIENCE, case
-from torture.held import nothing_kept, resident_bytes
-from torture.telling import told
+from torture.footprint import nothing_kept, resident_bytes, told
+from torture.testbed import RESOURCE, Fed, bed, within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from torture.beds import Bed
     from torture.catalogue import Round, Trial
+    from torture.testbed import Bed
 
 IDS: Final = tuple(f"d{number}" for number in range(64))
 STATES: Final = {id_: (Device(id_), Device(id_, health=Health.unhealthy("it flaps"))) for id_ in IDS}

@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug import serve
-from devplug.daemon.cdi.files import CdiFolder
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.machine import Machine
-from devplug.daemon.sources.settling import BURST
+from devplug.daemon.cdi.spec_files import CdiFolder
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.sources.debounce import BURST
 from devplug.errors import RemoteError
-from devplug.kubelet.manager import Kubelet
-from devplug.plugin.feed import LOOKS_AT_ONCE, LOOKS_PER_SECOND
-from devplug.wire.methods import ALLOCATE
+from devplug.kubelet.kubelet import Kubelet
+from devplug.plugin.discovery import LOOKS_AT_ONCE, LOOKS_PER_SECOND
+from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
-from torture.beds import within
 from torture.catalogue import case
-from torture.gadgets import Gadgets
-from torture.hardware import Hardware, may_make_nodes, resource_of
-from torture.held import nothing_kept
-from torture.storming import storm
+from torture.event_storm import storm
+from torture.footprint import nothing_kept
+from torture.hardware import Gadgets, Hardware, may_make_nodes, resource_of
+from torture.testbed import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -177,7 +176,7 @@ async def _storm(
 
 
 def _sent(stage: _Stage) -> int:
-    return sum(tally.lists_sent for tally in stage.serving.tallies.values())
+    return sum(counters.lists_sent for counters in stage.serving.counters.values())
 
 
 async def _ask(stage: _Stage, waits: list[float]) -> None:
@@ -217,7 +216,7 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     def looked(name: str, _: float) -> None:
         looks[name] += 1
 
-    machine = Machine(host=gadgets.hardware.host, cdi=CdiFolder(trial.folder / "cdi"), on_look=looked)
+    machine = DaemonContext(host=gadgets.hardware.host, cdi=CdiFolder(trial.folder / "cdi"), on_look=looked)
     plugins = [
         ConfiguredPlugin(
             resource_of(f"{rest}, overlap: shared, whenUnplugged: {{keepUnhealthyFor: 0s}}", name), machine

@@ -5,33 +5,31 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.shelf import names_that_are_held
+from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.errors import DevplugError
-from devplug.holders.asking import UnansweredError, ask
-from devplug.holders.ledgertext import memory_of
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.requests.bodies import decoded_json, decoded_object
-from devplug.status.text import process_of, text_of
-from devplug.uevents import parse_uevent
+from devplug.holders.client import UnansweredError, ask
+from devplug.holders.held_device import ledger_memory
+from devplug.linux.uevents import parse_uevent
+from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.server.bodies import decoded_json, decoded_object
+from devplug.status import process_of, text_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
+from devplug.web.messages import Limits, Page
 from devplug.web.server import serving
-from devplug.web.values import Limits, Page
 from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST
 from devplug.wire.sockets import Listener, unary
 from torture.catalogue import case
-from torture.fuzzing.answers import raw
-from torture.fuzzing.corpus import Entry, entries, of_each
-from torture.fuzzing.hunting import Clock, hunt, replayed
-from torture.fuzzing.mutating import ODD_TEXTS, mutated
+from torture.footprint import nothing_kept
+from torture.fuzzing.both_ends import raw
+from torture.fuzzing.hunt import ODD_TEXTS, Clock, Entry, entries, hunt, mutated, of_each, replayed
 from torture.fuzzing.wireformat import mutated_message
-from torture.held import nothing_kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from devplug.web.values import Request
+    from devplug.web.messages import Request
     from torture.catalogue import Trial
 
 ONE_SECONDS: Final = 0.5
@@ -56,7 +54,7 @@ def _status(content: bytes) -> None:
 READERS: Final[dict[str, tuple[Callable[[bytes], object], tuple[type[Exception], ...]]]] = {
     "uevent": (_uevent, ()),
     "status": (_status, (ValueError,)),
-    "ledger": (lambda content: memory_of(content.decode("utf-8", "replace"), "e.com/a"), (ValueError,)),
+    "ledger": (lambda content: ledger_memory(content.decode("utf-8", "replace"), "e.com/a"), (ValueError,)),
     "pod": (lambda content: decoded_object(content, "application/json", "Pod", "v1"), (StatusError,)),
     "json": (decoded_json, (StatusError,)),
     "protobuf": (

@@ -1,4 +1,4 @@
-"""The kubelet is killed at each step of what it does with a plugin: connections are gone without a word."""
+"""Kills of the kubelet: at each step of what it does with a plugin, connections are gone without a word."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 from devplug import ContainerResponse, serve
 from devplug.errors import KubeletError, RemoteError
-from devplug.exchange import PreferenceRequest
 from devplug.kubelet.pods import Container, ContainerState, Pod
-from devplug.wire import methods
-from torture.beds import RESOURCE, Fed, bed, within
+from devplug.wire import deviceplugin
+from devplug.wire.values import PreferenceRequest
 from torture.catalogue import case
-from torture.handkubelet import HandKubelet, Phase, hand_kubelet
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.raw_kubelet import HandKubelet, Phase, hand_kubelet
+from torture.testbed import RESOURCE, Fed, bed, within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devplug import Device
-    from torture.beds import Bed
-    from torture.byhand import Exchange
     from torture.catalogue import Round, Trial
+    from torture.raw_grpc import Exchange
+    from torture.testbed import Bed
 
 IDS: Final = [f"d{number}" for number in range(8)]
 PHASES: Final = list(Phase)
@@ -140,10 +140,10 @@ async def _killed(kubelet: HandKubelet, plugin: Held, phase: Phase, later_second
 def _begun(kubelet: HandKubelet, phase: Phase) -> Exchange:
     connection = kubelet.life.clients[RESOURCE].connection
     if phase is Phase.PREFERENCE:
-        return connection.send(methods.GET_PREFERRED_ALLOCATION, [PreferenceRequest(tuple(IDS), (), 2)])
+        return connection.send(deviceplugin.GET_PREFERRED_ALLOCATION, [PreferenceRequest(tuple(IDS), (), 2)])
     if phase is Phase.ALLOCATE:
-        return connection.send(methods.ALLOCATE, [(IDS[0],)])
-    return connection.send(methods.PRE_START_CONTAINER, (IDS[0],))
+        return connection.send(deviceplugin.ALLOCATE, [(IDS[0],)])
+    return connection.send(deviceplugin.PRE_START_CONTAINER, (IDS[0],))
 
 
 def _check_life(trial: Trial, turn: Round, kubelet: HandKubelet, phase: Phase) -> None:
@@ -159,7 +159,9 @@ async def _check_call(trial: Trial, turn: Round, kubelet: HandKubelet, phase: Ph
     """Hold that the next kubelet gets the answer that the last one did not live to see."""
     if phase in CALLS:
         try:
-            await kubelet.life.clients[RESOURCE].connection.call(methods.ALLOCATE, [(IDS[0],)], seconds=1)
+            await kubelet.life.clients[RESOURCE].connection.call(
+                deviceplugin.ALLOCATE, [(IDS[0],)], seconds=1
+            )
         except (RemoteError, TimeoutError) as error:
             trial.broke(f"I6: Allocate after a kill {phase}: {error!r}", turn.number)
 

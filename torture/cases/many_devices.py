@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug import Device, Health, serve
-from devplug.devices import LIST_LIMIT_BYTES, list_size_bytes
 from devplug.errors import PluginError
 from devplug.plugin.inventory import Inventory
-from devplug.wire.methods import ALLOCATE, LIST_AND_WATCH
+from devplug.wire.deviceplugin import ALLOCATE, LIST_AND_WATCH
 from devplug.wire.sockets import connected
-from torture.beds import RESOURCE, Fed
+from devplug.wire.values import LIST_LIMIT_BYTES, list_size_bytes
 from torture.catalogue import case
-from torture.farkubelet import far_kubelet
-from torture.held import resident_bytes
+from torture.footprint import resident_bytes
+from torture.kubelet_process import far_kubelet
+from torture.testbed import RESOURCE, Fed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.exchange import AdvertisedDevice
     from devplug.wire.sockets import Peer
+    from devplug.wire.values import AdvertisedDevice
     from torture.catalogue import Trial
 
 MANY: Final = 100_000

@@ -8,32 +8,29 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.errors import RemoteError
-from devplug.wire import messages, methods, pluginregistration, podresources
+from devplug.wire import deviceplugin, pluginregistration, podresources
 from devplug.wire.codecs import Codec, MalformedMessageError
 from devplug.wire.sockets import connected
 from torture.catalogue import Round, case
-from torture.fuzzing.answers import answer_fault, raw
-from torture.fuzzing.bothends import SERVED_SECONDS, both_ends
-from torture.fuzzing.corpus import Entry, entries, of_each
-from torture.fuzzing.hunting import hunt, replayed
-from torture.fuzzing.mutating import mutated
+from torture.footprint import nothing_kept
+from torture.fuzzing.both_ends import SERVED_SECONDS, answer_fault, both_ends, raw
+from torture.fuzzing.hunt import Entry, entries, hunt, mutated, of_each, replayed
 from torture.fuzzing.wireformat import mutated_message
-from torture.held import nothing_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.wire.methods import Method
+    from devplug.wire.deviceplugin import Method
     from devplug.wire.sockets import Peer
     from torture.catalogue import Trial
 
 
 def _codecs() -> dict[str, Codec[Any]]:
     """Return every codec by a name that says which API has it."""
-    found: dict[str, Codec[Any]] = {"v1beta1 ContainerAllocateResponse": messages.CONTAINER_RESPONSE}
-    for module in (methods, pluginregistration, podresources):
+    found: dict[str, Codec[Any]] = {"v1beta1 ContainerAllocateResponse": deviceplugin.CONTAINER_RESPONSE}
+    for module in (deviceplugin, pluginregistration, podresources):
         for value in vars(module).values():
-            if isinstance(value, methods.Method):
+            if isinstance(value, deviceplugin.Method):
                 api = value.service.partition(".")[0]
                 for codec in (value.request, value.response):
                     found[f"{api} {codec.message}"] = codec
@@ -105,9 +102,9 @@ LANES: Final = 32
 """Calls at once: what one server's refusal costs another call shows only beside it."""
 
 CALLS: Final = (
-    *(("plugin", methods.ALLOCATE, 30), ("plugin", methods.GET_PREFERRED_ALLOCATION, 20)),
-    *(("plugin", methods.PRE_START_CONTAINER, 15), ("plugin", methods.GET_OPTIONS, 5)),
-    *(("plugin", methods.LIST_AND_WATCH, 2), ("kubelet", methods.REGISTER, 8)),
+    *(("plugin", deviceplugin.ALLOCATE, 30), ("plugin", deviceplugin.GET_PREFERRED_ALLOCATION, 20)),
+    *(("plugin", deviceplugin.PRE_START_CONTAINER, 15), ("plugin", deviceplugin.GET_OPTIONS, 5)),
+    *(("plugin", deviceplugin.LIST_AND_WATCH, 2), ("kubelet", deviceplugin.REGISTER, 8)),
     *(("podresources", podresources.GET, 10), ("podresources", podresources.LIST, 4)),
     *(("podresources", podresources.V1ALPHA1_LIST, 3),),
     *(("podresources", podresources.GET_ALLOCATABLE_RESOURCES, 3),),

@@ -1,4 +1,4 @@
-"""Paths that an attacker swaps while they are asked for: what a container gets is never another file."""
+"""Attacks on paths: they are swapped while they are asked for; a container never gets another file."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.files import CdiFolder
-from devplug.daemon.configured import ConfiguredPlugin
-from devplug.daemon.grammar.loading import load
-from devplug.daemon.machine import Machine
+from devplug.daemon.cdi.spec_files import CdiFolder
+from devplug.daemon.config.loader import load
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError
-from torture.beds import RESOURCE
 from torture.catalogue import case
+from torture.footprint import nothing_kept
 from torture.hardware import discovered
-from torture.held import nothing_kept
-from torture.swapping import swapped
+from torture.path_swapper import swapped
+from torture.testbed import RESOURCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ class _Scene:
             f"expose: {{{expose}}}}}]"
         )
         (resource,) = load(text, "devplug.yaml").resources
-        return ConfiguredPlugin(resource, Machine(cdi=CdiFolder(self.folder / "cdi")))
+        return ConfiguredPlugin(resource, DaemonContext(cdi=CdiFolder(self.folder / "cdi")))
 
     def spec(self) -> dict[str, list[str]]:
         """Return the host paths of each device that runtimes would read now."""

@@ -1,4 +1,4 @@
-"""The plugin folder is missing, moved, removed and made again, full, read-only, mounted over, and heals."""
+"""The plugin folder: missing, moved, removed and made again, full, read-only, mounted over, and healed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from devplug import serve
-from torture.beds import RESOURCE, Fed, within
 from torture.catalogue import BrokenError, case
-from torture.handkubelet import hand_kubelet
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.raw_kubelet import hand_kubelet
+from torture.testbed import RESOURCE, Fed, within
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torture.catalogue import Round, Trial
-    from torture.handkubelet import HandKubelet
+    from torture.raw_kubelet import HandKubelet
 
 IDS: Final = [f"d{number}" for number in range(8)]
 WARM_UP: Final = 20
@@ -148,7 +148,7 @@ async def plugin_folder_mounted_over(trial: Trial) -> None:
         return
     words = [trial.seed, trial.count, trial.first, trial.folder]
     child = await asyncio.create_subprocess_exec(
-        *("unshare", "--mount", "--propagation", "private", sys.executable, "-m", "torture.mountedover"),
+        *("unshare", "--mount", "--propagation", "private", sys.executable, "-m", "torture.mounted_folder"),
         *(str(word) for word in words),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""An author's code misbehaves: it raises anything, answers anything, hangs, blocks, and is cancelled."""
+"""An author's code that misbehaves: it raises anything, answers anything, hangs, blocks, and is cancelled."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug import AllocationError, ContainerResponse, Device, UnhealthyDeviceError
 from devplug.errors import RemoteError
-from devplug.exchange import PreferenceRequest
-from devplug.plugin.hooks import THREADS_BESIDE
-from devplug.plugin.ownership import new_socket_name
-from devplug.wire import methods
+from devplug.plugin.callbacks import THREADS_BESIDE
+from devplug.plugin.resource_lock import new_socket_name
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected
-from torture.beds import Fed, bed
+from devplug.wire.values import PreferenceRequest
 from torture.catalogue import case
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.testbed import Fed, bed
 
 if TYPE_CHECKING:
     import random
@@ -243,7 +243,7 @@ class _Calls:
         async def be_good() -> None:
             while True:
                 started = time.monotonic()
-                await good.call(methods.ALLOCATE, [("well",)], timeout_seconds=5)
+                await good.call(deviceplugin.ALLOCATE, [("well",)], timeout_seconds=5)
                 self.good_seconds.append(time.monotonic() - started)
                 await asyncio.sleep(0.01)
 
@@ -260,12 +260,12 @@ class _Calls:
         status = text = ""
         try:
             if call == "Allocate":
-                await peer.call(methods.ALLOCATE, [(way,)], timeout_seconds=10)
+                await peer.call(deviceplugin.ALLOCATE, [(way,)], timeout_seconds=10)
             elif call == "pre-start":
-                await peer.call(methods.PRE_START_CONTAINER, (way,), timeout_seconds=10)
+                await peer.call(deviceplugin.PRE_START_CONTAINER, (way,), timeout_seconds=10)
             else:
                 request = PreferenceRequest((way,), (), 1)
-                await peer.call(methods.GET_PREFERRED_ALLOCATION, [request], timeout_seconds=10)
+                await peer.call(deviceplugin.GET_PREFERRED_ALLOCATION, [request], timeout_seconds=10)
         except RemoteError as error:
             status, text = error.status, error.text
         deadline = PREFER_SECONDS if call == "prefer" else DEADLINE_SECONDS

@@ -1,4 +1,4 @@
-"""The files of sockets are deleted or replaced in the plugin folder while everybody lives on."""
+"""Files of sockets: they are deleted or replaced in the plugin folder while everybody lives on."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 from devplug import Health, serve
 from devplug.errors import RemoteError
-from devplug.wire import methods
-from torture.beds import RESOURCE, Fed, devices, within
-from torture.byhand import dialled, listening_socket
+from devplug.wire import deviceplugin
 from torture.catalogue import case
-from torture.handkubelet import hand_kubelet
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.raw_grpc import dialled, listening_socket
+from torture.raw_kubelet import hand_kubelet
+from torture.testbed import RESOURCE, Fed, devices, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from torture.catalogue import Round, Trial
-    from torture.handkubelet import HandKubelet
+    from torture.raw_kubelet import HandKubelet
 
 IDS: Final = [f"d{number}" for number in range(8)]
 WARM_UP: Final = 50
@@ -87,7 +87,7 @@ async def _answering(path: Path) -> None:
         with suppress(OSError, RemoteError, TimeoutError):
             connection = await dialled(path)
             try:
-                await connection.call(methods.GET_OPTIONS, None, seconds=0.1)
+                await connection.call(deviceplugin.GET_OPTIONS, None, seconds=0.1)
             finally:
                 connection.abort()
             return

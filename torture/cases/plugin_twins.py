@@ -7,12 +7,12 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from devplug import serve
-from devplug.kubelet.manager import Kubelet
-from devplug.plugin.ownership import new_socket_name
-from torture.beds import RESOURCE, Fed, within
+from devplug.kubelet.kubelet import Kubelet
+from devplug.plugin.resource_lock import new_socket_name
 from torture.catalogue import BrokenError, case
 from torture.daemons import config_text, node, pod_of
-from torture.strangers import Strangers
+from torture.foreign_files import Strangers
+from torture.testbed import RESOURCE, Fed, within
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

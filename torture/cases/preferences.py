@@ -1,4 +1,8 @@
-"""GetPreferredAllocation: each question that can be asked gets a legal answer or none, never an error."""
+"""Preferences and topology: each question that can be asked gets a legal answer or none, never an error.
+
+The questions are those of GetPreferredAllocation. With 36 NUMA nodes, or devices on nodes that no machine
+has, hints come quickly or not at all.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,20 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from devplug import Device
-from devplug.daemon.preference.policies import Candidate, preferred
+from devplug.daemon.preference import Candidate, preferred
+from devplug.devices import HEALTHY
 from devplug.errors import AllocationError, InvalidRequestError, RemoteError
-from devplug.exchange import PreferenceRequest
+from devplug.kubelet.hints import hints_for
+from devplug.kubelet.topology import nodes_of
+from devplug.plugin.counters import PluginCounters
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
-from devplug.plugin.tally import Tally
-from devplug.wire.methods import GET_PREFERRED_ALLOCATION
+from devplug.wire.deviceplugin import GET_PREFERRED_ALLOCATION
 from devplug.wire.sockets import connected
-from torture.beds import RESOURCE, Fed, bed
+from devplug.wire.values import AdvertisedDevice, PreferenceRequest
 from torture.catalogue import Round, case
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.testbed import RESOURCE, Fed, bed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -42,6 +49,14 @@ MANY: Final = 100_000
 
 ANSWER_SECONDS: Final = 5.0
 
+HABITS: Final = ("ranks", "doubles", "invents", "stops early", "raises", "returns text")
+NODES: Final = 36
+ODD: Final = (-1, 36, 63, 64, 99, 1023, 2**31, 2**63 - 1, -(2**63))
+HINT_SECONDS: Final = 0.1
+
+
+# ── preferences ──
+
 
 @case(
     "preferences",
@@ -57,7 +72,7 @@ async def preferences(trial: Trial) -> None:
     inventory = Inventory(RESOURCE)
     await inventory.replace([Device(id_) for id_ in IDS])
     plugin, served = Ranking(), Ranking(*IDS)
-    service = PluginService(plugin, inventory, Tally(), lambda: None)
+    service = PluginService(plugin, inventory, PluginCounters(), lambda: None)
     try:
         async with bed(trial.folder, served):
             (path,) = trial.folder.glob("devplug-*.sock")
@@ -100,9 +115,6 @@ class Ranking(Fed):
                 raise RuntimeError("a fault of the author's")
             case _:
                 return "no devices"  # type: ignore[return-value]  # as an author without a type checker
-
-
-HABITS: Final = ("ranks", "doubles", "invents", "stops early", "raises", "returns text")
 
 
 @dataclass(slots=True)
@@ -236,3 +248,47 @@ def _illegal(
     if len(must) <= len(chosen) and not {*must}.issubset(chosen):
         return f"{chosen} is without some of {must}"
     return ""
+
+
+# ── topology ──
+
+
+@case(
+    "topology-extremes",
+    fault="X44",
+    promise="On a machine of 36 NUMA nodes with devices on two, whatever nodes they name, hints come within "
+    "100 ms and name only nodes that the machine has; with devices on most there are none, as quickly",
+    count=5_000,
+    unit="questions",
+    invariants="I3 I6",
+)
+async def topology_extremes(trial: Trial) -> None:
+    """Ask for hints for devices that name good, unknown, repeated and impossible nodes."""
+    times: list[float] = []
+    async with nothing_kept(trial):
+        for turn in trial.rounds():
+            chance = turn.random
+            # On more nodes than anybody can go through the sets of, now and then.
+            is_wide = chance.random() < 0.1
+            good = chance.sample(range(NODES), chance.randint(20, NODES) if is_wide else 2)
+            devices = {}
+            for number in range(chance.randint(1, chance.choice((3, 64)))):
+                nodes = [
+                    chance.choice((*good, *good, chance.choice(ODD))) for _ in range(chance.randint(0, 4))
+                ]
+                nodes = good if is_wide else nodes
+                devices[f"d{number}"] = AdvertisedDevice(f"d{number}", HEALTHY, tuple(nodes) or None)
+            required = chance.randint(1, len(devices))
+            started = time.process_time()
+            hints = hints_for(devices, [*devices], [], required, range(NODES), compat=False)
+            times.append(time.process_time() - started)
+            trial.check((hints is None) == is_wide, f"I6: {hints} of {len(good)} nodes", turn.number)
+            for hint in hints or ():
+                nodes_of_hint = nodes_of(hint.mask or 0)
+                is_of_machine = nodes_of_hint and {*nodes_of_hint} <= {*good}
+                trial.check(is_of_machine, f"I6: {nodes_of_hint} of devices on {good}", turn.number)
+                fitting = sum(
+                    bool({*nodes_of_hint}.intersection(one.numa_nodes or ())) for one in devices.values()
+                )
+                trial.check(fitting >= required, f"I6: {fitting} of {required} devices", turn.number)
+    trial.times("one question", times, p99_within=HINT_SECONDS)

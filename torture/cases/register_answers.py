@@ -1,4 +1,4 @@
-"""The kubelet answers Register in every way but the right one, and then in the right one."""
+"""Answers to Register: every one but the right one, and then the right one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from devplug import serve
 from devplug.errors import RemoteError
-from torture.actedkubelet import acted_kubelet
-from torture.beds import RESOURCE, Fed, within
 from torture.catalogue import Round, case
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept, told
 from torture.relays import Leaps
-from torture.telling import told
+from torture.scripted_kubelet import acted_kubelet
+from torture.testbed import RESOURCE, Fed, within
 
 if TYPE_CHECKING:
     from devplug import Serving
-    from devplug.exchange import RegisterRequest
-    from torture.actedkubelet import ActedKubelet
+    from devplug.wire.values import RegisterRequest
     from torture.catalogue import Trial
-    from torture.telling import Told
+    from torture.footprint import Told
+    from torture.scripted_kubelet import ActedKubelet
 
 IDS: Final = [f"d{number}" for number in range(4)]
 WARM_UP: Final = 60
@@ -163,13 +162,13 @@ class Answers:
     @property
     def accepted(self) -> int:
         """How many attempts have registered the plugin, by its own count."""
-        samples = self._serving.tally(RESOURCE).registrations.samples()
+        samples = self._serving.counters_of(RESOURCE).registrations.samples()
         return int(sum(sample.value for sample in samples if sample.labels == ("accepted",)))
 
     @property
     def tried(self) -> int:
         """How many attempts have ended, by the plugin's own count."""
-        samples = self._serving.tally(RESOURCE).registrations.samples()
+        samples = self._serving.counters_of(RESOURCE).registrations.samples()
         return int(sum(sample.value for sample in samples))
 
     @property

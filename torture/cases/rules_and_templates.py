@@ -7,8 +7,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.files import CdiFolder
-from devplug.daemon.cdi.rules import faults
 from devplug.daemon.cdi.spec import (
     CdiDevice,
     CdiMount,
@@ -16,22 +14,21 @@ from devplug.daemon.cdi.spec import (
     CdiSpec,
     bind_options,
     device_name,
+    faults,
     kind_of,
     parse,
     text,
 )
-from devplug.daemon.grammar.dangerous import dangerous_fault
-from devplug.daemon.grammar.globs import covers, covers_whole_root, device_glob_fault, path_fault, regex_fault
-from devplug.daemon.grammar.loading import DEVICE_ROOTS
-from devplug.daemon.grammar.mounts import container_path_faults, danger_of
-from devplug.daemon.grammar.templates import PLURALS, Missing, Writing, parse_template, render_all, render_one
-from devplug.devices import resource_name_fault
+from devplug.daemon.cdi.spec_files import CdiFolder
+from devplug.daemon.config.globs import covers, covers_whole_root, device_glob_fault, path_fault, regex_fault
+from devplug.daemon.config.host_paths import container_path_faults, danger_of, dangerous_fault
+from devplug.daemon.config.loader import DEVICE_ROOTS
+from devplug.daemon.config.templates import PLURALS, Missing, Writing, parse_template, render_all, render_one
 from devplug.errors import PluginError
+from devplug.k8s.resource_names import resource_name_fault
 from torture.catalogue import case
-from torture.fuzzing.corpus import Entry, entries
-from torture.fuzzing.hunting import Clock, hunt, replayed
-from torture.fuzzing.mutating import ODD_TEXTS, mutated
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
+from torture.fuzzing.hunt import ODD_TEXTS, Clock, Entry, entries, hunt, mutated, replayed
 
 if TYPE_CHECKING:
     from random import Random

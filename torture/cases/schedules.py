@@ -1,4 +1,4 @@
-"""Both ends in memory, on a loop whose every delay is drawn: what only an unlucky order of things shows.
+"""Schedules: both ends in memory, on a loop whose every delay is drawn; what only an unlucky order shows.
 
 `torture.schedules` says what is real in it, and what is not. One round is one schedule; its faults and all of
 its delays come from the round's chance, so `--number` plays it again, and with `--log` tells its story.
@@ -11,9 +11,9 @@ import random
 from typing import TYPE_CHECKING
 
 from torture.catalogue import case
-from torture.held import nothing_kept
-from torture.schedules.plans import Family, drawn_plan
-from torture.schedules.playing import Player
+from torture.footprint import nothing_kept
+from torture.schedules.plan import Family, drawn_plan
+from torture.schedules.schedule import Player
 
 if TYPE_CHECKING:
     from torture.catalogue import Trial

@@ -1,4 +1,4 @@
-"""Streams and connections are lost while the kubelet lives on, or outlive the kubelet that opened them."""
+"""Lost streams: they end while the kubelet lives on, or outlive the kubelet that opened them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from devplug import Device, Health, serve
-from torture.actedkubelet import acted_kubelet
-from torture.beds import Fed, within
 from torture.catalogue import Round, case
-from torture.held import nothing_kept
+from torture.footprint import nothing_kept
 from torture.relays import Relay
+from torture.scripted_kubelet import acted_kubelet
+from torture.testbed import Fed, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from devplug import Serving
-    from devplug.exchange import RegisterRequest
-    from torture.actedkubelet import ActedKubelet
+    from devplug.wire.values import RegisterRequest
     from torture.catalogue import Trial
+    from torture.scripted_kubelet import ActedKubelet
 
 IDS: Final = [f"d{number}" for number in range(4)]
 LANES: Final = 32

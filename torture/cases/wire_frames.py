@@ -1,4 +1,4 @@
-"""Ten million frames that no right peer sends, at what reads them; and messages beside google.protobuf."""
+"""Frames and messages: ten million that no right peer sends, at their readers, and beside google.protobuf."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from devplug.wire.http2 import events
-from devplug.wire.http2.blocks import header_block
 from devplug.wire.http2.connection import Connection, Limits
-from devplug.wire.http2.faults import ErrorCode
+from devplug.wire.http2.errors import ErrorCode
+from devplug.wire.http2.headers import header_block
 from devplug.wire.protobuf import MalformedError, decode
 from tests.wire.messy import messy
 from tests.wire.referee import NAMES, agree, plain, verdict
 from torture.catalogue import Round, case
-from torture.held import nothing_kept
-from torture.wirebytes import HELLO, answers, chain, frames, raw, spoilt
+from torture.footprint import nothing_kept
+from torture.wire_bytes import HELLO, answers, chain, frames, raw, spoilt
 
 if TYPE_CHECKING:
     from torture.catalogue import Trial

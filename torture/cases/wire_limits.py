@@ -1,4 +1,4 @@
-"""What the wire bears: messages at the limit, strangers who say nothing, a server that gRPC has ended."""
+"""Limits of the wire: messages at the limit, strangers who say nothing, a server that gRPC has ended."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from devplug.errors import RemoteError
-from devplug.exchange import PluginOptions, RegisterRequest
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
-from devplug.wire import methods, podresources
+from devplug.wire import deviceplugin, podresources
+from devplug.wire.deviceplugin import REGISTER
 from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES, PLUGIN_RECEIVE_LIMIT_BYTES
-from devplug.wire.methods import REGISTER
 from devplug.wire.sockets import connected
-from torture.beds import RESOURCE
+from devplug.wire.values import PluginOptions, RegisterRequest
 from torture.catalogue import Round, case
-from torture.fuzzing.answers import answer_fault, raw
-from torture.fuzzing.bothends import SERVED_SECONDS, both_ends
-from torture.fuzzing.corpus import Entry, entries
+from torture.footprint import forget_highest, highest_bytes, holdings, nothing_kept
+from torture.fuzzing.both_ends import SERVED_SECONDS, answer_fault, both_ends, raw
 from torture.fuzzing.frames import DATA, END_HEADERS, HEADERS, frame, greeting, headers_of
-from torture.fuzzing.mutating import mutated
+from torture.fuzzing.hunt import Entry, entries, mutated
 from torture.fuzzing.wireformat import varint
-from torture.held import forget_highest, highest_bytes, holdings, nothing_kept
+from torture.testbed import RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from devplug.wire.methods import Method
+    from devplug.wire.deviceplugin import Method
     from devplug.wire.sockets import Peer
     from torture.catalogue import Trial
-    from torture.fuzzing.bothends import BothEnds
+    from torture.fuzzing.both_ends import BothEnds
 
 MIB: Final = 1024 * 1024
 
 # ── sizes ─────────────────────────────────────────────────────────────────────────────────────────
 
 CALLS: Final[tuple[tuple[str, Method[Any, Any], int], ...]] = (
-    ("plugin", methods.ALLOCATE, PLUGIN_RECEIVE_LIMIT_BYTES),
-    ("plugin", methods.GET_PREFERRED_ALLOCATION, PLUGIN_RECEIVE_LIMIT_BYTES),
-    ("plugin", methods.PRE_START_CONTAINER, PLUGIN_RECEIVE_LIMIT_BYTES),
-    ("plugin", methods.GET_OPTIONS, PLUGIN_RECEIVE_LIMIT_BYTES),
-    ("kubelet", methods.REGISTER, KUBELET_RECEIVE_LIMIT_BYTES),
+    ("plugin", deviceplugin.ALLOCATE, PLUGIN_RECEIVE_LIMIT_BYTES),
+    ("plugin", deviceplugin.GET_PREFERRED_ALLOCATION, PLUGIN_RECEIVE_LIMIT_BYTES),
+    ("plugin", deviceplugin.PRE_START_CONTAINER, PLUGIN_RECEIVE_LIMIT_BYTES),
+    ("plugin", deviceplugin.GET_OPTIONS, PLUGIN_RECEIVE_LIMIT_BYTES),
+    ("kubelet", deviceplugin.REGISTER, KUBELET_RECEIVE_LIMIT_BYTES),
     ("podresources", podresources.GET, KUBELET_RECEIVE_LIMIT_BYTES),
     ("podresources", podresources.LIST, KUBELET_RECEIVE_LIMIT_BYTES),
 )

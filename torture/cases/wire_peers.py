@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
-from devplug.exchange import AdvertisedDevice
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected, stream, unary
-from devplug.wire.transports import GRPCIO, OWN, chosen
+from devplug.wire.transport import GRPCIO, OWN, chosen
+from devplug.wire.values import AdvertisedDevice
 from torture.catalogue import Round, case
-from torture.held import holdings, nothing_kept
-from torture.wirebytes import HELLO, answers, call, raw, spoilt
+from torture.footprint import holdings, nothing_kept
+from torture.wire_bytes import HELLO, answers, call, raw, spoilt
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from devplug.wire.sockets import Binding, Peer
-    from devplug.wire.transports import Transport
+    from devplug.wire.transport import Transport
     from torture.catalogue import Trial
 
 PING = raw(6, 0, 0, b"lastping")
@@ -51,7 +51,7 @@ async def close(listener: Listener) -> None:
 
 async def served(stack: AsyncExitStack, path: Path, transport: Transport, *more: Binding) -> Listener:
     """Serve Allocate, and what else is given, until the stack ends."""
-    listener = Listener(path, (unary(methods.ALLOCATE, allocate), *more))
+    listener = Listener(path, (unary(deviceplugin.ALLOCATE, allocate), *more))
     with chosen(server=transport, client=OWN):
         await listener.bind()
     stack.push_async_callback(close, listener)
@@ -100,7 +100,7 @@ def oddly_said(random: Random, stream_id: int) -> bytes:
 
     But for padding, which grpcio does not take.
     """
-    request = methods.ALLOCATE.request.encode([(f"d{random.randrange(100)}",) * random.randrange(1, 4)])
+    request = deviceplugin.ALLOCATE.request.encode([(f"d{random.randrange(100)}",) * random.randrange(1, 4)])
     said = call(stream_id, request)
     if random.random() < 0.5:
         return said
@@ -144,7 +144,7 @@ async def wire_same_bytes(trial: Trial) -> None:
             trial.check(ours.is_bound(), "I4: our socket is gone", turn.number)
         # The referee may have died of the last bytes, as of others before.
         async with connected(ours.path) as peer:
-            await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=ANSWER_SECONDS)
+            await peer.call(deviceplugin.ALLOCATE, [("a",)], timeout_seconds=ANSWER_SECONDS)
     trial.figure("spoilt and judged otherwise", differences)
     trial.figure("deaths of the referee", deaths)
 
@@ -208,7 +208,7 @@ async def wire_slow_readers(trial: Trial) -> None:
         latest, asked = 0, 0
         async with (
             connected(path, ready_within_seconds=5) as peer,
-            aclosing(peer.stream(methods.LIST_AND_WATCH, None)) as lists_read,
+            aclosing(peer.stream(deviceplugin.LIST_AND_WATCH, None)) as lists_read,
         ):
             found = await anext(lists_read)
             for _ in range(99):
@@ -220,7 +220,9 @@ async def wire_slow_readers(trial: Trial) -> None:
             trial.check(found[0].id.startswith("99-"), f"I8: the last is {found[0].id[:9]}", turn.number)
 
     async with AsyncExitStack() as stack:
-        listener = await served(stack, trial.folder / "p.sock", OWN, stream(methods.LIST_AND_WATCH, lists))
+        listener = await served(
+            stack, trial.folder / "p.sock", OWN, stream(deviceplugin.LIST_AND_WATCH, lists)
+        )
         for number in range(WARM_UP):
             await one_round(listener.path, Round(-1, Random(number)))
         async with nothing_kept(trial):
@@ -248,9 +250,11 @@ async def wire_strangers(trial: Trial) -> None:
         await asyncio.Event().wait()
 
     async with AsyncExitStack() as stack:
-        listener = await served(stack, trial.folder / "p.sock", OWN, stream(methods.LIST_AND_WATCH, lists))
+        listener = await served(
+            stack, trial.folder / "p.sock", OWN, stream(deviceplugin.LIST_AND_WATCH, lists)
+        )
         peer = await stack.enter_async_context(connected(listener.path, ready_within_seconds=5))
-        watched = await stack.enter_async_context(aclosing(peer.stream(methods.LIST_AND_WATCH, None)))
+        watched = await stack.enter_async_context(aclosing(peer.stream(deviceplugin.LIST_AND_WATCH, None)))
         await anext(watched)
         open_before = holdings().descriptors
         held: list[socket.socket] = []
@@ -293,6 +297,6 @@ async def _stranger(random: Random, path: Path) -> socket.socket:
 
 async def _still_served(trial: Trial, turn: Round, peer: Peer) -> None:
     try:
-        await peer.call(methods.ALLOCATE, [("a",)], timeout_seconds=ANSWER_SECONDS)
+        await peer.call(deviceplugin.ALLOCATE, [("a",)], timeout_seconds=ANSWER_SECONDS)
     except RemoteError as error:
         trial.broke(f"I6: the kubelet's call beside strangers: {error}", turn.number)

@@ -1,4 +1,4 @@
-"""What a guard is: some lines that an invariant stands on, and what notices when they are gone."""
+"""A guard: some lines that an invariant stands on, and what notices when they are gone."""
 
 from __future__ import annotations
 

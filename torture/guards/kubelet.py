@@ -9,7 +9,7 @@ from torture.guards.guard import Guard
 __all__ = ["GUARDS"]
 
 _ALLOCATION: Final = "src/devplug/kubelet/allocation.py"
-_FOLDER: Final = "src/devplug/kubelet/folder.py"
+_FOLDER: Final = "src/devplug/kubelet/pluginfolder.py"
 _LEDGER: Final = "src/devplug/holders/ledger.py"
 
 GUARDS: Final = (
@@ -29,7 +29,7 @@ GUARDS: Final = (
         "src/devplug/kubelet/resources.py",
         "        return (self.healthy or _NONE) - (self.allocated or _NONE)\n",
         "        return self.healthy or _NONE\n",
-        "tests/kubelet/test_picking.py::test_no_device_is_ever_held_twice",
+        "tests/kubelet/test_allocation.py::test_no_device_is_ever_held_twice",
     ),
     Guard(
         "restored-is-allocated",
@@ -47,7 +47,7 @@ GUARDS: Final = (
         _ALLOCATION,
         "        kept = {key: held for key, held in self._assignments.items() if key[0] in active_pods}\n",
         "        kept = dict(self._assignments)\n",
-        "tests/kubelet/test_picking.py::test_devices_of_inactive_pods_are_freed_with_all_leaks",
+        "tests/kubelet/test_allocation.py::test_devices_of_inactive_pods_are_freed_with_all_leaks",
     ),
     Guard(
         "checksum-of-the-checkpoint",
@@ -63,8 +63,8 @@ GUARDS: Final = (
         "I12",
         "what we gave out counts as held before any answer shows it",
         _LEDGER,
-        "            book.put(device_id, Hold(Remembered(holders), allocated_at=now))\n",
-        "            book.put(device_id, Hold(Remembered(holders, self._kubelet)))\n",
+        "            book.put(device_id, _Hold(Remembered(holders), allocated_at=now))\n",
+        "            book.put(device_id, _Hold(Remembered(holders, self._kubelet)))\n",
         "tests/holders/test_ledger.py",
     ),
     Guard(
@@ -107,7 +107,7 @@ GUARDS: Final = (
         "pod-resources-pace",
         "I7",
         "a PodResources that fails is asked ever more slowly",
-        "src/devplug/holders/asking.py",
+        "src/devplug/holders/client.py",
         "2.0 ** min(failures - 1, 16)",
         "1.0 ** min(failures - 1, 16)",
         "case clients-of-pod-resources 20",

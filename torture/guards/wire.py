@@ -8,7 +8,7 @@ from torture.guards.guard import Guard
 
 __all__ = ["GUARDS"]
 
-_LISTENING: Final = "src/devplug/wire/listening.py"
+_LISTENING: Final = "src/devplug/wire/listener.py"
 
 GUARDS: Final = (
     Guard(
@@ -51,16 +51,16 @@ GUARDS: Final = (
         "callers-are-known",
         "I11",
         "only root and our own user may call, by what the kernel says of them",
-        "src/devplug/wire/ownserver.py",
+        "src/devplug/wire/server.py",
         "self._is_stopping or not may_call(uid, os.geteuid())",
         "self._is_stopping",
-        "tests/wire/test_own_server.py",
+        "tests/wire/test_server.py",
     ),
     Guard(
         "header-memory",
         "I3",
         "header blocks that are remembered are forgotten in time",
-        "src/devplug/wire/http2/blocks.py",
+        "src/devplug/wire/http2/headers.py",
         "            self._known.clear()\n",
         "            pass\n",
         "tests/wire/http2/test_tables.py",
@@ -78,7 +78,7 @@ GUARDS: Final = (
         "floods-end",
         "I3",
         "pings, resets and settings without end close the connection",
-        "src/devplug/wire/http2/patience.py",
+        "src/devplug/wire/http2/flow_control.py",
         "        return self._strikes <= STRIKES_LIMIT\n",
         "        return True\n",
         "tests/wire/http2/test_rules.py",
@@ -87,19 +87,19 @@ GUARDS: Final = (
         "latest-list-wins",
         "I8",
         "a reader that was slow gets the latest list and no backlog",
-        "src/devplug/wire/ownanswers.py",
+        "src/devplug/wire/server_connection.py",
         "                await call.room\n",
         "",
-        "tests/wire/test_own_server.py",
+        "tests/wire/test_server.py",
     ),
     Guard(
         "room-for-the-next",
         "I3",
         "a full server lets an idle connection go for a new one",
-        "src/devplug/wire/ownserver.py",
+        "src/devplug/wire/server.py",
         "    return next(silent, None) or next(idle, None)\n",
         "    return next(silent, None)\n",
-        "tests/wire/test_own_server.py::test_connections_without_a_call_make_room_for_others",
+        "tests/wire/test_server.py::test_connections_without_a_call_make_room_for_others",
     ),
     Guard(
         "long-frames-end",
@@ -123,7 +123,7 @@ GUARDS: Final = (
         "sizes-of-messages",
         "I11",
         "a length or a tag that no message can have is malformed",
-        "src/devplug/wire/protobytes.py",
+        "src/devplug/wire/wireformat.py",
         "        if begin - start > 5 or size >> 31:\n",
         "        if False:\n",
         "tests/wire/test_protobuf.py",
@@ -132,7 +132,7 @@ GUARDS: Final = (
         "sockets-of-others-are-kept",
         "I5",
         "our socket is told from another in its place",
-        "src/devplug/wire/listening.py",
+        "src/devplug/wire/listener.py",
         "        return self._identity is not None and self._identity_at(self.path) == self._identity\n",
         "        return self._identity is not None and self._identity_at(self.path) is not None\n",
         "case sockets-replaced 20",
@@ -141,7 +141,7 @@ GUARDS: Final = (
         "removed-sockets-are-seen",
         "I2",
         "our socket is made again when it was removed",
-        "src/devplug/wire/listening.py",
+        "src/devplug/wire/listener.py",
         "        return self._identity is not None and self._identity_at(self.path) == self._identity\n",
         "        return self._identity is not None\n",
         "case sockets-deleted 20",

@@ -1,4 +1,4 @@
-"""What our code is given in place of a machine: the sockets, the file events and the kubelet's folder."""
+"""The machine that our code is given in memory: the sockets, the file events and the kubelet's folder."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletError
-from devplug.kubelet.folder import KUBELET_SOCKET_NAME, PluginFolder
-from devplug.watching import BLIND_PERIOD_SECONDS, Subscription, Watcher
-from devplug.wire.listening import Listener
-from torture.schedules.network import MemoryPeer, MemoryTransport
+from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.kubelet.pluginfolder import PluginFolder
+from devplug.linux.inotify import BLIND_PERIOD_SECONDS, Subscription, Watcher
+from devplug.wire.listener import Listener
+from torture.schedules.connections import MemoryPeer
+from torture.schedules.network import MemoryTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from pathlib import Path
 
-    from devplug.watching import FileEvent
+    from devplug.linux.inotify import FileEvent
     from devplug.wire.sockets import Binding
     from torture.schedules.network import Network, Owner
 
@@ -201,7 +203,7 @@ class MemoryFolder(PluginFolder):
         for name, node in tuple(self._network.nodes.items()):
             if node.is_socket:
                 self._network.remove(name)
-        if KUBELET_SOCKET_NAME in self._network.nodes:
+        if KUBELET_SOCKET in self._network.nodes:
             raise KubeletError("bind: address already in use")
 
     def read_checkpoint(self) -> bytes | None:

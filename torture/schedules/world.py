@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.devices import HEALTHY, Device, Health
-from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RemoteError
-from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
-from devplug.kubelet.changes import ChangeKind, Changes
-from devplug.kubelet.devicemanager import DeviceManager
-from devplug.kubelet.folder import KUBELET_SOCKET_NAME
-from devplug.kubelet.metrics import KubeletMetrics
-from devplug.kubelet.pods import Container, Pod
-from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import NO_AFFINITY
-from devplug.plugin.contract import DevicePlugin
-from devplug.plugin.inventory import Inventory
-from devplug.plugin.lifecycle import Lifecycle
-from devplug.plugin.ownership import Claim, new_socket_name
-from devplug.plugin.surroundings import Surroundings
-from devplug.plugin.tally import Tally
-from devplug.wire.methods import GET_OPTIONS, LIST_AND_WATCH, REGISTER
+from devplug.errors import KubeletError, RemoteError
+from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.plugin.resource_lock import ResourceLock, new_socket_name
+from devplug.wire.deviceplugin import GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import stream, unary
-from torture.schedules.face import MemoryFolder, MemorySockets, MemoryWatcher
+from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
+from torture.schedules.ends import RESOURCE, KubeletEnd, PluginEnd
+from torture.schedules.face import MemorySockets
 from torture.schedules.network import Network, Owner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from devplug.kubelet.topology import TopologyHint
     from devplug.wire.sockets import Listener
-    from torture.schedules.chance import Chance
-    from torture.schedules.plans import Fault, Plan
+    from torture.schedules.plan import Chance, Fault, Plan
 
-__all__ = ["RESOURCE", "World"]
-
-RESOURCE: Final = "example.com/a"
+__all__ = ["World"]
 
 OUR_SOCKETS: Final = "-".join(new_socket_name(RESOURCE).split("-")[:2])
 """What the names of our sockets begin with."""
@@ -50,156 +35,11 @@ LIST_SECONDS: Final = 25.0
 CALLS_PER_MINUTE: Final = 25
 """To one kubelet: a few in the first seconds, then one every five seconds while it does not listen."""
 
-METRICS: Final = KubeletMetrics()
-"""Of all kubelets together: nobody here reads them, and making them is slow."""
 
 DEVICES: Final = {
     name: (Device(name), Device(name, health=Health.unhealthy("ill"))) for name in ("a", "b", "c", "d")
 }
 """Each device well, and ill."""
-
-
-class Listed(DevicePlugin):
-    """A plugin whose lists come from the world."""
-
-    resource_name = RESOURCE
-
-
-class Noted(Changes):
-    """Changes of the kubelet that the world hears of, too."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.loop.time)
-        self._world = world
-
-    def announce(self, kind: ChangeKind, *, resource_name: str = "", pod_uid: str = "") -> None:
-        super().announce(kind, resource_name=resource_name, pod_uid=pod_uid)
-        if kind is ChangeKind.LISTED:
-            self._world.listed()
-        if kind is ChangeKind.REGISTERED:
-            self._world.kubelet.taken_on[self._world.kubelet.count] += 1
-        self._world.beat()
-
-
-class PluginEnd:
-    """One process with our plugin in it."""
-
-    def __init__(self, world: World, number: int) -> None:
-        self.world = world
-        self.owner = Owner(f"plugin {number}")
-        self.inventory = Inventory(RESOURCE, wall_clock=world.loop.time)
-        watcher = MemoryWatcher(world.network, is_blind=world.plan.is_blind)
-        self.lifecycle = Lifecycle(
-            Listed(),
-            self.inventory,
-            Tally(),
-            Surroundings(
-                world.path,
-                sockets=MemorySockets(world.network, self.owner),
-                watching=watcher.shared,
-                name_socket=world.next_name,
-            ),
-            world.beat,
-        )
-        self.death: BaseException | None = None
-        self.task = world.tasks.create_task(self._run())
-
-    async def _run(self) -> None:
-        await self.inventory.replace(self.world.listing())
-        try:
-            await self.lifecycle.run()
-        except BaseExceptionGroup as errors:
-            self.death = errors.exceptions[0]
-            self.world.broke(f"I4: {self.owner.name} ended: {self.death!r}")
-
-    async def end(self, *, orderly: bool) -> None:
-        """End it, and wait until it has ended."""
-        if not orderly:
-            self.world.network.kill(self.owner)
-        self.task.cancel()
-        await asyncio.wait((self.task,))
-
-
-class KubeletEnd:
-    """The kubelets of the node, one after the other; their checkpoint and the pods outlive each."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.settings = KubeletSettings(clock=world.loop.time, compat=world.plan.compat)
-        self.folder = MemoryFolder(world.path, world.network)
-        self.pods: dict[str, Pod] = {}
-        self.owner = Owner("no kubelet")
-        self.count = 0
-        self.taken_on: Counter[int] = Counter()
-        """How often each has taken on a plugin."""
-        self.turn = asyncio.Lock()
-        """Starts and ends, one at a time."""
-        self.admission = asyncio.Lock()
-        self.devices = self._next()
-
-    def _next(self) -> DeviceManager:
-        self.count += 1
-        self.owner = Owner(f"kubelet {self.count}")
-        self.folder.sockets = MemorySockets(self.world.network, self.owner, is_go=True)
-        changes = Noted(self.world)
-        return DeviceManager(self.folder, self._active, _affinity, changes, METRICS, self.settings)
-
-    def _active(self) -> tuple[str, ...]:
-        return tuple(self.pods)
-
-    async def start(self) -> None:
-        """Start the next one, whatever stands in the place of its socket."""
-        world = self.world
-        if KUBELET_SOCKET_NAME in world.network.nodes:
-            world.network.nodes[KUBELET_SOCKET_NAME].is_socket = True
-        while True:
-            self.devices = self._next()
-            try:
-                await self.devices.start(world.tasks, [(uid, "c") for uid in self.pods])
-            except KubeletError:  # a socket vanished between two looks; the unit is started again
-                await asyncio.sleep(0.1)
-            else:
-                break
-        self.devices.sources_ready = True
-
-    async def end(self, *, orderly: bool) -> None:
-        """End this one."""
-        if not orderly:
-            self.world.network.kill(self.owner)
-        await self.devices.stop(orderly=orderly)
-
-    async def restart(self, seconds: float, *, orderly: bool) -> None:
-        """End this one and start the next after a while."""
-        async with self.turn:
-            await self.end(orderly=orderly)
-            await asyncio.sleep(seconds)
-            await self.start()
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether its socket is there, and its own."""
-        transport = self.world.network.listening_at(KUBELET_SOCKET_NAME)
-        return transport is not None and transport.owner is self.owner
-
-    async def admit(self, uid: str, count: int) -> None:
-        """Admit a pod, which allocates; one that is refused is gone."""
-        async with self.admission:
-            self.pods[uid] = pod = Pod(uid, uid, containers=(Container("c", {RESOURCE: count}),))
-            devices = self.devices
-            try:
-                await devices.allocate(pod, pod.containers[0])
-            except (AllocationError, RemoteError):
-                del self.pods[uid]
-            except KubeletCrashError as error:
-                del self.pods[uid]
-                if not self.world.had_several_owners:
-                    self.world.broke(f"I12: a kubelet crashed: {error}")
-                if devices is self.devices:
-                    await self.restart(0.1, orderly=False)
-
-
-def _affinity(_pod_uid: str, _container_name: str) -> TopologyHint:
-    return NO_AFFINITY
 
 
 class World:
@@ -267,7 +107,7 @@ class World:
         self.had_overlap |= sum(self._registering.values()) > 1
         if max(self._registering.values()) > 1 or (self.had_overlap and not self.had_lost_lock):
             self.broke(f"I7: registrations are on their way at once: {self._registering}")
-        socket = self.network.nodes.get(KUBELET_SOCKET_NAME)
+        socket = self.network.nodes.get(KUBELET_SOCKET)
         calls = self._calls.setdefault((owner.name, socket and socket.identity), [])
         calls.append(self.loop.time())
         while calls[0] < calls[-1] - 60:
@@ -282,7 +122,7 @@ class World:
 
     def listed(self) -> None:
         """Look at what the kubelet has just been told; a plugin knows only what it gave out itself."""
-        ledger = self.kubelet.devices.ledger
+        ledger = self.kubelet.devices.allocations
         devices = ledger.state(RESOURCE).devices
         for held in ledger.assignments if not self.had_several_owners else ():
             if held.allocation.pod_uid in self.kubelet.pods and not devices.keys() >= {
@@ -359,16 +199,16 @@ class World:
 
     async def _kubelet_socket_lost(self, fault: Fault) -> None:
         async with self.kubelet.turn:
-            self.network.remove(KUBELET_SOCKET_NAME)
+            self.network.remove(KUBELET_SOCKET)
             if fault.number % 3:
-                self.network.put(KUBELET_SOCKET_NAME, self.network.new_node(is_socket=fault.number % 3 == 1))
+                self.network.put(KUBELET_SOCKET, self.network.new_node(is_socket=fault.number % 3 == 1))
             await asyncio.sleep(fault.seconds)
             await self.kubelet.end(orderly=False)
             await self.kubelet.start()
 
     async def _lock_removed(self, _: Fault) -> None:
         self.had_several_owners = self.had_lost_lock = True
-        lock = Claim(self.path, RESOURCE).path
+        lock = ResourceLock(self.path, RESOURCE).path
         lock.unlink(missing_ok=True)
         self.network.tell(lock.name)
 
@@ -443,7 +283,7 @@ class World:
         )
         try:
             await listener.bind()
-            async with sockets.connected(self.path / KUBELET_SOCKET_NAME) as peer:
+            async with sockets.connected(self.path / KUBELET_SOCKET) as peer:
                 await peer.call(
                     REGISTER,
                     RegisterRequest("v1beta1", name, RESOURCE, PluginOptions()),
@@ -451,7 +291,7 @@ class World:
                 )
             # Whose list comes last is believed, and nobody else can know; so ours comes after it.
             async with asyncio.timeout(LIST_SECONDS):
-                while name not in self.kubelet.devices.ledger.state(RESOURCE).devices:
+                while name not in self.kubelet.devices.allocations.state(RESOURCE).devices:
                     await self.changed()
         except (KubeletError, RemoteError, TimeoutError):
             return owner, listener, False

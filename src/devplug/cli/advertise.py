@@ -10,18 +10,18 @@ from urllib.parse import quote
 
 import click
 
-from devplug.apiserver.access import chosen_account
-from devplug.apiserver.asking import NODES, connected
 from devplug.cli.exits import OK
-from devplug.daemon.kubeevents.objects import CONDITION_TYPE
+from devplug.daemon.events.objects import CONDITION_TYPE
 from devplug.errors import quoted
+from devplug.k8s.account import chosen_account
+from devplug.k8s.client import NODES, connected
 from devplug.sandbox.advertising import (
     AdvertisementError,
+    advertisement_of,
     changes,
     counted_by_kubelet,
     lines,
     served,
-    wish_of,
 )
 from devplug.sandbox.api.objects import entries, text
 from devplug.sandbox.client import SandboxClient
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from devplug.apiserver.access import Account
+    from devplug.k8s.account import Account
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.place import Place
+    from devplug.sandbox.sandboxdir import SandboxDir
 
 __all__ = ["advertise"]
 
@@ -61,7 +61,7 @@ class _Nodes(Protocol):
 
 
 def advertise(
-    place: Place,
+    place: SandboxDir,
     node_name: str,
     counts: Sequence[str],
     removed: Sequence[str],
@@ -76,7 +76,7 @@ def advertise(
     A resource that a device plugin serves is left alone, with an error, unless `force` is true.
     """
     try:
-        wish = wish_of(counts, removed, {CONDITION_TYPE})
+        wish = advertisement_of(counts, removed, {CONDITION_TYPE})
     except AdvertisementError as error:
         raise click.UsageError(str(error)) from error
     with _nodes(place, kubeconfig, context) as nodes:
@@ -94,7 +94,7 @@ def advertise(
     return OK
 
 
-def _nodes(place: Place, kubeconfig: str | None, context: str | None) -> AbstractContextManager[_Nodes]:
+def _nodes(place: SandboxDir, kubeconfig: str | None, context: str | None) -> AbstractContextManager[_Nodes]:
     is_here = kubeconfig is None and context is None
     if kubeconfig is not None and context is None:
         is_here = Path(kubeconfig).absolute() == place.kubeconfig

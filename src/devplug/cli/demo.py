@@ -16,26 +16,25 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from devplug.cli.demo_devices import HotPlug, best_plug, demo_config, devices_here, shared_here
+from devplug.cli.demo_report import JsonReporter, TextReporter
 from devplug.cli.exits import FAILED, OK
-from devplug.cli.hotplug import HotPlug, best_plug
-from devplug.cli.scene import demo_config, devices_here, shared_here
-from devplug.cli.telling import JsonTeller, TextTeller
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from devplug.daemon.sources.path import PathSource
 from devplug.errors import DevplugError
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
-from devplug.plugin.ownership import LOCK_FOLDER
-from devplug.programs import signal_process
+from devplug.linux.processes import signal_process
+from devplug.plugin.resource_lock import LOCK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from devplug.cli.telling import Teller
-    from devplug.daemon.grammar.config import Config
+    from devplug.cli.demo_report import Reporter
+    from devplug.daemon.config.types import Config
 
-__all__ = ["DemoError", "demo", "tell"]
+__all__ = ["DemoError", "demo", "play"]
 
 Facts = dict[str, Any]
 
@@ -57,53 +56,53 @@ def demo(*, output: str, color: str) -> int:
     # The kubelet's log tells of every lost stream, which is what the story is about, and a source's that no
     # container could open a terminal.
     logging.getLogger("devplug").addHandler(logging.NullHandler())
-    teller: Teller = JsonTeller() if output == "json" else TextTeller(color=color)
+    reporter: Reporter = JsonReporter() if output == "json" else TextReporter(color=color)
     # A background job may ignore SIGINT; then so would asyncio, with SIGTERM, and the daemon that is started.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        asyncio.run(_tell_or_clean_up(teller))
+        asyncio.run(_play_or_clean_up(reporter))
     finally:
-        teller.close()
-    return OK if teller.is_good() else FAILED
+        reporter.close()
+    return OK if reporter.is_good() else FAILED
 
 
-async def _tell_or_clean_up(teller: Teller) -> None:
+async def _play_or_clean_up(reporter: Reporter) -> None:
     # SIGTERM is a Ctrl-C here: the daemon, the devices and the folder have to be given back in both cases.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
-    await tell(teller)
+    await play(reporter)
 
 
-async def tell(teller: Teller, new_plug: Callable[[], HotPlug] = best_plug) -> None:
-    """Tell `teller` the story, with devices that `new_plug` makes; raises `DemoError` where it gets stuck.
+async def play(reporter: Reporter, new_plug: Callable[[], HotPlug] = best_plug) -> None:
+    """Tell `reporter` the story, with devices that `new_plug` makes; raises `DemoError` where it gets stuck.
 
     Whatever happens, the daemon, the devices and the temporary folder are gone at the end.
     """
-    await _Demo(teller, new_plug).tell()
+    await _Demo(reporter, new_plug).play()
 
 
 class _Demo:
     """One telling of the story, with everything that has to be given back at its end."""
 
-    def __init__(self, teller: Teller, new_plug: Callable[[], HotPlug]) -> None:
-        self._teller = teller
+    def __init__(self, reporter: Reporter, new_plug: Callable[[], HotPlug]) -> None:
+        self._reporter = reporter
         self._new_plug = new_plug
         self._folder = Path(tempfile.mkdtemp(prefix="devplug-demo-"))
         self._plugin_dir = self._folder / "device-plugins"
         self._plugs: list[HotPlug] = []
 
-    async def tell(self) -> None:
+    async def play(self) -> None:
         try:
-            await self._tell()
+            await self._play()
         finally:
             for plug in self._plugs:
                 with suppress(OSError):
                     await plug.unplug()
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _tell(self) -> None:
+    async def _play(self) -> None:
         plug, config_file, config = await self._prepare()
         hot = f"example.com/{plug.kind}"
-        self._teller.found(devices_here(config))
+        self._reporter.found(devices_here(config))
         kubelet = Kubelet(self._plugin_dir)
         async with kubelet.running(), self._daemon(config_file) as (daemon, started_at):
             names = [resource.name for resource in config.resources]
@@ -154,10 +153,10 @@ class _Demo:
                 await daemon.wait()
 
     async def _registered(self, kubelet: Kubelet, names: Sequence[str], started_at: float) -> None:
-        self._teller.doing("the daemon starts and registers")
+        self._reporter.doing("the daemon starts and registers")
         async with _step("no registration"):
             await kubelet.wait(lambda: all(kubelet.capacity().get(name) for name in names))
-        self._teller.registered(
+        self._reporter.registered(
             {
                 "resources": len(names),
                 "ms_after_start": _milliseconds(started_at, time.monotonic()),
@@ -168,7 +167,7 @@ class _Demo:
 
     async def _pods(self, kubelet: Kubelet, hot: str, names: Sequence[str]) -> tuple[str, ...]:
         """Run one pod, and ask for more than is left with another; return what the first one holds."""
-        self._teller.doing("two pods ask for devices")
+        self._reporter.doing("two pods ask for devices")
         limits = {name: 1 for name in names if name == hot or name == names[0]}
         async with _step("no answer to pod-a"):
             pod = Pod("pod-a", "pod-a", containers=(Container("main", limits),))
@@ -183,11 +182,11 @@ class _Demo:
                 status = await kubelet.run_pod(pod)
         if status.phase is not PodPhase.RUNNING:
             raise DemoError(f"pod-a does not run: {status.message or status.containers[0].message}")
-        self._teller.pod_runs(_pod_facts("pod-a", limits, status))
+        self._reporter.pod_runs(_pod_facts("pod-a", limits, status))
         more = {hot: kubelet.capacity()[hot]}
         async with _step("no answer to pod-b"):
             refused = await kubelet.admit(Pod("pod-b", "pod-b", containers=(Container("main", more),)))
-        self._teller.pod_refused(
+        self._reporter.pod_refused(
             {
                 "name": "pod-b",
                 "limits": more,
@@ -199,7 +198,7 @@ class _Demo:
         return _held(kubelet)
 
     async def _hot_plug(self, kubelet: Kubelet, hot: str, plug: HotPlug) -> None:
-        self._teller.doing("a device comes and goes")
+        self._reporter.doing("a device comes and goes")
 
         def is_listed() -> bool:
             return any(listed.id == device for listed in kubelet.devices(hot))
@@ -213,7 +212,7 @@ class _Demo:
         unplugged_at = await plug.unplug()
         async with _step(f"{path} did not leave the kubelet's table"):
             await kubelet.wait(lambda: not is_listed())
-        self._teller.hot_plugged(
+        self._reporter.hot_plugged(
             {
                 "device": device,
                 "path": path,
@@ -223,7 +222,7 @@ class _Demo:
         )
 
     async def _restart(self, kubelet: Kubelet, names: Sequence[str], held: tuple[str, ...]) -> None:
-        self._teller.doing("the kubelet restarts")
+        self._reporter.doing("the kubelet restarts")
         with kubelet.changes() as changes:
             await kubelet.restart()
             back_at = registered_at = 0.0
@@ -236,7 +235,7 @@ class _Demo:
                     if change.kind is ChangeKind.REGISTERED:
                         missing.discard(change.resource_name)
                         registered_at = change.at_seconds
-        self._teller.restarted(
+        self._reporter.restarted(
             {
                 "registered_ms": _milliseconds(back_at, registered_at),
                 "pod": "pod-a",
@@ -246,7 +245,7 @@ class _Demo:
         )
 
     async def _stop(self, daemon: asyncio.subprocess.Process) -> None:
-        self._teller.doing("the daemon stops")
+        self._reporter.doing("the daemon stops")
         stopped_at = time.monotonic()
         signal_process(daemon, signal.SIGTERM)
         async with _step("the daemon did not stop"):
@@ -257,7 +256,7 @@ class _Demo:
             for path in self._plugin_dir.rglob("*")
             if path.name.startswith(("devplug", ".")) and path.name != LOCK_FOLDER
         )
-        self._teller.stopped(
+        self._reporter.stopped(
             {
                 "exit_code": daemon.returncode,
                 "ms": _milliseconds(stopped_at, time.monotonic()),

@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.exits import FAILED, OK
-from devplug.cli.printing import Printer, print_value
-from devplug.daemon.grammar.config import Expose
-from devplug.daemon.inspecting.kinds import OTHERS, sights_of
-from devplug.daemon.inspecting.proposing import finder_of, proposals_of, proposed_text
-from devplug.daemon.inspecting.survey import survey
-from devplug.daemon.nodes import Gap, chosen_nodes
+from devplug.cli.output import Printer, print_value
+from devplug.daemon.config.types import Expose
+from devplug.daemon.container_response import MissingNode, chosen_nodes
+from devplug.daemon.inspection.device_kinds import OTHERS, named_devices
+from devplug.daemon.inspection.proposal import finder_of, proposals_of, proposed_text
+from devplug.daemon.inspection.survey import survey
 from devplug.daemon.sources.host import Host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.daemon.inspecting.kinds import Sight
-    from devplug.daemon.inspecting.proposing import Proposal
-    from devplug.daemon.inspecting.survey import Survey
-    from devplug.daemon.sources.found import Found, FoundNode
-    from devplug.yamltext import Value
+    from devplug.daemon.inspection.device_kinds import NamedDevice, Survey
+    from devplug.daemon.inspection.proposal import Proposal
+    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.k8s.yaml import Value
 
 __all__ = ["discover"]
 
@@ -39,7 +38,7 @@ def discover(*, output: str, color: str, is_all: bool, is_proposal: bool, host: 
     # Why a source left something out is no news here, where everything is shown.
     logging.getLogger("devplug").addHandler(logging.NullHandler())
     seen = survey(host or Host())
-    sights = sights_of(seen)
+    sights = named_devices(seen)
     proposals = proposals_of(sights, seen)
     if is_proposal:
         return _propose(proposals)
@@ -73,7 +72,7 @@ def _propose(proposals: Sequence[Proposal]) -> int:
     return OK
 
 
-def _row(sight: Sight, finder: str, output: str) -> list[str]:
+def _row(sight: NamedDevice, finder: str, output: str) -> list[str]:
     found = sight.found
     numa = "-" if found.numa_node is None else str(found.numa_node)
     nodes = _nodes(found)
@@ -96,7 +95,7 @@ def _short(node: FoundNode) -> str:
 def _nodes(found: Found) -> list[FoundNode]:
     """Return what a container would get with the device if its resource says nothing more."""
     chosen = chosen_nodes(found, Expose())
-    return [] if isinstance(chosen, Gap) else [one.node for one in chosen if not one.node.is_shared]
+    return [] if isinstance(chosen, MissingNode) else [one.node for one in chosen if not one.node.is_shared]
 
 
 def _count(shown: int, hidden: Counter[str]) -> str:
@@ -119,7 +118,7 @@ def _nvidia_fault(seen: Survey) -> str:
     return f"An NVIDIA GPU is here, but {seen.nvidia_fault}" if has_gpu and seen.nvidia_fault else ""
 
 
-def _facts(shown: Sequence[Sight], finders: Sequence[str], hidden: Counter[str]) -> Value:
+def _facts(shown: Sequence[NamedDevice], finders: Sequence[str], hidden: Counter[str]) -> Value:
     return {
         "devices": [
             {

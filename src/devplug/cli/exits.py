@@ -1,4 +1,4 @@
-"""What a command's end means to the shell, and what the person reads when it ends badly."""
+"""The exit codes of commands, and what a person reads when one ends badly."""
 
 from __future__ import annotations
 

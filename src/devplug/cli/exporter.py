@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.options import (
-    do_without_openssl,
     kubelet_root,
     plugin_dir,
     plugin_folder,
     pod_resources_socket,
 )
+from devplug.cli.startup import do_without_openssl
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def exporter(
     from devplug.cli.exits import BAD_INPUT, OK
     from devplug.logs import show_logs
     from devplug.web.addresses import parse_address
-    from devplug.web.values import ListenError
+    from devplug.web.messages import ListenError
 
     try:
         address = parse_address(listen)
@@ -115,8 +115,8 @@ async def _export(
     import logging
     import platform
 
+    from devplug.linux.signals import stop_signals
     from devplug.monitor.exporter import exporting
-    from devplug.plugin.serving import stop_signals
 
     async with (
         stop_signals() as stopped,

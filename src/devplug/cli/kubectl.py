@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from devplug import __version__
-from devplug.cli.clusteroptions import account_of, context_option, kubeconfig_option, namespace_option
 from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
+from devplug.cli.options import account_of, context_option, kubeconfig_option, namespace_option
 from devplug.cli.options import color as color_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.apiserver.access import Account
-    from devplug.monitor.clusterview import NodeCount, PodDevices
-    from devplug.monitor.gathering import ClusterLists
-    from devplug.yamltext import Value
+    from devplug.k8s.account import Account
+    from devplug.k8s.yaml import Value
+    from devplug.monitor.cluster_reader import ClusterLists
+    from devplug.monitor.cluster_view import NodeCount, PodDevices
 
 __all__ = ["devices", "devices_command", "main"]
 
@@ -111,12 +111,12 @@ def devices(
     """Print the tables; `namespace` is None for the context's and empty for all. Return the exit code."""
     import asyncio
 
-    from devplug.apiserver.errors import ClusterError
-    from devplug.monitor.clusterview import node_counts, pod_devices
+    from devplug.k8s.errors import ClusterError
+    from devplug.monitor.cluster_view import node_counts, pod_devices
 
     async def read(account: Account) -> ClusterLists:
-        from devplug.apiserver.asking import connected
-        from devplug.monitor.gathering import cluster_lists
+        from devplug.k8s.client import connected
+        from devplug.monitor.cluster_reader import cluster_lists
 
         where = account.namespace if namespace is None else namespace
         async with connected(lambda: account) as server:
@@ -143,8 +143,8 @@ def devices(
 def _show(
     nodes: Sequence[NodeCount] | None, pods: Sequence[PodDevices] | None, output: str, color: str
 ) -> None:
-    from devplug.cli.printing import Printer, print_value
-    from devplug.monitor import clusterview as view
+    from devplug.cli.output import Printer, print_value
+    from devplug.monitor import cluster_view as view
 
     if output in {"json", "yaml"}:
         parts = {"nodes": nodes, "pods": pods}

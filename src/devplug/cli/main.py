@@ -9,11 +9,18 @@ import click
 
 from devplug import __version__
 from devplug.cli.exits import exit_code_of
-from devplug.cli.lazily import LazyCommands
-from devplug.cli.options import color, kubelet_root, output, plugin_dir, plugin_folder
+from devplug.cli.options import color, kubelet_root, output, place_of, plugin_dir, plugin_folder, sandbox_dir
+from devplug.cli.startup import LazyCommands
 
 __all__ = ["commands", "main"]
 
+_EPILOG_ADVERTISE = """\b
+Examples:
+  devplug advertise worker-0 example.com/license=2
+  devplug advertise worker-0 --remove example.com/license
+  devplug advertise worker-0 example.com/license=2 --context my-cluster --dry-run
+  devplug advertise worker-0 --remove DevicesReady --context my-cluster
+"""
 _EPILOG_DEMO = """\b
 Examples:
   devplug demo
@@ -37,6 +44,20 @@ Examples:
   devplug new my-fpga --resource fpga.example.com/card --directory plugins/my-fpga
 """
 
+_HOMES = {
+    "completion": "devplug.cli.completion:completion_command",
+    "exporter": "devplug.cli.exporter:exporter_command",
+    "import": "devplug.cli.import_:import_",
+    "manifests": "devplug.cli.manifests:manifests_command",
+    "run": "devplug.cli.run:run_command",
+    "sandbox": "devplug.cli.sandbox.arguments:sandbox",
+    "status": "devplug.cli.status.arguments:status",
+    "top": "devplug.cli.status.arguments:top",
+    "ui": "devplug.cli.ui:ui_command",
+    "verify": "devplug.cli.verify:verify_command",
+    "why": "devplug.cli.why:why_command",
+}
+
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
@@ -45,22 +66,6 @@ def main() -> None:
     # pod with few CPU shares does slowly on a busy node.
     gc.freeze()
     sys.exit(code)
-
-
-_HOMES = {
-    "advertise": "devplug.cli.sandbox.acting:advertise",
-    "completion": "devplug.cli.completion:completion_command",
-    "exporter": "devplug.cli.exporter:exporter_command",
-    "import": "devplug.cli.importing:import_",
-    "manifests": "devplug.cli.manifests:manifests_command",
-    "run": "devplug.cli.runoptions:run_command",
-    "sandbox": "devplug.cli.sandbox.acting:sandbox",
-    "status": "devplug.cli.looking.options:status",
-    "top": "devplug.cli.looking.options:top",
-    "ui": "devplug.cli.ui:ui_command",
-    "verify": "devplug.cli.verifyoptions:verify_command",
-    "why": "devplug.cli.why:why_command",
-}
 
 
 @click.group(
@@ -168,3 +173,50 @@ def _new(name: str, resource_name: str | None, directory: str | None) -> int:
     from devplug.cli.new import new
 
     return new(name, resource_name=resource_name, directory=directory)
+
+
+@commands.command("advertise", epilog=_EPILOG_ADVERTISE)
+@click.argument("node")
+@click.argument("counts", nargs=-1, metavar="vendor.com/kind=N...")
+@click.option(
+    "--remove",
+    multiple=True,
+    metavar="NAME",
+    help="A resource to advertise no more, or DevicesReady: the condition that a daemon with --kube-events "
+    "leaves on its node. Repeatable.",
+)
+@click.option("--kubeconfig", metavar="FILE", help="The cluster's, not the sandbox. Default: $KUBECONFIG.")
+@click.option("--context", metavar="NAME", help="This context of the kubeconfig.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option(
+    "--force", is_flag=True, help="Change also what a device plugin serves, until the kubelet counts again."
+)
+@sandbox_dir
+def _advertise(
+    node: str,
+    counts: tuple[str, ...],
+    *,
+    remove: tuple[str, ...],
+    kubeconfig: str | None,
+    context: str | None,
+    dry_run: bool,
+    force: bool,
+    folder: str | None,
+) -> int:
+    """Set what NODE counts, without a plugin. They may be licences, seats, anything that is counted.
+
+    In the sandbox if one is up, else in the cluster of the kubeconfig (needs devplug[k8s]). Pods get nothing
+    in their containers; they are only counted.
+    """
+    from devplug.cli.advertise import advertise
+
+    return advertise(
+        place_of(folder),
+        node,
+        counts,
+        remove,
+        kubeconfig=kubeconfig,
+        context=context,
+        dry_run=dry_run,
+        force=force,
+    )

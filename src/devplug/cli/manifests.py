@@ -12,11 +12,12 @@ import click
 
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
+from devplug.k8s.kubelet_dir import KUBELET_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.yamltext import Value
+    from devplug.k8s.yaml import Value
 
 __all__ = ["Wanted", "manifests", "manifests_command"]
 
@@ -25,7 +26,6 @@ FORMS: Final = ("manifests", "chart-values", "chart", "kustomize")
 
 _IN_FOLDERS: Final = ("chart", "kustomize")
 _SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
-_KUBELET_ROOT: Final = "/var/lib/kubelet"
 _EPILOG: Final = """\b
 Examples:
   devplug manifests -c devplug.yaml | kubectl apply -f -
@@ -42,7 +42,7 @@ class Wanted:
     name: str = "devplug"
     namespace: str = "devplug"
     image: str | None = None
-    kubelet_root: str = _KUBELET_ROOT
+    kubelet_root: str = KUBELET_ROOT
     runtime_class: str | None = None
     kube_events: bool = False
     may_open: bool = True
@@ -54,26 +54,25 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
 
     Raises `ConfigError` for a configuration that cannot be used.
     """
-    from devplug.daemon.grammar.loading import load
+    from devplug.daemon.config.loader import load
     from devplug.deploy.chart import chart_files
-    from devplug.deploy.kustomize import base_files
+    from devplug.deploy.manifests import base_files, posture_lines, posture_values
     from devplug.deploy.manifests import manifests as objects_of
-    from devplug.deploy.manifests import posture_lines, posture_values
-    from devplug.deploy.objects.names import Release
-    from devplug.deploy.posture import posture_of
-    from devplug.deploy.values.rows import overridden
+    from devplug.deploy.names import Release
+    from devplug.deploy.schema import overridden
+    from devplug.deploy.security_context import posture_of
 
     if (form in _IN_FOLDERS) != (folder is not None):
         raise click.UsageError(
             "--format chart and --format kustomize need --to DIR, and nothing else takes it"
         )
-    source, told = _source(config_file)
-    posture = posture_of(load(source, told))
+    source, name = _source(config_file)
+    posture = posture_of(load(source, name))
     values = overridden(posture_values(posture, may_open=wanted.may_open), _wanted_values(wanted))
     if config_file is not None:
         values = overridden(values, {"config": {"inline": source.decode()}})
     head = [
-        f"devplug {__version__}, made for {told} by devplug manifests.",
+        f"devplug {__version__}, made for {name} by devplug manifests.",
         *posture_lines(posture, may_open=wanted.may_open, kube_events=wanted.kube_events),
     ]
     if form == "chart-values":
@@ -90,9 +89,9 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
 
 def _source(file: str | None) -> tuple[bytes, str]:
     """Return the configuration's text, and what it is called."""
-    from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
-    from devplug.daemon.grammar.loading import read_config_file
-    from devplug.deploy.values.granted import STARTER
+    from devplug.daemon.config.document import SIZE_LIMIT_BYTES
+    from devplug.daemon.config.loader import read_config_file
+    from devplug.deploy.values import STARTER
 
     if file is None:
         return (
@@ -108,7 +107,7 @@ def _wanted_values(wanted: Wanted) -> dict[str, Value]:
     from devplug.deploy.manifests import image_values
 
     values: dict[str, Value] = {}
-    if wanted.kubelet_root != _KUBELET_ROOT:
+    if wanted.kubelet_root != KUBELET_ROOT:
         if not wanted.kubelet_root.startswith("/"):
             raise click.UsageError(f"--kubelet-root {wanted.kubelet_root} is not absolute; begin with /")
         values["kubeletRoot"] = wanted.kubelet_root.rstrip("/")
@@ -125,7 +124,7 @@ def _wanted_values(wanted: Wanted) -> dict[str, Value]:
 
 
 def _print(documents: Iterable[Mapping[str, Value]], head: Iterable[str], output: str) -> int:
-    from devplug.yamltext import yaml_text
+    from devplug.k8s.yaml import yaml_text
 
     objects = [*documents]
     if output == "json":
@@ -175,7 +174,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> int:
     "--kubelet-root",
     metavar="DIR",
     envvar="DEVPLUG_KUBELET_ROOT",
-    default=_KUBELET_ROOT,
+    default=KUBELET_ROOT,
     show_default=True,
     help="The kubelet's folder on the machines; k0s: /var/lib/k0s/kubelet.",
 )

@@ -5,17 +5,36 @@ from __future__ import annotations
 import errno
 import shlex
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.scaffold.project import TRIAL_NODES, Project, project_faults, project_files
-from devplug.scaffold.writing import write_project
 
-__all__ = ["new"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["new", "write_project"]
 
 _IN_THE_WAY: Final = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
+
+
+def write_project(folder: Path, files: Mapping[str, str]) -> None:
+    """Make `folder` with these files, by path below it, in one step; an empty folder is replaced.
+
+    The files are written beside it first. Raises `OSError` and changes nothing where `folder` is there and
+    is anything but an empty folder, where its parent is not there, and where nothing can be written.
+    """
+    folder = folder.resolve()
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
+        made = Path(beside, folder.name)
+        for path, text in files.items():
+            file = made / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        made.rename(folder)
 
 
 def new(name: str, *, resource_name: str | None, directory: str | None) -> int:

@@ -1,25 +1,30 @@
-"""Options that several commands have."""
+"""Options that several commands have, and what they mean together."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final, cast
+import os
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
 
+from devplug.k8s.kubelet_dir import KUBELET_ROOT
+
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import ModuleType
 
     from devplug.daemon.sources.host import Host
-    from devplug.sandbox.place import Place
+    from devplug.k8s.account import Account
+    from devplug.sandbox.sandboxdir import SandboxDir
 
 __all__ = [
+    "account_of",
     "color",
-    "do_without_openssl",
+    "context_option",
+    "kubeconfig_option",
     "kubelet_root",
     "machine_numa_nodes",
+    "namespace_option",
     "output",
     "place_of",
     "plugin_dir",
@@ -30,7 +35,6 @@ __all__ = [
     "sandbox_nodes",
 ]
 
-KUBELET_ROOT: Final = "/var/lib/kubelet"
 SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
 """Set by who means a sandbox, and for each program in one."""
 
@@ -74,8 +78,6 @@ sandbox_dir = click.option(
     envvar=SANDBOX_DIR_VARIABLE,
     help="The sandbox's folder. Default: devplug-sandbox in $XDG_RUNTIME_DIR, or in /tmp with the user's ID.",
 )
-
-
 sandbox_folder = click.option(
     "--dir",
     "folder",
@@ -87,23 +89,39 @@ sandbox_folder = click.option(
 sandbox_nodes = click.option(
     "--node", "names", multiple=True, metavar="NAME", help="Only this node of the sandbox. Repeatable."
 )
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    type=click.Path(readable=False),
+    allow_from_autoenv=False,
+    help="How to reach the cluster. Default: $KUBECONFIG, else ~/.kube/config, else the pod's account.",
+)
+context_option = click.option(
+    "--context", metavar="NAME", allow_from_autoenv=False, help="A context of the kubeconfig."
+)
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    allow_from_autoenv=False,
+    help="The namespace. Default: the context's.",
+)
 
 
-def place_of(folder: str | None) -> Place:
+def place_of(folder: str | None) -> SandboxDir:
     """Return the sandbox's folder that is meant."""
-    import os
     from pathlib import Path
 
-    from devplug.sandbox.place import Place, default_folder
+    from devplug.sandbox.sandboxdir import SandboxDir, default_folder
 
-    return Place(Path(folder) if folder else default_folder(os.environ, os.geteuid()))
+    return SandboxDir(Path(folder) if folder else default_folder(os.environ, os.geteuid()))
 
 
 def machine_numa_nodes(host: Host | None = None) -> tuple[int, ...]:
     """Return the NUMA nodes that the kubelet here knows; none in a sandbox, whose nodes have their own."""
     import os
 
-    from devplug.daemon.preference.numa import numa_nodes
+    from devplug.daemon.sources.hardware import numa_nodes
     from devplug.daemon.sources.host import Host
 
     return () if os.environ.get(SANDBOX_DIR_VARIABLE) else numa_nodes(host or Host())
@@ -126,11 +144,23 @@ def pod_resources_socket(kubelet_root: str) -> Path:
     return Path(kubelet_root, "pod-resources", "kubelet.sock").absolute()
 
 
-def do_without_openssl() -> None:
-    """Keep OpenSSL out of a process that stays: 8 MB and 20 ms for nothing, since no socket here speaks TLS.
+def account_of(
+    kubeconfig: str | None, context: str | None, *, folder: str | None = None, knows_sandboxes: bool = False
+) -> Account:
+    """Return the account that is meant; raises `ClusterError`.
 
-    asyncio and hashlib are made to do without these two modules, as in a Python that was built without them.
+    A sandbox is meant where its folder is named, or where it is up and nothing names a cluster.
     """
-    modules = cast("dict[str, ModuleType | None]", sys.modules)
-    for name in ("ssl", "_hashlib"):
-        modules.setdefault(name, None)
+    from devplug.k8s.account import KUBECONFIG_VARIABLE, chosen_account
+
+    besides = ""
+    if kubeconfig is None and context is None and knows_sandboxes:
+        place = place_of(folder)
+        is_up = place.running() is not None
+        if folder is not None and not is_up:
+            raise click.UsageError(f"no sandbox is up in {place.folder}; start one: devplug sandbox up")
+        if is_up and (folder is not None or not os.environ.get(KUBECONFIG_VARIABLE)):
+            kubeconfig = str(place.kubeconfig)
+        elif not is_up:
+            besides = "; no sandbox is up either"
+    return chosen_account(kubeconfig, context, besides=besides)

@@ -11,7 +11,7 @@ from devplug.cli.options import kubelet_root, plugin_dir, sandbox_folder, sandbo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.cli.looking.places import NodeFolders
+    from devplug.cli.status.nodes import NodeFolders
     from devplug.web.addresses import Address
 
 __all__ = ["ui", "ui_command"]
@@ -52,7 +52,7 @@ def ui_command(
     The page only shows; nothing can be changed over it. It has no password, and is for this machine alone
     unless --listen says otherwise. Runs until Ctrl-C.
     """
-    from devplug.cli.looking.places import chosen_folders
+    from devplug.cli.status.nodes import chosen_folders
 
     nodes, _ = chosen_folders(context, kubelet_root, plugin_dir, folder, names)
     return ui(nodes, listen=listen)
@@ -65,7 +65,7 @@ def ui(nodes: Sequence[NodeFolders], *, listen: str) -> int:
     from devplug.cli.exits import BAD_INPUT, OK
     from devplug.logs import show_logs
     from devplug.web.addresses import parse_address
-    from devplug.web.values import ListenError
+    from devplug.web.messages import ListenError
 
     try:
         address = parse_address(listen)
@@ -83,10 +83,9 @@ def ui(nodes: Sequence[NodeFolders], *, listen: str) -> int:
 async def _serve(nodes: Sequence[NodeFolders], address: Address) -> None:
     import asyncio
 
-    from devplug.monitor.collecting import Collector
-    from devplug.monitor.page.following import Follower
-    from devplug.monitor.page.pages import Pages
-    from devplug.plugin.serving import stop_signals
+    from devplug.linux.signals import stop_signals
+    from devplug.monitor.collector import Collector
+    from devplug.monitor.page.server import Follower, Pages
     from devplug.web.server import serving
 
     follower = Follower([Collector(one.plugin_dir, one.pod_resources, node_name=one.name) for one in nodes])
@@ -96,12 +95,12 @@ async def _serve(nodes: Sequence[NodeFolders], address: Address) -> None:
         asyncio.TaskGroup() as group,
     ):
         following = group.create_task(follower.run())
-        _tell(actual, [one.name for one in nodes])
+        _print_address(actual, [one.name for one in nodes])
         await stopped.wait()
         following.cancel()
 
 
-def _tell(address: Address, names: Sequence[str]) -> None:
+def _print_address(address: Address, names: Sequence[str]) -> None:
     from devplug.web.addresses import TcpAddress
 
     place = str(address)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.options import machine_numa_nodes
-from devplug.cli.printing import Printer, print_value
+from devplug.cli.output import Printer, print_value
+from devplug.daemon.config.document import SIZE_LIMIT_BYTES
+from devplug.daemon.config.loader import read, read_config_file
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.daemon.grammar.document import SIZE_LIMIT_BYTES
-from devplug.daemon.grammar.loading import read, read_config_file
-from devplug.daemon.inspecting.inspection import inspected, sound_resources
-from devplug.daemon.inspecting.warnings import (
+from devplug.daemon.inspection.matches import inspected, sound_resources
+from devplug.daemon.inspection.warnings import (
     NodeOwner,
     Remark,
     file_findings,
@@ -23,18 +23,18 @@ from devplug.daemon.inspecting.warnings import (
     host_findings,
 )
 from devplug.daemon.placement import resources_of
-from devplug.daemon.sources.choosing import source_of
 from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.kinds import source_of
 from devplug.devices import HealthState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.daemon.grammar.loading import Reading
-    from devplug.daemon.inspecting.inspection import Inspected, Match
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.config.loader import ConfigReading
+    from devplug.daemon.inspection.matches import Inspected, Match
+    from devplug.daemon.sources.device import Found
     from devplug.errors import Problem
-    from devplug.yamltext import Value
+    from devplug.k8s.yaml import Value
 
 __all__ = ["validate"]
 
@@ -99,7 +99,7 @@ class _Remarks(logging.Handler):
 
 
 def _look(
-    reading: Reading, sound: Iterable[int], host: Host
+    reading: ConfigReading, sound: Iterable[int], host: Host
 ) -> tuple[tuple[Inspected, ...], dict[int, list[Remark]], dict[str, NodeOwner]]:
     if reading.config is None:
         return (), {}, {}

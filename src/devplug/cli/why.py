@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from devplug.cli.clusteroptions import account_of, context_option, kubeconfig_option, namespace_option
+from devplug.cli.options import (
+    account_of,
+    context_option,
+    kubeconfig_option,
+    kubelet_root,
+    namespace_option,
+    sandbox_dir,
+)
 from devplug.cli.options import color as color_option
-from devplug.cli.options import kubelet_root, sandbox_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.apiserver.access import Account
-    from devplug.cli.looking.places import NodeFolders
-    from devplug.monitor.why.values import Verdict
-    from devplug.yamltext import Value
+    from devplug.cli.status.nodes import NodeFolders
+    from devplug.k8s.account import Account
+    from devplug.k8s.yaml import Value
+    from devplug.monitor.why.evidence import Verdict
 
 __all__ = ["why", "why_command"]
 
@@ -26,7 +32,7 @@ _MOST_COUNTS: Final = 12
 _EPILOG: Final = """\b
 Examples:
   devplug why my-pod
-  devplug why kube-system/my-pod -o json | jq -r .whoSaidNo
+  devplug why kube-system/my-pod -o json | jq -r .rejectedBy
   devplug why my-pod --dir /tmp/sandbox
 """
 
@@ -92,8 +98,8 @@ def why(
     """Explain a pod; return the exit code."""
     import asyncio
 
-    from devplug.apiserver.errors import ClusterError
     from devplug.cli.exits import BAD_INPUT, FAILED, OK
+    from devplug.k8s.errors import ClusterError
 
     named, slash, name = pod.rpartition("/")
     name = name.removeprefix("pod/")
@@ -126,8 +132,8 @@ def _nodes_here(
     """
     from pathlib import Path
 
-    from devplug.cli.looking.places import folder_fault, machine_folders, sandbox_folders
     from devplug.cli.options import machine_numa_nodes, place_of
+    from devplug.cli.status.nodes import folder_fault, machine_folders, sandbox_folders
 
     place = place_of(folder)
     record = place.running()
@@ -142,11 +148,11 @@ async def _verdict(
 ) -> Verdict:
     from dataclasses import replace
 
-    from devplug.apiserver.asking import connected
-    from devplug.monitor.collecting import collected
-    from devplug.monitor.gathering import evidence_on
+    from devplug.k8s.client import connected
+    from devplug.k8s.objects import text
+    from devplug.monitor.cluster_reader import evidence_on
+    from devplug.monitor.collector import collected
     from devplug.monitor.why.diagnosis import explain
-    from devplug.objects import text
 
     async with connected(lambda: account) as server:
         evidence = await evidence_on(server, namespace, name)
@@ -157,8 +163,8 @@ async def _verdict(
 
 
 def _show(verdict: Verdict, output: str, color: str) -> None:
-    from devplug.cli.printing import Printer, print_value
-    from devplug.monitor.clusterview import NODE_COLUMNS
+    from devplug.cli.output import Printer, print_value
+    from devplug.monitor.cluster_view import NODE_COLUMNS
 
     if output != "table":
         print_value(cast("Value", verdict.value()), output)

@@ -6,11 +6,11 @@ programs: `await judge(Subject(command), all_checks(), times=FULL)`.
 
 from __future__ import annotations
 
-from devplug.conformance.judging import judge
+from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
-from devplug.conformance.registry import Check, Group, Severity, all_checks, chosen
+from devplug.conformance.runner import judge
 from devplug.conformance.times import FULL, QUICK, Times
-from devplug.conformance.verdicts import Outcome, Verdict, is_failure
+from devplug.conformance.verdicts import Check, Group, Outcome, Severity, Verdict, chosen, is_failure
 
 __all__ = [
     "FULL",

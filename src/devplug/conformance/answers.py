@@ -1,4 +1,4 @@
-"""What a plugin gives for its devices, asked for once and looked at by many checks.
+"""The answers to Allocate: asked for once, and looked at by many checks.
 
 Which device is given at all, and in which shape, is for the first checks of Allocate; all others look at the
 answers that came, and are skipped where there is none.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.rules.response import items
+from devplug.conformance.response_rules import items
 from devplug.conformance.verdicts import FailedError, SkippedError
 from devplug.errors import RemoteError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.testbed import TestBed
     from devplug.devices import ContainerResponse
 
 __all__ = ["SAMPLE", "answer", "answers", "demand_none", "sample", "steady"]
@@ -26,18 +26,18 @@ SAMPLE: Final = 16
 _NAMED_FAULTS: Final = 3
 
 
-def sample(stage: Stage, limit: int = SAMPLE) -> Sequence[str]:
+def sample(bed: TestBed, limit: int = SAMPLE) -> Sequence[str]:
     """Return the IDs of the first healthy devices, at least one. Raises `SkippedError` if there is none."""
-    return stage.healthy_ids(max(1, min(limit, len(stage.client.healthy_ids))))
+    return bed.healthy_ids(max(1, min(limit, len(bed.client.healthy_ids))))
 
 
-async def answer(stage: Stage, *ids: str) -> ContainerResponse:
+async def answer(bed: TestBed, *ids: str) -> ContainerResponse:
     """Return the response to one container that gets these devices.
 
     Raises `SkippedError` if there is not exactly one: other checks are about that.
     """
     try:
-        responses = await stage.allocate(ids)
+        responses = await bed.allocate(ids)
     except RemoteError as error:
         raise SkippedError(f"{' and '.join(ids)} cannot be had (see ALL01, ALL10): {error}") from error
     if len(responses) != 1:
@@ -47,24 +47,24 @@ async def answer(stage: Stage, *ids: str) -> ContainerResponse:
     return responses[0]
 
 
-async def steady(stage: Stage, id_: str) -> frozenset[tuple[str, ...]]:
+async def steady(bed: TestBed, id_: str) -> frozenset[tuple[str, ...]]:
     """Return the items that a device brings each time; what is made for one call alone is not in it."""
-    return items(await answer(stage, id_)) & items(await answer(stage, id_))
+    return items(await answer(bed, id_)) & items(await answer(bed, id_))
 
 
-async def answers(stage: Stage) -> Mapping[tuple[str, ...], ContainerResponse]:
+async def answers(bed: TestBed) -> Mapping[tuple[str, ...], ContainerResponse]:
     """Return the responses by device IDs: one device each, then the first two together if they can be.
 
     For `once`. Raises `SkippedError` if no device can be had.
     """
     given: dict[tuple[str, ...], ContainerResponse] = {}
     failure: SkippedError | None = None
-    ids = sample(stage)
+    ids = sample(bed)
     for group in [*((id_,) for id_ in ids), tuple(ids[:2])]:
         if group in given:
             continue
         try:
-            given[group] = await answer(stage, *group)
+            given[group] = await answer(bed, *group)
         except SkippedError as error:
             failure = failure or error
     if not given:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError
-from devplug.programs import (
+from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
     cannot_run,
@@ -56,7 +56,7 @@ class Subject:
     replug: tuple[str, ...] = ()
     """A command that brings it back."""
     default_dir: bool = False
-    """Whether to put our folder at `DEFAULT_DIR`, in a mount namespace that only the plugin sees."""
+    """Whether to put our folder at `KUBELET_PLUGIN_DIR`, in a mount namespace that only the plugin sees."""
     cdi_dirs: tuple[str, ...] = CDI_DIRS
     """Where the container runtime looks for CDI spec files; with `{work}`."""
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
 
-from devplug.conformance.judging import JOBS, judge
+from devplug.conformance.checks import all_checks
 from devplug.conformance.program import CDI_DIRS, Subject
-from devplug.conformance.registry import all_checks, chosen
-from devplug.conformance.reports.lines import finding
+from devplug.conformance.reports import finding
+from devplug.conformance.runner import JOBS, judge
 from devplug.conformance.times import FULL, QUICK
-from devplug.conformance.verdicts import Outcome, Verdict
-from devplug.programs import wants_default_dir
+from devplug.conformance.verdicts import Outcome, Verdict, chosen
+from devplug.linux.processes import wants_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from devplug.conformance.registry import Check
+    from devplug.conformance.verdicts import Check
 
 __all__ = ["PluginConformance"]
 

@@ -12,17 +12,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.rules.restart import is_calm
-from devplug.conformance.stage import once_in_a_run
+from devplug.conformance.rules import is_calm
+from devplug.conformance.testbed import once_in_a_run
 from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.kubelet.folder import KUBELET_SOCKET_NAME
+from devplug.k8s.kubelet_dir import KUBELET_SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from devplug.conformance.program import Figures
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.testbed import TestBed
 
 __all__ = [
     "Absence",
@@ -100,111 +100,107 @@ class Row:
 # ── the scenes ──
 
 
-async def plain_restart(stage: Stage) -> Restart:
+async def plain_restart(bed: TestBed) -> Restart:
     """Restart the kubelet once."""
-    return await once_in_a_run(stage, _plain_restart)
+    return await once_in_a_run(bed, _plain_restart)
 
 
-async def losses(stage: Stage) -> Losses:
+async def losses(bed: TestBed) -> Losses:
     """End the stream again and again, while the kubelet and both sockets stay."""
-    return await once_in_a_run(stage, _losses)
+    return await once_in_a_run(bed, _losses)
 
 
-async def absence(stage: Stage) -> Absence:
+async def absence(bed: TestBed) -> Absence:
     """Stop the kubelet, remove all sockets, and start it again later."""
-    return await once_in_a_run(stage, _absence)
+    return await once_in_a_run(bed, _absence)
 
 
-async def restarts_in_a_row(stage: Stage) -> Row:
+async def restarts_in_a_row(bed: TestBed) -> Row:
     """Restart the kubelet many times."""
-    return await once_in_a_run(stage, _restarts_in_a_row)
+    return await once_in_a_run(bed, _restarts_in_a_row)
 
 
-async def expect_restart_survived(stage: Stage) -> None:
+async def expect_restart_survived(bed: TestBed) -> None:
     """Raise `SkippedError` for a plugin that is not even back after a single restart."""
-    if (await plain_restart(stage)).trouble:
+    if (await plain_restart(bed)).trouble:
         raise SkippedError("it does not register again after any restart of the kubelet, see RES01")
 
 
-async def expect_loss_survived(stage: Stage) -> Losses:
+async def expect_loss_survived(bed: TestBed) -> Losses:
     """Return what came of the lost streams. Raises `SkippedError` if it did not survive the first."""
-    seen = await losses(stage)
+    seen = await losses(bed)
     if not seen.seconds:
         raise SkippedError("it does not register again after a lost stream, see RES04")
     return seen
 
 
-async def _plain_restart(stage: Stage) -> Restart:
-    ids = ids_of(stage)
-    moment = await stage.kubelet.restart()
+async def _plain_restart(bed: TestBed) -> Restart:
+    ids = ids_of(bed)
+    moment = await bed.kubelet.restart()
     try:
-        await stage.wait_back(
-            moment, stage.times.return_seconds, "after a restart of the kubelet no list came"
-        )
+        await bed.wait_back(moment, bed.times.return_seconds, "after a restart of the kubelet no list came")
     except FailedError as error:
         return Restart(str(error), 0.0, ids, ())
-    seconds = stage.kubelet.attempts_since(moment)[0].started_at - moment
-    return Restart("", seconds, ids, await to_same_ids(stage, ids))
+    seconds = bed.kubelet.attempts_since(moment)[0].started_at - moment
+    return Restart("", seconds, ids, await to_same_ids(bed, ids))
 
 
-async def _losses(stage: Stage) -> Losses:
-    before = sockets(stage.folder)
+async def _losses(bed: TestBed) -> Losses:
+    before = sockets(bed.folder)
     begun = time.monotonic()
     seconds: list[float] = []
     trouble = ""
     # One whose pauses grow from loss to loss may take its time, and two losses are all that it has to bear.
-    while len(seconds) < LOSSES and (
-        len(seconds) < 2 or time.monotonic() - begun < stage.times.return_seconds
-    ):
+    while len(seconds) < LOSSES and (len(seconds) < 2 or time.monotonic() - begun < bed.times.return_seconds):
         moment = time.monotonic()
-        await stage.kubelet.drop(stage.client)
+        await bed.kubelet.drop(bed.client)
         words = f"after lost stream {len(seconds) + 1} no new registration came"
         try:
-            await stage.wait_back(moment, stage.times.return_seconds, words)
+            await bed.wait_back(moment, bed.times.return_seconds, words)
         except FailedError as error:
             trouble = str(error)
             break
-        seconds.append(stage.kubelet.attempts_since(moment)[0].started_at - moment)
-    return Losses(trouble, seconds, before, sockets(stage.folder))
+        seconds.append(bed.kubelet.attempts_since(moment)[0].started_at - moment)
+    return Losses(trouble, seconds, before, sockets(bed.folder))
 
 
-async def _absence(stage: Stage) -> Absence:
-    await stage.kubelet.stop()
-    stage.kubelet.folder.prepare()
+async def _absence(bed: TestBed) -> Absence:
+    await bed.kubelet.stop()
+    bed.kubelet.folder.prepare()
     # What it does at the loss is its affair; measured is how it waits.
-    await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
+    await bed.kubelet.until(lambda: not bed.is_alive(), bed.times.down_seconds / 2)
     share = None
-    if stage.is_alive():
-        begun, before = time.monotonic(), stage.program.figures()
-        await stage.kubelet.until(lambda: not stage.is_alive(), stage.times.down_seconds / 2)
-        if stage.is_alive():
-            share = stage.program.figures().processor_share_since(before, time.monotonic() - begun)
-    await stage.kubelet.start()
-    words = f"the kubelet was away for {stage.times.down_seconds:g} s, and after that no list came"
+    if bed.is_alive():
+        begun, before = time.monotonic(), bed.program.figures()
+        await bed.kubelet.until(lambda: not bed.is_alive(), bed.times.down_seconds / 2)
+        if bed.is_alive():
+            share = bed.program.figures().processor_share_since(before, time.monotonic() - begun)
+    await bed.kubelet.start()
+    words = f"the kubelet was away for {bed.times.down_seconds:g} s, and after that no list came"
     try:
-        await stage.wait_back(stage.kubelet.started_at, stage.times.return_seconds, words)
+        await bed.wait_back(bed.kubelet.started_at, bed.times.return_seconds, words)
     except FailedError as error:
         return Absence(str(error), share)
     return Absence("", share)
 
 
-async def _restarts_in_a_row(stage: Stage) -> Row:
-    times = stage.times
-    figures = [stage.program.figures()]
+async def _restarts_in_a_row(bed: TestBed) -> Row:
+    times = bed.times
+    figures = [bed.program.figures()]
     begun = time.monotonic()
     # A plugin that takes seconds each time is not held up for minutes: fewer restarts show the same.
     while len(figures) <= times.restarts and time.monotonic() - begun < times.check_seconds / 2:
-        moment = await stage.kubelet.restart()
+        moment = await bed.kubelet.restart()
         try:
-            await stage.wait_back(moment, times.return_seconds, f"after restart {len(figures)} no list came")
+            await bed.wait_back(moment, times.return_seconds, f"after restart {len(figures)} no list came")
         except FailedError as error:
             return Row(str(error), time.monotonic() - begun, figures)
-        figures.append(stage.program.figures())
+        figures.append(bed.program.figures())
     took_seconds = time.monotonic() - begun
     deadline = time.monotonic() + 5 * times.settle_seconds
     await asyncio.sleep(times.settle_seconds)
     while True:
-        figures[-1] = stage.program.figures()
+        figures[-1] = bed.program.figures()
         if is_calm(figures) or time.monotonic() > deadline:
             return Row("", took_seconds, figures)
         await asyncio.sleep(times.settle_seconds / 5)
@@ -213,25 +209,25 @@ async def _restarts_in_a_row(stage: Stage) -> Row:
 # ── what is looked at ──
 
 
-def ids_of(stage: Stage) -> Collection[str]:
+def ids_of(bed: TestBed) -> Collection[str]:
     """Return the IDs of the list of now."""
-    return {device.id for device in stage.devices}
+    return {device.id for device in bed.devices}
 
 
-async def to_same_ids(stage: Stage, ids: Collection[str]) -> Collection[str]:
+async def to_same_ids(bed: TestBed, ids: Collection[str]) -> Collection[str]:
     """Return the IDs of the list of now, or of the one that follows soon if it has the right ones."""
 
     def are_same() -> bool:
-        client = stage.kubelet.client
+        client = bed.kubelet.client
         return client is not None and {device.id for device in client.devices} == ids
 
-    await stage.kubelet.until(are_same, stage.times.settle_seconds)
-    return ids_of(stage)
+    await bed.kubelet.until(are_same, bed.times.settle_seconds)
+    return ids_of(bed)
 
 
 def sockets(folder: Path) -> Collection[str]:
     """Return the names of all sockets in the folder but the kubelet's."""
-    return {path.name for path in folder.iterdir() if path.name != KUBELET_SOCKET_NAME and _is_socket(path)}
+    return {path.name for path in folder.iterdir() if path.name != KUBELET_SOCKET and _is_socket(path)}
 
 
 def dead_sockets(folder: Path) -> Collection[str]:

@@ -1,4 +1,4 @@
-"""How long the judge watches and waits; all times of the checks stand here, in seconds."""
+"""The times of a run: how long the judge watches and waits, in seconds; all times of the checks are here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What the API server knows: this machine's labels, and the resource names of others. Nothing else asks it.
+"""The cluster's facts: this machine's labels, and the resource names of others.
 
-How it is asked is `apiserver`'s, which imports lightkube (the extra `[k8s]`) at the first question.
+Nothing else asks the API server. How it is asked is `k8s.client`'s, which imports
+lightkube (the extra `[k8s]`) at the first question.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.apiserver.access import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
-from devplug.apiserver.asking import NODES, connected, device_classes
-from devplug.apiserver.errors import ClusterError, MissingExtraError, NotThereError
 from devplug.errors import quoted
-from devplug.objects import text, texts
+from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
+from devplug.k8s.client import NODES, connected, device_classes
+from devplug.k8s.errors import ClusterError, MissingExtraError, NotThereError
+from devplug.k8s.objects import text, texts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from devplug.apiserver.asking import ApiServer
-    from devplug.objects import Object
+    from devplug.k8s.client import ApiServer
+    from devplug.k8s.objects import Object
 
 __all__ = [
     "ACCOUNT_FOLDER",

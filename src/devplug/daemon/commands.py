@@ -11,14 +11,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.grammar.templates import Missing, render_one
+from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device import Found
 
 __all__ = ["CommandResult", "command_arguments", "command_environment", "run_command"]
 

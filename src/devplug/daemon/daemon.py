@@ -1,4 +1,8 @@
-"""A configuration as served plugins: one for each resource that this machine has, also after an edit."""
+"""The daemon: a configuration as served plugins, one for each resource that this machine has.
+
+An edit is applied to them. A resource with a choice among its devices has a say in which go together: what
+`preference` decides.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +14,91 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.cdi.shelf import names_that_are_held
+from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
+from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, needs_labels, resources_elsewhere, resources_here
-from devplug.daemon.preferring import plugin_of
+from devplug.daemon.preference import Candidate, preferred
+from devplug.daemon.resource import ConfiguredPlugin, nobody
+from devplug.daemon.sources.hardware import numa_distances
 from devplug.errors import KubeletError, PluginError
-from devplug.watching import until_present
+from devplug.linux.inotify import until_present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from devplug.daemon.configured import ConfiguredPlugin
-    from devplug.daemon.grammar.config import Config, Resource
-    from devplug.daemon.machine import Machine
+    from devplug.daemon.config.types import Config, Resource
+    from devplug.daemon.context import DaemonContext
+    from devplug.devices import Device
     from devplug.errors import DevplugError
     from devplug.holders.holders import Holders
     from devplug.plugin.serving import Serving
 
-__all__ = ["NODE_NAME_VARIABLE", "Daemon"]
+__all__ = ["NODE_NAME_VARIABLE", "Daemon", "PreferringPlugin", "plugin_of"]
 
 logger = logging.getLogger(__name__)
 
 NODE_NAME_VARIABLE: Final = "NODE_NAME"
 """Where a DaemonSet puts the machine's name in Kubernetes; else the host name counts."""
+
+
+# ── the plugin of a resource ──────────────────────────────────────────────────────────────────────
+
+
+def plugin_of(
+    resource: Resource,
+    context: DaemonContext,
+    rank: int = 0,
+    on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
+    before: ConfiguredPlugin | None = None,
+) -> ConfiguredPlugin:
+    """Return the plugin of a resource, the `rank`-th of its file.
+
+    `on_release` is told of device IDs that nobody holds any more. Raises `KubeletError` if the resource needs
+    a CDI folder that cannot be read.
+    """
+    may_choose = resource.prefer != "none" and (
+        resource.share.replicas > 1 or resource.share.max_per_container != 1
+    )
+    kind = PreferringPlugin if may_choose else ConfiguredPlugin
+    return kind(resource, context, rank, on_release, before)
+
+
+class PreferringPlugin(ConfiguredPlugin):
+    """One that has a say in which devices go together."""
+
+    async def prefer(
+        self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
+    ) -> Sequence[Device]:
+        """Return the devices that go best together, as `prefer` of the file says."""
+        by_id = {device.id: device for device in (*must_include, *available)}
+        chosen = preferred(
+            self.resource.prefer,
+            [self._candidate(device.id, device.numa_nodes) for device in by_id.values()],
+            [device.id for device in must_include],
+            size,
+            all_devices=[
+                self._candidate(device_id, ())
+                for name in self.listing.known
+                for device_id in self.listing.ids_of(name)
+            ],
+            numa_distances=numa_distances(self.context.host),
+        )
+        return [by_id[device_id] for device_id in chosen]
+
+    def _candidate(self, device_id: str, numa_nodes: tuple[int, ...]) -> Candidate:
+        name = found_name(device_id, self.resource.share.replicas)
+        known = self.listing.known.get(name)
+        if known is None:
+            return Candidate(device_id, name, numa_nodes)
+        found = known.found
+        nodes = numa_nodes or (() if found.numa_node is None else (found.numa_node,))
+        return Candidate(device_id, name, nodes, found.hardware, found.links)
+
+
+# ── the daemon ────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +112,9 @@ class _Retired:
 class Daemon:
     """What is served of a configuration; lives as long as `serve_config`'s block, changes with the file."""
 
-    def __init__(self, serving: Serving, machine: Machine, group: asyncio.TaskGroup) -> None:
+    def __init__(self, serving: Serving, context: DaemonContext, group: asyncio.TaskGroup) -> None:
         self._serving = serving
-        self._machine = machine
+        self._context = context
         self._group = group
         self.node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
         """The machine's name in Kubernetes."""
@@ -131,7 +195,7 @@ class Daemon:
             )
         wanted = {resource.name: resource for resource in resources}
         ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}
-        self._machine.overlaps.reorder(ranks)
+        self._context.overlaps.reorder(ranks)
         self.unserved = {name: why for name, why in self.unserved.items() if name in wanted}
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
@@ -170,9 +234,9 @@ class Daemon:
         async def release(ids: Iterable[str]) -> None:
             await self._serving.release(resource.name, ids)
 
-        if before is None and self._machine.holders is not None:
-            self._machine.holders.own(resource.name)
-        return plugin_of(resource, self._machine, rank, release, before)
+        if before is None and self._context.holders is not None:
+            self._context.holders.own(resource.name)
+        return plugin_of(resource, self._context, rank, release, before)
 
     def _put_back(
         self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None
@@ -208,8 +272,8 @@ class Daemon:
         with holders.needed():
             await holders.wait(lambda: holders.is_known)
         for plugin in self._plugins.values():
-            plugin.custody.changed.set()
-        if (cdi := self._machine.cdi) is None:
+            plugin.held.changed.set()
+        if (cdi := self._context.cdi) is None:
             return
         kinds = [kind_of(name) for name in (*self._plugins, *self._retired)]
         if (checkpoint := await holders.checkpoint()) is None:
@@ -230,8 +294,8 @@ class Daemon:
             self._label_task.cancel()
         for retired in self._retired.values():
             retired.seeing_off.cancel()
-        if self._machine.cdi is not None:
-            self._machine.cdi.close()
+        if self._context.cdi is not None:
+            self._context.cdi.close()
 
     # ── what is no more ──
 
@@ -239,7 +303,7 @@ class Daemon:
         """Give nothing of a resource out any more; it ends when no container holds a device of it."""
         name = plugin.resource_name
         plugin.retire()
-        if held := plugin.custody.held_ids():
+        if held := plugin.held.held_ids():
             logger.warning(
                 "a resource was removed while devices of it are held; it stays, with all of them Unhealthy, "
                 "until they are free",
@@ -256,14 +320,14 @@ class Daemon:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._machine.overlaps.leave(name)
-        if self._machine.holders is not None:
-            self._machine.holders.disown(name)
+        self._context.overlaps.leave(name)
+        if self._context.holders is not None:
+            self._context.holders.disown(name)
 
     def _tell_holders(self, plugin: ConfiguredPlugin) -> None:
         """Name the pods that a change does not reach: their containers keep what they were given."""
         name = plugin.resource_name
-        if held := plugin.custody.held_ids():
+        if held := plugin.held.held_ids():
             logger.warning(
                 "a resource was changed while devices of it are held; their containers keep what they were "
                 "given until their pods are made anew",
@@ -271,7 +335,7 @@ class Daemon:
             )
 
     def _pods(self, name: str, held: Iterable[str]) -> list[str]:
-        holders = self._machine.holders
+        holders = self._context.holders
         if holders is None:
             return []
         found = {one for device_id in held for one in holders.holders_of(name, device_id)}

@@ -1,17 +1,17 @@
-"""Which resources a machine has, by its name and its labels, and which names others claim. No I/O."""
+"""The placement of resources: which a machine has, by its name and its labels. Pure.
+
+Also which resource names others claim.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-import re
-from typing import TYPE_CHECKING, Final
-
-from devplug.errors import quoted
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from devplug.daemon.grammar.config import Config, Resource
+    from devplug.daemon.config.types import Config, Resource
 
 __all__ = [
     "claimed_twice",
@@ -19,14 +19,7 @@ __all__ = [
     "resources_elsewhere",
     "resources_here",
     "resources_of",
-    "selector_faults",
 ]
-
-# Kubernetes: apimachinery, pkg/util/validation/validation.go, IsQualifiedName and IsValidLabelValue.
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_LIMIT: Final = 63
-_DOMAIN_LIMIT: Final = 253
 
 
 def resources_here(config: Config, node_name: str, labels: Mapping[str, str] | None) -> list[Resource]:
@@ -65,39 +58,6 @@ def needs_labels(config: Config, node_name: str) -> bool:
 
 def _is_selected(resource: Resource, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in resource.node_selector.items())
-
-
-def selector_faults(selector: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each label that no machine can have: its key, and what is wrong with that or with the value."""
-    for key, value in selector.items():
-        if fault := _key_fault(key):
-            yield key, fault
-        if fault := _value_fault(value):
-            yield key, fault
-
-
-def _key_fault(key: str) -> str:
-    domain, slash, name = key.rpartition("/")
-    if slash and (len(domain) > _DOMAIN_LIMIT or not _DOMAIN.fullmatch(domain)):
-        return (
-            f"{quoted(domain)} cannot stand before the / of a label; "
-            f"write a domain in small letters, at most {_DOMAIN_LIMIT} of them"
-        )
-    if len(name) > _NAME_LIMIT or not _NAME.fullmatch(name):
-        return (
-            f"{quoted(name)} is not the name of a label; write 1 to {_NAME_LIMIT} letters, digits and -_. "
-            "that begin and end with a letter or digit"
-        )
-    return ""
-
-
-def _value_fault(value: str) -> str:
-    if value and (len(value) > _NAME_LIMIT or not _NAME.fullmatch(value)):
-        return (
-            f"{quoted(value)} is not a value that a label can have, and no glob; write at most {_NAME_LIMIT} "
-            "letters, digits and -_. that begin and end with a letter or digit"
-        )
-    return ""
 
 
 def claimed_twice(names: Iterable[str], claimed: Collection[str]) -> tuple[str, ...]:

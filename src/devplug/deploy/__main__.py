@@ -1,4 +1,4 @@
-"""Writes what the repository keeps of it: the chart, the kustomize base, the table of values in the docs.
+"""The program that writes what the repository holds: chart, kustomize base, alerts, dashboard, docs table.
 
 `python -m devplug.deploy FOLDER` at the root of a checkout.
 """
@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from devplug.deploy.kept import kept_files, with_table
+from devplug.deploy.repository import deployment_files, monitoring_files, with_table
 
 DOCS = Path("docs", "deploying.md")
 
@@ -18,7 +18,7 @@ def main(folder: Path) -> None:
     """Write all anew."""
     for name in ("chart", "kustomize"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for path, text in kept_files().items():
+    for path, text in (deployment_files() | monitoring_files()).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.yamltext import yaml_text
+from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
-    from devplug.yamltext import Value
+    from devplug.k8s.yaml import Value
 
 __all__ = ["ALERTS", "Alert", "prometheus_rule_text", "rules_text"]
 

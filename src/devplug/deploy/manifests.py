@@ -1,38 +1,47 @@
-"""All objects of a deployment, and what a configuration's posture is as values. Pure."""
+"""The manifests of a deployment: all its objects, the kustomize base, and a posture as values. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from devplug.deploy.objects import surroundings, workload
-from devplug.deploy.objects.names import names_of
-from devplug.deploy.objects.tree import AllOf, Document, Given, Resolver
-from devplug.deploy.values.rows import nested, overridden
-from devplug.deploy.values.table import defaults
+from devplug.deploy import objects
+from devplug.deploy.names import names_of
+from devplug.deploy.schema import nested, overridden
+from devplug.deploy.template import AllOf, Document, Given, Resolver
+from devplug.deploy.values import defaults
+from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from devplug.deploy.objects.names import Release
-    from devplug.deploy.posture import Posture
-    from devplug.yamltext import Value
+    from devplug.deploy.names import Release
+    from devplug.deploy.security_context import Posture
+    from devplug.k8s.yaml import Value
 
-__all__ = ["DOCUMENTS", "Object", "image_values", "manifests", "posture_lines", "posture_values"]
+__all__ = [
+    "DOCUMENTS",
+    "Object",
+    "base_files",
+    "image_values",
+    "manifests",
+    "posture_lines",
+    "posture_values",
+]
 
 Object: TypeAlias = dict[str, "Value"]
 
 DOCUMENTS: Final = (
-    Document("namespace", surroundings.namespace(), Given("createNamespace")),
-    Document("serviceaccount", surroundings.service_account(), Given("serviceAccount.create")),
-    Document("clusterrole", surroundings.role(), AllOf((Given("rbac.create"), workload.NEEDS_API))),
-    Document("clusterrolebinding", surroundings.binding(), AllOf((Given("rbac.create"), workload.NEEDS_API))),
-    Document("configmap", workload.config_map(), Given("config.inline")),
-    Document("daemonset", workload.daemon_set()),
-    Document("service", surroundings.service(), Given("service.enabled")),
-    Document("networkpolicy", surroundings.network_policy(), Given("networkPolicy.enabled")),
-    Document("podmonitor", surroundings.pod_monitor(), Given("podMonitor.enabled")),
-    Document("servicemonitor", surroundings.service_monitor(), Given("serviceMonitor.enabled")),
+    Document("namespace", objects.namespace(), Given("createNamespace")),
+    Document("serviceaccount", objects.service_account(), Given("serviceAccount.create")),
+    Document("clusterrole", objects.role(), AllOf((Given("rbac.create"), objects.NEEDS_API))),
+    Document("clusterrolebinding", objects.binding(), AllOf((Given("rbac.create"), objects.NEEDS_API))),
+    Document("configmap", objects.config_map(), Given("config.inline")),
+    Document("daemonset", objects.daemon_set()),
+    Document("service", objects.service(), Given("service.enabled")),
+    Document("networkpolicy", objects.network_policy(), Given("networkPolicy.enabled")),
+    Document("podmonitor", objects.pod_monitor(), Given("podMonitor.enabled")),
+    Document("servicemonitor", objects.service_monitor(), Given("serviceMonitor.enabled")),
 )
 """What there is, in the order in which it can be applied."""
 
@@ -41,6 +50,8 @@ NVIDIA_RUNTIME_CLASS: Final = "nvidia"
 _IMAGE: Final = re.compile(
     r"(?P<repository>[^@]+?)(:(?P<tag>[\w][\w.-]{0,127}))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+
+_CONFIG_FILE = "config.yaml"
 
 
 def manifests(values: Mapping[str, Value], release: Release) -> list[Object]:
@@ -132,3 +143,44 @@ def _line(what: str, places: tuple[str, ...]) -> list[str]:
         return []
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     return [f"- {what}: {', '.join(places[:3])}{more}"]
+
+
+# ── kustomize ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def base_files(values: Mapping[str, Value], release: Release, head: Iterable[str] = ()) -> dict[str, str]:
+    """Return the text of each file: an object each, the configuration, and what puts them together.
+
+    An overlay replaces the configuration by a configMapGenerator with `behavior: replace`. `head` has the
+    lines of a comment before all.
+    """
+    made: dict[str, str] = {}
+    generated: list[Value] = []
+    for one in manifests(values, release):
+        metadata = cast("Mapping[str, Value]", one["metadata"])
+        if one["kind"] == "ConfigMap":
+            data = cast("Mapping[str, str]", one["data"])
+            made |= data
+            options: Value = {"disableNameSuffixHash": True, "labels": metadata["labels"]}
+            generated.append(
+                {
+                    "name": metadata["name"],
+                    "namespace": metadata["namespace"],
+                    "files": [*data],
+                    "options": options,
+                }
+            )
+        else:
+            made[f"{str(one['kind']).lower()}.yaml"] = yaml_text(one)
+    comments = "".join(f"# {line}\n" for line in head)
+    resources = [name for name in made if name != _CONFIG_FILE]
+    made["kustomization.yaml"] = comments + yaml_text(
+        {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": resources,
+            # Without a hash in the name: the pods read a changed file anew, and need not be replaced.
+            "configMapGenerator": generated,
+        }
+    )
+    return made

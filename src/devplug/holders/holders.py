@@ -1,6 +1,6 @@
-"""Who holds which device: the one client of PodResources in a process, asked while somebody needs to know.
+"""The holders of devices: the one client of PodResources in a process, asked while somebody needs to know.
 
-Here is when to ask and who is told. What an answer means is the `ledger`'s, the files are `ledgerfolder`'s.
+Here is when to ask and who is told. What an answer means is the `ledger`'s, the files are `ledger_store`'s.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from devplug.holders.asking import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
+from devplug.holders.client import Trouble, UnansweredError, ask, read_checkpoint, retry_wait_seconds
+from devplug.holders.held_device import Rules
 from devplug.holders.ledger import Ledger
-from devplug.holders.ledgerfolder import LedgerFolder
-from devplug.holders.values import Rules
-from devplug.pulse import Pulse
-from devplug.watching import shared_watcher
+from devplug.holders.ledger_store import LedgerFolder
+from devplug.linux.inotify import shared_watcher
+from devplug.linux.notifier import Pulse
+from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from devplug.exchange import AllocatableResources, PodResources
-    from devplug.holders.asking import Answer
-    from devplug.holders.values import Difference, Identity, Released
-    from devplug.status.values import Holder
+    from devplug.holders.client import Answer
+    from devplug.holders.held_device import Difference, Released
+    from devplug.status import Holder
+    from devplug.wire.values import AllocatableResources, PodResources, SocketIdentity
 
-__all__ = ["Holders"]
+__all__ = ["Holders", "pod_resources_status"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class Holders:
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
         self._released_to: set[str] = set()
-        self._asked_of: Identity | None = None
+        self._asked_of: SocketIdentity | None = None
         self._asked_at: float | None = None
         self._answered_at: float | None = None
         self.answered_at: float | None = None
@@ -376,3 +377,12 @@ class Holders:
 async def _read_queue(queue: asyncio.Queue[Difference]) -> AsyncIterator[Difference]:
     while True:
         yield await queue.get()
+
+
+def pod_resources_status(holders: Holders) -> PodResourcesStatus:
+    """Return what became of asking the kubelet who holds what."""
+    return PodResourcesStatus(
+        answered_at=holders.answered_at,
+        trouble=holders.last_error or "",
+        errors={trouble.value: count for trouble, count in sorted(holders.errors.items())},
+    )

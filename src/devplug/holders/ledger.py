@@ -1,29 +1,108 @@
-"""What is in use, and when it is free: decided on what the kubelet lists and on what we gave out. Pure.
+"""The ledger: which devices are in use, and since when they are free. Pure.
 
-An ID is held from our Allocate, or from the first answer that shows it, until there is evidence that it is
-not: a device that is reset in use is worse than one that waits. An answer without the ID is evidence only if
-its kubelet has shown the ID before. One that has started since lists no pods, or only static ones, until it
-has heard from the API server, however long that takes. Then only the checkpoint tells: it names an ID until
-the kubelet knows all its pods and has dropped it (manager.go UpdateAllocatedDevices).
+It is decided on what the kubelet lists and on what we gave out. A book has what is known of one resource: who
+holds which ID, what came free, and what of it is remembered.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from devplug.holders.book import FREE, Book, Hold
-from devplug.holders.values import Allocated, Released, Remembered, Rules
-from devplug.status.values import Holder
+from devplug.holders.held_device import Allocated, Released, Remembered, Rules
+from devplug.status import Holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from devplug.exchange import PodResources
-    from devplug.holders.values import Difference, Identity, Key, Memory
+    from devplug.holders.held_device import Difference, Key, Memory
+    from devplug.wire.values import PodResources, SocketIdentity
 
 __all__ = ["Ledger"]
+
+# ── one resource ──
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """One held ID."""
+
+    remembered: Remembered = field(default_factory=Remembered)
+    """What of it outlives the process."""
+    allocated_at: float | None = None
+    """Our last Allocate of it, if no answer has shown it since."""
+    missing_since: float | None = None
+    """The first of the answers in a row that are evidence that it is free."""
+
+
+FREE: Final = _Hold()
+
+
+@dataclass(slots=True)
+class _Book:
+    """What is known of one resource. Lives as long as its ledger."""
+
+    holds: dict[str, _Hold] = field(default_factory=dict)
+    """By ID; none of them is in `untaken`."""
+    untaken: dict[str, tuple[Released, Remembered]] = field(default_factory=dict)
+    """What came free and was not taken, and how it was held before, by ID."""
+    is_kept: bool = False
+    """Whether releases are kept until they are taken."""
+    revision: int = 0
+    """Another number whenever something else is remembered of this resource."""
+    ids: frozenset[str] | None = None
+    """The IDs of `holds`, if somebody has asked since they changed."""
+
+    def put(self, device_id: str, hold: _Hold) -> None:
+        """Note how an ID is held now."""
+        before = self.holds.get(device_id)
+        self.holds[device_id] = hold
+        if before is None:
+            self.ids = None
+            self.untaken.pop(device_id, None)
+        if before is None or before.remembered != hold.remembered:
+            self.revision += 1
+
+    def release(self, device_id: str, released: Released) -> None:
+        """Note that nobody holds an ID any more."""
+        hold = self.holds.pop(device_id)
+        self.ids = None
+        self.revision += 1
+        if self.is_kept:
+            self.untaken[device_id] = released, hold.remembered
+
+    def take(self, released: Released) -> None:
+        """Note that a release was acted upon."""
+        if self.untaken.get(released.device_id, (None,))[0] is released:
+            del self.untaken[released.device_id]
+            self.revision += 1
+
+    def forget_absences(self) -> None:
+        """Wait anew for two answers that do not show an ID."""
+        for device_id, hold in self.holds.items():
+            if hold.missing_since is not None:
+                self.holds[device_id] = replace(hold, missing_since=None)
+
+    def held_ids(self) -> frozenset[str]:
+        """Return the IDs that a container may hold."""
+        if self.ids is None:
+            self.ids = frozenset(self.holds)
+        return self.ids
+
+    def memory_later(self) -> Callable[[], Memory]:
+        """Return what makes the memory of this moment, at any time and in any thread; cheap itself."""
+        return partial(_memory, self.holds.copy(), self.untaken.copy())
+
+
+def _memory(holds: Mapping[str, _Hold], untaken: Mapping[str, tuple[Released, Remembered]]) -> Memory:
+    held = {device_id: remembered for device_id, (_, remembered) in untaken.items()}
+    held.update((device_id, hold.remembered) for device_id, hold in holds.items())
+    return held
+
+
+# ── all resources ──
 
 
 class Ledger:
@@ -34,16 +113,16 @@ class Ledger:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
-        self._books: dict[str, Book] = {}
-        self._kubelet: Identity | None = None
+        self._books: dict[str, _Book] = {}
+        self._kubelet: SocketIdentity | None = None
         self.is_checkpoint_old = False
         """Whether the last answer left an ID out that the checkpoint names. The kubelet may have dropped it:
         it does when it is asked who holds what, and writes the file only at the next list of any plugin."""
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
-    def _book(self, resource_name: str) -> Book:
-        return self._books.setdefault(resource_name, Book())
+    def _book(self, resource_name: str) -> _Book:
+        return self._books.setdefault(resource_name, _Book())
 
     # ── what happens ──
 
@@ -52,9 +131,9 @@ class Ledger:
         book = self._book(resource_name)
         for device_id in ids:
             holders = book.holds.get(device_id, FREE).remembered.holders
-            book.put(device_id, Hold(Remembered(holders), allocated_at=now))
+            book.put(device_id, _Hold(Remembered(holders), allocated_at=now))
 
-    def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: Identity) -> bool:
+    def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: SocketIdentity) -> bool:
         """Whether this answer leaves out IDs of which only the checkpoint tells."""
         unsure = [
             (name, device_id)
@@ -69,7 +148,7 @@ class Ledger:
         self,
         pods: Sequence[PodResources],
         asked_at: float,
-        kubelet: Identity,
+        kubelet: SocketIdentity,
         checkpoint: Sequence[PodResources] | None = None,
     ) -> tuple[Difference, ...]:
         """Take an answer that was asked for at `asked_at`; return what it changes, by resource name and ID.
@@ -104,7 +183,7 @@ class Ledger:
         allocated_at = before.allocated_at
         if allocated_at is not None and asked_at > allocated_at:
             allocated_at = None
-        hold = Hold(Remembered(holders, self._kubelet if allocated_at is None else None), allocated_at)
+        hold = _Hold(Remembered(holders, self._kubelet if allocated_at is None else None), allocated_at)
         if hold == before:
             return ()
         book.put(device_id, hold)
@@ -163,7 +242,7 @@ class Ledger:
         remembered = self._hold(resource_name, device_id).remembered
         return () if remembered.kubelet != self._kubelet else remembered.holders
 
-    def _hold(self, resource_name: str, device_id: str) -> Hold:
+    def _hold(self, resource_name: str, device_id: str) -> _Hold:
         book = self._books.get(resource_name)
         return FREE if book is None else book.holds.get(device_id, FREE)
 
@@ -207,9 +286,9 @@ class Ledger:
         for device_id, held in memory.items():
             before = book.holds.get(device_id)
             if before is None:
-                book.put(device_id, Hold(held, None if held.kubelet else now))
+                book.put(device_id, _Hold(held, None if held.kubelet else now))
             elif held.kubelet is None and before.allocated_at is None:
-                book.put(device_id, Hold(Remembered(before.remembered.holders), now))
+                book.put(device_id, _Hold(Remembered(before.remembered.holders), now))
 
     def memory(self, resource_name: str) -> Memory:
         """Return what of this resource has to outlive the process.

@@ -1,6 +1,9 @@
-"""The topology manager at work: it places a pod's containers, and has their devices allocated (scope*.go).
+"""The admission of a pod: the topology manager's scopes, and the last check whether the node has enough.
 
-Lives as long as a kubelet process. The rules are in `topology`; who allocates is the device manager.
+`TopologyManager` places a pod's containers and has their devices allocated (topologymanager/scope*.go); it
+lives as long as a kubelet process. Its rules are in `topology`; who allocates is the device manager. The
+last check (lifecycle/predicate.go) comes after the devices were allocated, so a pod that is refused there
+has cost its plugins a call.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from devplug.kubelet.pods import Rejection
 from devplug.kubelet.topology import NO_AFFINITY, Policy, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from devplug.kubelet.allocation import DeviceAllocations
     from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.topology import Hints, TopologyHint, TopologyRules
 
-__all__ = ["HintProvider", "TopologyManager"]
+__all__ = ["HintProvider", "TopologyManager", "allocatable_for", "check_pod"]
 
 
 class HintProvider(Protocol):
@@ -59,11 +63,11 @@ class TopologyManager:
         """
         clock = asyncio.get_running_loop().time
         began = clock()
-        self._metrics.admissions.inc()
+        self._metrics.count_admission()
         try:
             return await self._admit(pod, provider)
         finally:
-            self._metrics.admission_duration_ms.observe(int((clock() - began) * 1000))
+            self._metrics.observe_admission(int((clock() - began) * 1000))
 
     async def _admit(self, pod: Pod, provider: HintProvider) -> Rejection | None:
         rules = self.rules
@@ -75,7 +79,7 @@ class TopologyManager:
             if is_placed and rules.scope is Scope.CONTAINER:
                 hint, is_admitted = rules.merge([provider.container_hints(pod, container)])
             if not is_admitted:
-                self._metrics.admission_errors.inc()
+                self._metrics.count_admission_error()
                 self._count_alignment(rules.scope, is_aligned=False)
                 return Rejection.of_topology()
             if is_placed:
@@ -84,7 +88,7 @@ class TopologyManager:
                 await provider.allocate(pod, container)
             except (AllocationError, RemoteError) as error:
                 if is_placed:
-                    self._metrics.admission_errors.inc()
+                    self._metrics.count_admission_error()
                 return Rejection.of_error(error)
             self._count_alignment(Scope.CONTAINER)
         self._count_alignment(Scope.POD)
@@ -93,5 +97,41 @@ class TopologyManager:
     def _count_alignment(self, scope: Scope, *, is_aligned: bool = True) -> None:
         """Count for this scope, under the one policy that promises alignment."""
         if self.rules.guarantees_alignment and scope is self.rules.scope:
-            metric = self._metrics.aligned if is_aligned else self._metrics.aligned_failures
-            metric.labels(scope, "numa_node").inc()
+            self._metrics.count_alignment(scope, is_aligned=is_aligned)
+
+
+# ── the last check ────────────────────────────────────────────────────────────────────────────────
+
+
+def check_pod(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, int]) -> Rejection | None:
+    """Return the refusal of a pod that does not fit beside the other active pods, or None.
+
+    A resource that the node does not know is not looked at: a pod bound by hand that asks for it starts
+    without. Neither is what DRA serves. One whose plugin is long gone is known, with 0. The first shortage
+    by name is told.
+    """
+    used: dict[str, int] = {}
+    for other in others:
+        for name, count in other.limits().items():
+            used[name] = used.get(name, 0) + count
+    for name, requested in sorted(pod.without_dra().limits().items()):
+        capacity, taken = allocatable.get(name), used.get(name, 0)
+        if capacity is not None and requested > capacity - taken and requested > 0:
+            return Rejection.of_shortage(name, requested, taken, capacity)
+    return None
+
+
+def allocatable_for(
+    pod: Pod, allocatable: Mapping[str, int], allocations: DeviceAllocations
+) -> dict[str, int]:
+    """Return the node's allocatable as the check of this pod sees it (manager.go UpdatePluginResources).
+
+    If the pod holds devices, no resource has less than what is in use: else a restart of the kubelet would
+    refuse pods that run, while their plugins are not back.
+    """
+    raised = dict(allocatable)
+    if any(held.key[0] == pod.uid for held in allocations.assignments):
+        for name, state in allocations.resources.items():
+            if state.allocated is not None:
+                raised[name] = max(raised.get(name, 0), len(state.allocated))
+    return raised

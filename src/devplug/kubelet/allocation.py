@@ -1,8 +1,9 @@
-"""Who holds which device, and which devices come next: the device manager's books and their rules. Pure.
+"""The allocations of devices: who holds which, which come next, and all of it as a checkpoint. Pure.
 
-Where the real kubelet ranges over Go maps, and so chooses at random, we take IDs in ascending order. The lock
-of the real one is released during calls to a plugin; here the rule is a generator that stops at the question
-and goes on with the answer, so lists may change the books in between, as they may there.
+Where the real kubelet ranges over Go maps, and so chooses at random, we take IDs in ascending order. The
+lock of the real one is released during calls to a plugin; here the rule is a generator that stops at the
+question and goes on with the answer, so lists may change the allocations in between, as they may there. How
+a response becomes bytes for the checkpoint is given.
 """
 
 from __future__ import annotations
@@ -13,17 +14,27 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.devices import Allocation
 from devplug.errors import AllocationError, KubeletCrashError
-from devplug.exchange import PreferenceRequest
+from devplug.kubelet.checkpoint import CheckpointEntry, Part, assembled
 from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.resources import UNKNOWN, ResourceState, split_by_affinity
+from devplug.wire.values import PreferenceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 
     from devplug.devices import ContainerResponse
-    from devplug.exchange import AdvertisedDevice
+    from devplug.kubelet.checkpoint import Checkpoint
+    from devplug.wire.values import AdvertisedDevice
 
-__all__ = ["NO_NUMA_NODE", "Assignment", "Ledger", "Need", "numa_grouping"]
+__all__ = [
+    "NO_NUMA_NODE",
+    "Assignment",
+    "CheckpointWriter",
+    "DeviceAllocations",
+    "Need",
+    "assignments_of",
+    "numa_grouping",
+]
 
 NO_NUMA_NODE: Final = -1
 """The key of devices without topology (checkpoint.go nodeWithoutTopology)."""
@@ -96,7 +107,7 @@ def numa_grouping(
     return {node: tuple(ids) for node, ids in grouped.items()}
 
 
-class Ledger:
+class DeviceAllocations:
     """The one owner of what the device manager knows: resources and assignments. Lives as long as a kubelet.
 
     Nothing here waits or calls anybody; each method is one step that the real kubelet takes under its lock.
@@ -316,3 +327,61 @@ def _question(available: Iterable[str], chosen: Collection[str], size: int) -> P
     # Not as a set: what comes in long ascending runs is soon sorted.
     offered = sorted(dict.fromkeys((*available, *chosen)))
     return PreferenceRequest(tuple(offered), tuple(sorted(chosen)), size)
+
+
+# ── the checkpoint of it ──────────────────────────────────────────────────────────────────────────
+
+
+class CheckpointWriter:
+    """Makes the checkpoint file of the allocations, again and again. Lives as long as that.
+
+    It keeps the parts of the last file: an admission changes one entry among all those of a node, and no IDs.
+    """
+
+    def __init__(self, encode: Callable[[ContainerResponse], bytes]) -> None:
+        self._encode = encode
+        self._entries: dict[tuple[str, str, str], tuple[Assignment, Part]] = {}
+        self._registered: dict[str, tuple[frozenset[str], Part]] = {}
+
+    def content(self, allocations: DeviceAllocations) -> bytes:
+        """Return what the real kubelet writes at this moment (manager.go writeCheckpoint).
+
+        Without assignments the list is null. A resource is registered once it has a list, with its healthy
+        IDs.
+        """
+        self._entries = {held.key: (held, self._entry(held)) for held in allocations.assignments}
+        self._registered = {
+            name: (state.healthy, self._ids(name, state.healthy))
+            for name, state in sorted(allocations.resources.items())
+            if state.healthy is not None
+        }
+        return assembled(
+            [part for _, part in self._entries.values()] or None,
+            [part for _, part in self._registered.values()],
+        )
+
+    def _entry(self, held: Assignment) -> Part:
+        match self._entries.get(held.key):
+            case before, part if before is held:
+                return part
+        response = self._encode(held.allocation.container_response)
+        return Part.of_entry(CheckpointEntry(*held.key, held.devices_per_numa, response))
+
+    def _ids(self, resource_name: str, healthy: frozenset[str]) -> Part:
+        match self._registered.get(resource_name):
+            case before, part if before is healthy:
+                return part
+        return Part.of_ids(resource_name, tuple(sorted(healthy)))
+
+
+def assignments_of(
+    checkpoint: Checkpoint,
+    decode: Callable[[bytes], ContainerResponse | None],
+) -> Iterator[Assignment]:
+    """Yield the assignments in a checkpoint; one whose response cannot be decoded is left out."""
+    for entry in checkpoint.entries or ():
+        response = decode(entry.alloc_resp or b"")
+        if response is not None:
+            need = Need(entry.pod_uid, entry.container_name, entry.resource_name, 0)
+            grouped = {node: ids or () for node, ids in (entry.device_ids or {}).items()}
+            yield Assignment.of(need, grouped, response)

@@ -1,4 +1,4 @@
-"""What happened at the kubelet and when, for those who wait and those who measure."""
+"""The changes at a kubelet with their times, for those who wait and those who measure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The file `kubelet_internal_checkpoint`: values ⇄ bytes, with the real kubelet's checksum. Pure.
 
 `null` and an empty list differ here as they do in the checksum, so the values say None where the file says
-null. What reads and writes the file is `folder`; what the values mean is `manager`'s.
+null. What reads and writes the file is `pluginfolder`; what the values mean is `allocation`'s.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The device manager: one life of it, from the start of a kubelet to its end (cm/devicemanager/manager.go).
 
-It owns the books, the endpoints, the checkpoint file and the registration server. Pods and their containers
-are `manager`'s; which devices come next is `allocation`'s.
+It owns the allocations, the endpoints, the checkpoint file and the registration server. Pods and their
+containers are `kubelet`'s; which devices come next is `allocation`'s.
 """
 
 from __future__ import annotations
@@ -10,35 +10,33 @@ import logging
 from typing import TYPE_CHECKING
 
 from devplug.errors import AllocationError, RemoteError
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet import hints, resources
-from devplug.kubelet.allocation import Ledger, Need
+from devplug.kubelet.allocation import CheckpointWriter, DeviceAllocations, Need, assignments_of
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.checkpoint import CheckpointError
-from devplug.kubelet.endpoints import Endpoint
-from devplug.kubelet.folder import CHECKPOINT_NAME
 from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.pods import ContainerOptions
-from devplug.kubelet.records import Recorder, assignments_of
-from devplug.kubelet.registration import Registration
+from devplug.kubelet.registration import Endpoint, Registration
 from devplug.kubelet.topology import nodes_of
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.messages import CONTAINER_RESPONSE
+from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from devplug.devices import ContainerResponse
-    from devplug.exchange import AdvertisedDevice, PluginOptions
     from devplug.kubelet.changes import Changes
-    from devplug.kubelet.folder import PluginFolder
     from devplug.kubelet.metrics import KubeletMetrics
+    from devplug.kubelet.pluginfolder import PluginFolder
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.resources import Capacity
     from devplug.kubelet.settings import KubeletSettings
     from devplug.kubelet.topology import Hints, TopologyHint
     from devplug.wire.sockets import Peer
+    from devplug.wire.values import AdvertisedDevice, PluginOptions
 
 __all__ = ["DeviceManager"]
 
@@ -63,7 +61,7 @@ class DeviceManager:
         settings: KubeletSettings,
     ) -> None:
         self.sources_ready = False
-        self.ledger = Ledger()
+        self.allocations = DeviceAllocations()
         self.checkpoint_error: CheckpointError | None = None
         self._folder = folder
         self._active_pods = active_pods
@@ -71,7 +69,7 @@ class DeviceManager:
         self._changes = changes
         self._metrics = metrics
         self._settings = settings
-        self._recorder = Recorder(CONTAINER_RESPONSE.encode)
+        self._checkpoint_writer = CheckpointWriter(CONTAINER_RESPONSE.encode)
         self._endpoints: dict[str, Endpoint] = {}
         self._were_running: frozenset[tuple[str, str]] = frozenset()
         self._registration: Registration | None = None
@@ -116,8 +114,8 @@ class DeviceManager:
 
     def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
         """Replace the devices of a resource, and write the checkpoint even if nothing changed."""
-        before = self.ledger.state(resource_name)
-        self.ledger.update(resource_name, resources.listed(before, devices))
+        before = self.allocations.state(resource_name)
+        self.allocations.update(resource_name, resources.listed(before, devices))
         for pod_uid in self._pods_to_update(resources.changed_health(before, devices)):
             self._changes.announce(ChangeKind.HEALTH, resource_name=resource_name, pod_uid=pod_uid)
         self._changes.announce(ChangeKind.LISTED, resource_name=resource_name)
@@ -129,7 +127,7 @@ class DeviceManager:
         endpoint = self._endpoints.get(resource_name)
         if endpoint is None:
             return
-        self.ledger.update(resource_name, resources.disconnected(self.ledger.state(resource_name)))
+        self.allocations.update(resource_name, resources.disconnected(self.allocations.state(resource_name)))
         endpoint.stopped_at_seconds = self._settings.clock()
         self._changes.announce(ChangeKind.DISCONNECTED, resource_name=resource_name)
 
@@ -140,7 +138,7 @@ class DeviceManager:
         resources, and the first one is taken: the wrong one where two resources have the same ID.
         """
         owners: dict[str, str] = {}
-        for held in self.ledger.assignments if device_ids else ():
+        for held in self.allocations.assignments if device_ids else ():
             for device_id in held.allocation.device_ids:
                 owners.setdefault(device_id, held.allocation.pod_uid)
         return sorted({owners[device_id] for device_id in device_ids if device_id in owners})
@@ -162,10 +160,10 @@ class DeviceManager:
         now = self._settings.clock()
         gone = [
             name
-            for name in self.ledger.resources
+            for name in self.allocations.resources
             if name not in self._endpoints or self._endpoints[name].is_expired(now)
         ]
-        return resources.count(self.ledger.resources, gone)
+        return resources.count(self.allocations.resources, gone)
 
     def health_of(self, pod_uid: str) -> Mapping[tuple[str, str], Mapping[str, str]]:
         """Return (container, resource name) → device ID → its health in words, for what a pod holds.
@@ -176,12 +174,12 @@ class DeviceManager:
         return {
             (held.allocation.container_name, held.allocation.resource_name): {
                 device_id: resources.health_in_status(
-                    self.ledger.state(held.allocation.resource_name),
+                    self.allocations.state(held.allocation.resource_name),
                     device_id,
                 )
                 for device_id in held.allocation.device_ids
             }
-            for held in self.ledger.assignments
+            for held in self.allocations.assignments
             if held.allocation.pod_uid == pod_uid
         }
 
@@ -195,7 +193,7 @@ class DeviceManager:
         expired = self.capacity().deleted
         for name in expired:
             self._endpoints.pop(name, None)
-            self.ledger.update(name, resources.dropped(self.ledger.state(name)))
+            self.allocations.update(name, resources.dropped(self.allocations.state(name)))
             self._changes.announce(ChangeKind.EXPIRED, resource_name=name)
         if expired:
             self._save_checkpoint()
@@ -207,7 +205,7 @@ class DeviceManager:
         The checkpoint is not written: that waits for the next reason (manager.go UpdateAllocatedDevices).
         """
         if self.sources_ready:
-            self.ledger.free_inactive(self._active_pods())
+            self.allocations.free_inactive(self._active_pods())
 
     # ── hints ──
 
@@ -215,7 +213,7 @@ class DeviceManager:
         """Return where a container's requests can be met. Raises `KubeletCrashError`."""
         self.free_inactive()
         return hints.container_hints(
-            self.ledger,
+            self.allocations,
             pod,
             container,
             self._machine_nodes,
@@ -225,7 +223,7 @@ class DeviceManager:
     def pod_hints(self, pod: Pod) -> Mapping[str, Hints]:
         """Return where a pod's requests can be met together. Raises `KubeletCrashError`."""
         self.free_inactive()
-        return hints.pod_hints(self.ledger, pod, self._machine_nodes, compat=self._settings.compat)
+        return hints.pod_hints(self.allocations, pod, self._machine_nodes, compat=self._settings.compat)
 
     @property
     def _machine_nodes(self) -> Sequence[int]:
@@ -239,9 +237,11 @@ class DeviceManager:
         Raises `AllocationError`, `RemoteError` with the plugin's own refusal, or `KubeletCrashError`. What
         was given before the error stays given.
         """
-        self.ledger.begin_container(pod.uid)
+        self.allocations.begin_container(pod.uid)
         await self._allocate_limits(pod, container)
-        self.ledger.end_container(pod.uid, container.name, runs_to_its_end=pod.runs_to_its_end(container))
+        self.allocations.end_container(
+            pod.uid, container.name, runs_to_its_end=pod.runs_to_its_end(container)
+        )
 
     async def container_options(self, pod: Pod, container: Container) -> ContainerOptions | None:
         """Return what a container gets at a start or restart; None if it holds nothing.
@@ -253,17 +253,17 @@ class DeviceManager:
         for need in self._needs(pod, container):
             if need.required:
                 await self._pre_start(need)
-                if pod.uid in self._active_pods() and self.ledger.assignment(need) is None:
+                if pod.uid in self._active_pods() and self.allocations.assignment(need) is None:
                     is_unallocated = True
         if is_unallocated:
             await self.allocate(pod, container)
-        held = self.ledger.of_container(pod.uid, container.name)
+        held = self.allocations.of_container(pod.uid, container.name)
         return ContainerOptions.merged(one.allocation.container_response for one in held) if held else None
 
     def _needs(self, pod: Pod, container: Container) -> Iterator[Need]:
         """Yield the limits that are device plugin resources at that moment, by name."""
         for name, required in sorted(container.limits.items()):
-            if self.ledger.state(name).is_device_plugin_resource:
+            if self.allocations.state(name).is_device_plugin_resource:
                 yield Need(pod.uid, container.name, name, required)
 
     async def _allocate_limits(self, pod: Pod, container: Container) -> None:
@@ -290,26 +290,26 @@ class DeviceManager:
             return False
         endpoint = self._endpoints.get(need.resource_name)
         if endpoint is None:
-            self.ledger.release_unassigned()
+            self.allocations.release_unassigned()
             raise AllocationError(f"unknown Device Plugin {need.resource_name}")
         try:
-            with self._metrics.allocate_seconds.labels(need.resource_name).time():
+            with self._metrics.measure_allocate(need.resource_name):
                 responses = await endpoint.allocate(device_ids)
         except (AllocationError, RemoteError):
-            self.ledger.release_unassigned()
+            self.allocations.release_unassigned()
             raise
         if not responses:
             # The devices stay marked (manager.go allocateContainerResources): a leak until pods are freed.
             # Go prints the empty message as an empty text.
             raise AllocationError("no containers return in allocation response ")
-        self.ledger.assign(need, device_ids, responses[0], compat=self._settings.compat)
+        self.allocations.assign(need, device_ids, responses[0], compat=self._settings.compat)
         return True
 
     async def _pick(self, need: Need) -> tuple[str, ...]:
         """Choose devices, asking the plugin for its preference where the rule wants it."""
         was_running = not self.sources_ready and (need.pod_uid, need.container_name) in self._were_running
         mask = self._affinity(need.pod_uid, need.container_name).mask
-        steps = self.ledger.pick(
+        steps = self.allocations.pick(
             need,
             was_running=was_running,
             numa_nodes=None if mask is None else nodes_of(mask),
@@ -327,7 +327,7 @@ class DeviceManager:
         endpoint = self._registered(need.resource_name)
         if not endpoint.wants_pre_start:
             return
-        held = self.ledger.assignment(need)
+        held = self.allocations.assignment(need)
         if held is None:
             raise AllocationError(
                 f"no devices found allocated in local cache for pod {need.pod_uid}, "
@@ -351,7 +351,7 @@ class DeviceManager:
             logger.warning("cannot write the checkpoint", exc_info=error)
 
     def _write_checkpoint(self) -> None:
-        self._folder.write_checkpoint(self._recorder.content(self.ledger))
+        self._folder.write_checkpoint(self._checkpoint_writer.content(self.allocations))
 
     def _read_checkpoint(self) -> None:
         """Restore what the file says. A file that cannot be used is as good as none, and stays for now."""
@@ -370,10 +370,10 @@ class DeviceManager:
             if isinstance(error, CheckpointError):
                 self._keep_checkpoint_aside()
             return
-        self.ledger.restore(assignments_of(checkpoint, _decoded_response))
+        self.allocations.restore(assignments_of(checkpoint, _decoded_response))
         now = self._settings.clock()
         for name in checkpoint.registered or ():
-            self.ledger.update(name, resources.restored(self.ledger.state(name)))
+            self.allocations.update(name, resources.restored(self.allocations.state(name)))
             self._endpoints[name] = Endpoint(name, None, None, now)
 
     def _keep_checkpoint_aside(self) -> None:

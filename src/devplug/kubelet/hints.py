@@ -13,10 +13,10 @@ from devplug.kubelet.topology import TopologyHint, mask_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from devplug.exchange import AdvertisedDevice
-    from devplug.kubelet.allocation import Ledger
+    from devplug.kubelet.allocation import DeviceAllocations
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.topology import Hints
+    from devplug.wire.values import AdvertisedDevice
 
 __all__ = ["container_hints", "hints_for", "pod_hints"]
 
@@ -29,7 +29,7 @@ _NODES_LIMIT: Final = 16
 
 
 def container_hints(
-    ledger: Ledger,
+    allocations: DeviceAllocations,
     pod: Pod,
     container: Container,
     machine_nodes: Sequence[int],
@@ -40,24 +40,24 @@ def container_hints(
 
     What init containers of the pod have left over counts as available. Raises `KubeletCrashError`.
     """
-    reusable = ledger.reusable.get(pod.uid, {})
+    reusable = allocations.reusable.get(pod.uid, {})
     return {
         name: _request_hints(
-            ledger,
+            allocations,
             name,
             required,
-            ledger.held_ids(name, pod.uid, container.name),
+            allocations.held_ids(name, pod.uid, container.name),
             reusable.get(name, _NONE),
             machine_nodes,
             compat=compat,
         )
         for name, required in sorted(container.limits.items())
-        if ledger.state(name).is_device_plugin_resource
+        if allocations.state(name).is_device_plugin_resource
     }
 
 
 def pod_hints(
-    ledger: Ledger,
+    allocations: DeviceAllocations,
     pod: Pod,
     machine_nodes: Sequence[int],
     *,
@@ -66,21 +66,21 @@ def pod_hints(
     """Return the hints for what a whole pod asks for; nothing is reused here. Raises `KubeletCrashError`."""
     return {
         name: _request_hints(
-            ledger,
+            allocations,
             name,
             required,
-            ledger.held_ids(name, pod.uid),
+            allocations.held_ids(name, pod.uid),
             _NONE,
             machine_nodes,
             compat=compat,
         )
         for name, required in sorted(pod.limits().items())
-        if ledger.state(name).is_device_plugin_resource
+        if allocations.state(name).is_device_plugin_resource
     }
 
 
 def _request_hints(
-    ledger: Ledger,
+    allocations: DeviceAllocations,
     resource_name: str,
     required: int,
     held: frozenset[str],
@@ -89,7 +89,7 @@ def _request_hints(
     *,
     compat: bool,
 ) -> Hints:
-    state = ledger.state(resource_name)
+    state = allocations.state(resource_name)
     if not any(device.numa_nodes for device in state.devices.values()):
         return None
     if held:

@@ -1,6 +1,6 @@
 """Pods as the kubelet sees them: what was asked for, what people read in the status, what a container gets.
 
-Values only. Who holds which device is `allocation`'s; when something happens is `manager`'s.
+Values only. Who holds which device is `allocation`'s; when something happens is `kubelet`'s.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """One kubelet process: the managers and servers that start and end together.
 
-Pods and the node's numbers outlive it and are `manager`'s.
+Pods and the node's numbers outlive it and are `kubelet`'s.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.kubelet.admission import TopologyManager
+from devplug.kubelet.admission import TopologyManager, allocatable_for, check_pod
 from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.podresources import PodResourcesServer
-from devplug.kubelet.predicates import allocatable_for, check_pod
 from devplug.kubelet.topology import Policy, TopologyRules
 from devplug.kubelet.watcher import PluginWatcher
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from devplug.kubelet.changes import Changes
-    from devplug.kubelet.folder import PluginFolder
+    from devplug.kubelet.pluginfolder import PluginFolder
     from devplug.kubelet.pods import Pod, Rejection
     from devplug.kubelet.podtable import PodTable
     from devplug.kubelet.settings import KubeletSettings
@@ -120,7 +119,7 @@ class KubeletProcess:
         """
         rejection = await self.topology.admit(pod, self.devices)
         if rejection is None:
-            rejection = check_pod(pod, others, allocatable_for(pod, allocatable, self.devices.ledger))
+            rejection = check_pod(pod, others, allocatable_for(pod, allocatable, self.devices.allocations))
         if rejection is not None:
             self.metrics.count_rejection(rejection.reason)
         return rejection

@@ -1,6 +1,7 @@
-"""The Registration service, and one client per registered plugin with its ListAndWatch (plugin/v1beta1).
+"""The Registration service, and of each plugin its client, ListAndWatch and endpoint (plugin/v1beta1).
 
-Which devices there are is the device manager's; it is told here through `PluginHandler`.
+Which devices there are is the device manager's; it is told here through `PluginHandler`, and calls a plugin
+through its `Endpoint` (endpoint.go).
 """
 
 from __future__ import annotations
@@ -11,26 +12,36 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from devplug.devices import resource_name_fault
-from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.errors import AllocationError, KubeletError, RegistrationError, RemoteError
+from devplug.k8s.resource_names import resource_name_fault
 from devplug.kubelet.changes import ChangeKind, Changes
-from devplug.kubelet.folder import dialled_path
 from devplug.kubelet.gotext import go_quoted
+from devplug.kubelet.pluginfolder import dialled_path
+from devplug.kubelet.resources import grace_is_over
+from devplug.wire.deviceplugin import (
+    ALLOCATE,
+    DEVICE_PLUGIN_VERSION,
+    GET_OPTIONS,
+    GET_PREFERRED_ALLOCATION,
+    LIST_AND_WATCH,
+    PRE_START_CONTAINER,
+    REGISTER,
+)
 from devplug.wire.limits import KUBELET_CONNECTIONS_LIMIT
-from devplug.wire.methods import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.sockets import unary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.exchange import AdvertisedDevice, PluginOptions, RegisterRequest
-    from devplug.kubelet.folder import PluginFolder
+    from devplug.devices import ContainerResponse
     from devplug.kubelet.metrics import KubeletMetrics
+    from devplug.kubelet.pluginfolder import PluginFolder
     from devplug.kubelet.settings import KubeletSettings
     from devplug.wire.sockets import Listener, Peer
+    from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
-__all__ = ["PluginHandler", "Registration", "check_watched_plugin"]
+__all__ = ["Endpoint", "PluginHandler", "Registration", "check_watched_plugin"]
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +145,7 @@ class Registration:
             "Got registration request from device plugin with resource",
             extra={"resource_name": request.resource_name},
         )
-        self.metrics.registrations.labels(request.resource_name).inc()
+        self.metrics.count_registration(request.resource_name)
         if request.version != DEVICE_PLUGIN_VERSION:
             raise RegistrationError(
                 f"requested API version {go_quoted(request.version)} is not supported by kubelet. "
@@ -247,3 +258,66 @@ def check_watched_plugin(resource_name: str, versions: Sequence[str]) -> None:
         raise RegistrationError(
             f"invalid name of device plugin socket: the ResourceName {go_quoted(resource_name)} is invalid",
         )
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One registered plugin. Lives until the next registration of its name, or the end of the grace period.
+
+    It uses a connection that `Registration` owns. One that was restored from the checkpoint has none: it is
+    stopped from the start, and its options are unknown.
+    """
+
+    resource_name: str
+    peer: Peer | None
+    options: PluginOptions | None
+    stopped_at_seconds: float | None = None
+    """When the plugin was lost; None as long as it is there."""
+
+    def is_expired(self, now_seconds: float) -> bool:
+        """Whether the plugin has been gone for longer than the grace period."""
+        return grace_is_over(self.stopped_at_seconds, now_seconds)
+
+    @property
+    def wants_pre_start(self) -> bool:
+        """Whether PreStartContainer has to be called; not while the options are unknown."""
+        return self.options is not None and self.options.pre_start_required
+
+    async def allocate(self, device_ids: Sequence[str]) -> Sequence[ContainerResponse]:
+        """Call Allocate for one container, without a deadline, as the kubelet does.
+
+        Raises `AllocationError` if the plugin is stopped, `RemoteError` if it refuses.
+        """
+        return await self._connection().call(ALLOCATE, [tuple(device_ids)])
+
+    async def prefer(self, request: PreferenceRequest) -> Sequence[str]:
+        """Return what the plugin prefers; nothing if it does not offer that. There is no deadline.
+
+        Raises `AllocationError` in the words of manager.go callGetPreferredAllocationIfAvailable.
+        """
+        if self.options is None or not self.options.preferred_allocation_available:
+            return ()
+        try:
+            containers = await self._connection().call(GET_PREFERRED_ALLOCATION, [request])
+        except (AllocationError, RemoteError) as error:
+            raise AllocationError(
+                f"device plugin GetPreferredAllocation rpc failed with err: {error}",
+            ) from error
+        return containers[0] if containers else ()
+
+    async def pre_start(self, device_ids: Sequence[str], timeout_seconds: float) -> None:
+        """Call PreStartContainer; raises `AllocationError`, also when the time is over."""
+        try:
+            await self._connection().call(
+                PRE_START_CONTAINER,
+                tuple(device_ids),
+                timeout_seconds=timeout_seconds,
+            )
+        except (AllocationError, RemoteError) as error:
+            raise AllocationError(f"device plugin PreStartContainer rpc failed with err: {error}") from error
+
+    def _connection(self) -> Peer:
+        if self.peer is None or self.stopped_at_seconds is not None:
+            # Go prints the whole struct here; programs can only match the end of the text.
+            raise AllocationError(f"endpoint &{{{self.resource_name}}} has been stopped")
+        return self.peer

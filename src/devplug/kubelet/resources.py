@@ -1,4 +1,4 @@
-"""What the kubelet knows of one resource name, as a value, and the rules for its next value. Pure.
+"""The state of one resource name, as a value with rules for its next value, and the node's numbers. Pure.
 
 Which container holds which device is `allocation`'s.
 """
@@ -14,12 +14,13 @@ from devplug.devices import HEALTHY, UNHEALTHY
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from devplug.exchange import AdvertisedDevice
+    from devplug.wire.values import AdvertisedDevice
 
 __all__ = [
     "GRACE_PERIOD_SECONDS",
     "UNKNOWN",
     "Capacity",
+    "NodeStatus",
     "ResourceState",
     "Split",
     "changed_health",
@@ -193,3 +194,31 @@ def split_by_affinity(
     for device_id in ordered:
         groups[state.devices[device_id].numa_nodes].append(device_id)
     return split
+
+
+# ── the node's numbers ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """Capacity and allocatable per resource name, as last reported. Outlives the kubelet's processes."""
+
+    capacity: Mapping[str, int] = field(default_factory=dict, hash=False)
+    allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def updated(self, counts: Capacity) -> NodeStatus:
+        """Return the next report.
+
+        A resource whose plugin has been gone for too long stays, with 0. Where the device manager has no
+        count of healthy devices, allocatable is the capacity. What others have put there stays as it is.
+        """
+        capacity = {**self.capacity, **counts.capacity, **dict.fromkeys(counts.deleted, 0)}
+        return NodeStatus(capacity, {**capacity, **counts.allocatable})
+
+    def patched(self, resource_name: str, count: int) -> NodeStatus:
+        """Return the status after somebody has set a resource that no plugin serves."""
+        return replace(self, capacity={**self.capacity, resource_name: count})
+
+    def replaced(self, capacity: Mapping[str, int]) -> NodeStatus:
+        """Return the status after the Node object was read again; what its capacity lacks is forgotten."""
+        return replace(self, capacity=dict(capacity))

@@ -1,4 +1,4 @@
-"""What of a kubelet can be set, as one value."""
+"""The settings of one kubelet, as one value."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from devplug.kubelet.machine import Machine
-from devplug.kubelet.topology import TopologySettings
+from devplug.kubelet.topology import NodeHardware, TopologySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,7 @@ class KubeletSettings:
     compat: bool = True
     """Whether the flaws of 1.36 that plugins meet are there: the end of an old stream disconnects a newer
     plugin, and what crashes the real kubelet raises `KubeletCrashError` and stops this one."""
-    machine: Machine = field(default_factory=Machine)
+    machine: NodeHardware = field(default_factory=NodeHardware)
     topology: TopologySettings = field(default_factory=TopologySettings)
     dial_timeout_seconds: float = 10.0
     """How long a plugin that registers may take to be reachable (client.go dial)."""

@@ -1,7 +1,7 @@
-"""The topology manager's rules: how hints are merged, and what each policy makes of the result. Pure.
+"""The topology manager's rules: the NUMA nodes, how hints are merged, what each policy makes of it. Pure.
 
-A mask is a set of NUMA nodes as an integer, bit n for node n. Where hints come from is `hints`; when they are
-asked for is `admission`.
+A mask is a set of NUMA nodes as an integer, bit n for node n. Where hints come from is `hints`; when they
+are asked for is `admission`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from devplug.kubelet.gotext import go_quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from devplug.kubelet.machine import Machine, NumaNode
+    from devplug.wire.values import ContainerMemory, DynamicResource
 
 __all__ = [
     "DEFAULT_NUMA_NODES_LIMIT",
     "NO_AFFINITY",
+    "ComputeShare",
     "Hints",
+    "NodeHardware",
+    "NumaNode",
     "Policy",
     "Scope",
     "TopologyHint",
@@ -32,6 +35,58 @@ __all__ = [
     "mask_of",
     "nodes_of",
 ]
+
+
+# ── the hardware, as far as device plugins and monitors notice it ─────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """One NUMA node of the machine, by its kernel number."""
+
+    id: int
+    distances: tuple[int, ...] | None = None
+    """The row of the kernel's distance table (`/sys/devices/system/node/nodeN/distance`), in the order of
+    the machine's nodes, 10 for the node itself; None if the kubelet could not read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeShare:
+    """What the CPU and memory managers and DRA have given one container. Fixed: nothing here allocates."""
+
+    cpu_ids: tuple[int, ...] = ()
+    """CPUs of its own."""
+    memory: tuple[ContainerMemory, ...] = ()
+    dynamic_resources: tuple[DynamicResource, ...] = ()
+
+    @property
+    def cdi_devices(self) -> tuple[str, ...]:
+        """The CDI devices that DRA drivers have given it, by their qualified names."""
+        resources = (resource for claim in self.dynamic_resources for resource in claim.claim_resources)
+        return tuple(name for resource in resources for name in resource.cdi_devices)
+
+
+_NO_SHARE: Final = ComputeShare()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHardware:
+    """A machine: its NUMA nodes, and a table of who has which CPUs and memory, for monitors to read."""
+
+    numa_nodes: tuple[NumaNode, ...] = (NumaNode(0, (10,)),)
+    cpu_ids: tuple[int, ...] = ()
+    """CPUs that containers can have for themselves; none, as under the CPU manager's policy `none`."""
+    memory: tuple[ContainerMemory, ...] = ()
+    """Memory and huge pages that the memory manager can give; none, as under its policy `None`."""
+    shares: Mapping[str, ComputeShare] = field(default_factory=dict, hash=False)
+    """`namespace/pod/container` → what it has. A container that is not here uses the shared CPUs."""
+
+    def share(self, namespace: str, pod_name: str, container_name: str) -> ComputeShare:
+        """Return what a container has besides devices."""
+        return self.shares.get(f"{namespace}/{pod_name}/{container_name}", _NO_SHARE)
+
+
+# ── hints ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 _MASK_BITS: Final = 64
@@ -136,6 +191,7 @@ def _limit(name: str, text: str) -> int:
 
 # ── policies ──────────────────────────────────────────────────────────────────────────────────────
 
+
 Provider: TypeAlias = "Mapping[str, Hints]"
 """Resource → its hints, from one manager (devices, CPUs, memory); empty where it has no wishes."""
 
@@ -152,7 +208,7 @@ class TopologyRules:
     """Whether what crashes the kubelet of 1.36 raises `KubeletCrashError` (see `_average_distance`)."""
 
     @classmethod
-    def of(cls, settings: TopologySettings, machine: Machine, *, compat: bool = True) -> TopologyRules:
+    def of(cls, settings: TopologySettings, machine: NodeHardware, *, compat: bool = True) -> TopologyRules:
         """Return the rules; raises `KubeletError` where the real kubelet ends (topology_manager.go).
 
         Under policy `none` nothing else is looked at.

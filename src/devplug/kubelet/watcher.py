@@ -1,7 +1,7 @@
 """The plugin watcher: plugins found by their sockets in `plugins_registry` (pkg/kubelet/pluginmanager).
 
-What is to be done about a socket is decided in `reconciling`. Of the types of plugins only `DevicePlugin` is
-known here; CSI and DRA drivers are told that nobody handles theirs.
+What is to be done about a socket is decided in `reconciler`. Of the types of plugins only `DevicePlugin` is
+known here; CSI and DRA drivers get the answer that nobody handles theirs.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from devplug.errors import KubeletError, RegistrationError, RemoteError
-from devplug.exchange import RegistrationStatus
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.folder import dialled_path
-from devplug.kubelet.reconciling import StateOfWorld, WatchedPlugin
+from devplug.kubelet.pluginfolder import dialled_path
+from devplug.kubelet.reconciler import StateOfWorld, WatchedPlugin
 from devplug.kubelet.registration import check_watched_plugin
-from devplug.kubelet.registryfolder import RegistryFolder
-from devplug.watching import EventKind, shared_watcher
+from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import authority_of, connected
+from devplug.wire.sockets import authority_of, connected, socket_identity
+from devplug.wire.values import RegistrationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devplug.exchange import PluginInfo
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.registration import Registration
     from devplug.kubelet.settings import KubeletSettings
-    from devplug.watching import FileEvent
+    from devplug.linux.inotify import FileEvent, Subscription
     from devplug.wire.sockets import Peer
+    from devplug.wire.values import PluginInfo
 
 __all__ = ["PluginWatcher"]
 
@@ -47,6 +47,107 @@ _STOP_TIMEOUT_SECONDS: Final = 5.0
 """How long a stopping kubelet waits for its own connections to close."""
 
 _DEVICE_PLUGIN: Final = "DevicePlugin"
+
+
+# ── the folder ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _RegistryFolder:
+    """`plugins_registry` and the folders below it, as far as they have been seen. Lives from `open` on.
+
+    A file whose name begins with a dot is no plugin's socket, and neither is anything but a socket. A folder
+    with a dot is passed over when it appears, and watched when it was there before, as in the real kubelet
+    (pluginwatcher/plugin_watcher.go).
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.sockets: dict[str, tuple[int, int, int] | None] = {}
+        """The sockets that were seen and not yet lost, with what told each file from another."""
+        self._folders: dict[str, None] = {}
+        self._subscription: Subscription | None = None
+
+    def make(self) -> None:
+        """Make the folder if it is missing; raises `OSError`."""
+        Path(self.path).mkdir(mode=0o755, parents=True, exist_ok=True)
+
+    def open(self, subscription: Subscription) -> list[str]:
+        """Watch it all by `subscription` from now on, and return the sockets that are there."""
+        self._subscription = subscription
+        return self._take_in(self.path)
+
+    def look_again(self) -> list[str]:
+        """Take everything in anew, and return the sockets that are there."""
+        self.sockets.clear()
+        self._folders.clear()
+        return self._take_in(self.path)
+
+    def appeared(self, path: str) -> list[str]:
+        """Return the sockets that came with a new file: itself, or those below it."""
+        if _is_hidden(path):
+            return []
+        try:
+            mode = Path(path).stat().st_mode
+        except OSError as error:
+            logger.warning("cannot look at a file", extra={"path": path, "reason": error.strerror})
+            return []
+        if stat.S_ISDIR(mode):
+            return self._take_in(path)
+        if not stat.S_ISSOCK(mode):
+            return []
+        self.sockets[path] = socket_identity(Path(path))
+        return [path]
+
+    def gone(self, path: str) -> None:
+        """Forget a file, and watch a folder no longer, with those below it."""
+        self.sockets.pop(path, None)
+        lost = [folder for folder in self._folders if folder == path or folder.startswith(f"{path}/")]
+        for folder in lost:
+            del self._folders[folder]
+        if lost:
+            self._arm()
+
+    def _take_in(self, folder: str) -> list[str]:
+        """Watch a folder and those below it, each before it is read, and return the sockets in them."""
+        found: list[str] = []
+        level = [folder]
+        while level:
+            self._folders.update(dict.fromkeys(level))
+            self._arm()
+            below: list[str] = []
+            for each in level:
+                for entry in _entries(each):
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    elif not _is_hidden(entry.path) and Path(entry.path).is_socket():
+                        self.sockets[entry.path] = socket_identity(Path(entry.path))
+                        found.append(entry.path)
+            level = below
+        return found
+
+    def _arm(self) -> None:
+        assert self._subscription is not None
+        self._subscription.arm_folders(self._folders)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return what is in a folder. In a link to one nothing is found, as filepath.Walk in Go follows none."""
+    path = Path(folder)
+    if path.is_symlink():
+        return []
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        logger.warning("cannot read a folder", extra={"path": folder, "reason": error.strerror})
+        return []
+
+
+def _is_hidden(path: str) -> bool:
+    return Path(path).name.startswith(".")
+
+
+# ── the plugins ───────────────────────────────────────────────────────────────────────────────────
 
 
 class PluginWatcher:
@@ -71,7 +172,7 @@ class PluginWatcher:
         self._metrics = metrics
         self._settings = settings
         self._state = StateOfWorld()
-        self._folder = RegistryFolder(str(folder.absolute()))
+        self._folder = _RegistryFolder(str(folder.absolute()))
         self._running: set[asyncio.Task[None]] = set()
         self._held = AsyncExitStack()
 
@@ -133,14 +234,11 @@ class PluginWatcher:
 
     def _show(self) -> None:
         """Let metrics and waiters see the state."""
-        gauge = self._metrics.plugins
-        gauge.clear()
-        for name, paths in (
+        states = (
             ("actual_state_of_world", self._state.actual),
             ("desired_state_of_world", self._state.desired),
-        ):
-            for path in paths:
-                gauge.labels(_shown(path), name).set(1)
+        )
+        self._metrics.show_plugins((_shown(path), state) for state, paths in states for path in paths)
         self._changes.announce(ChangeKind.SOCKET)
 
     # ── what is done about it ──

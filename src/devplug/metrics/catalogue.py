@@ -1,14 +1,21 @@
-"""All metrics that devplug tells, as data: what dashboards, alerts and docs/metrics.md may rely on. Pure.
+"""The catalogue of all metrics: what dashboards, alerts and docs/metrics.md may rely on. Pure.
 
-Sums over a metric's labels mean something (prometheus.io/docs/practices/naming): that is why held devices
-are a metric of their own, and no third state beside healthy and unhealthy.
+Where there are more devices than a Prometheus should be given, some of them have no series of their own. The
+reference page is made from the catalogue: `python -m devplug.metrics.catalogue`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final
 
 from devplug.metrics.families import Kind, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ALL",
@@ -24,6 +31,7 @@ __all__ = [
     "DEVICE_HEALTH_CHANGE_TIMESTAMP",
     "DEVICE_HELD",
     "DEVICE_INFO",
+    "DEVICE_SERIES_LIMIT",
     "DEVICE_SERIES_OMITTED",
     "DISCOVERY_DURATION",
     "EXPORTER_PROCESSES",
@@ -41,6 +49,9 @@ __all__ = [
     "STREAMS",
     "STREAMS_OPENED",
     "TAKEOVER_SUSPECTED",
+    "Bounded",
+    "bounded",
+    "page",
 ]
 
 
@@ -218,3 +229,81 @@ GROUPS: Final[tuple[tuple[str, tuple[Metric, ...]], ...]] = (
 
 ALL: Final[tuple[Metric, ...]] = tuple(metric for _, group in GROUPS for metric in group)
 """All metrics that devplug tells, in the page's order."""
+
+# ── the limit of series ──
+
+DEVICE_SERIES_LIMIT: Final = 1_000
+"""Devices with series of their own, of all resources of a process together: about 4,000 series a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Who is in and how many are not."""
+
+    chosen: frozenset[tuple[str, str]]
+    """Resource name and device ID of each device that gets series of its own."""
+    omitted: Mapping[str, int]
+    """How many devices of each resource get none, also where that is 0; in the resources' order."""
+
+
+def bounded(devices: Iterable[tuple[str, str, bool]], limit: int = DEVICE_SERIES_LIMIT) -> Bounded:
+    """Choose at most `limit` devices from (resource name, device ID, whether it is important).
+
+    Important ones come first: those that are held or unhealthy, about which people ask. Then it goes by
+    resource name and device ID, so that the same devices are chosen at each scrape and in any order of
+    `devices`. One that is given twice counts once, and is important if it is so once.
+    """
+    important: set[tuple[str, str]] = set()
+    others: set[tuple[str, str]] = set()
+    for resource_name, device_id, is_important in devices:
+        (important if is_important else others).add((resource_name, device_id))
+    others -= important
+    chosen = frozenset(_first(important, limit) + _first(others, limit - len(important)))
+    known = Counter(resource_name for one in (important, others) for resource_name, _ in one)
+    told = Counter(resource_name for resource_name, _ in chosen)
+    return Bounded(chosen, {name: known[name] - told[name] for name in sorted(known)})
+
+
+def _first(devices: set[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+    return list(devices) if len(devices) <= count else nsmallest(count, devices)
+
+
+# ── the reference page ──
+
+_INTRODUCTION = """\
+# Metrics
+
+What `/metrics` tells. It is written as OpenMetrics 1.0.0 for a client that asks for it, as Prometheus does,
+and as text 0.0.4 for others. Names begin with `devplug_`, times are in seconds, and `resource` is a resource
+name like `example.com/fpga`. A metric of which there is nothing to tell is left out.
+
+The labels `namespace`, `pod` and `container` name the container that holds a device. Prometheus renames them
+to `exported_namespace` and so on where it sets such labels of its own, unless the scrape has
+`honor_labels: true` (`honorLabels` in a PodMonitor).
+
+At most {limit:,} devices of a process have series of their own: held and unhealthy ones first, then by
+resource name and ID. `devplug_device_series_omitted` says how many have none; the counts by resource are
+complete.
+
+*Alpha* metrics may change in any release, *beta* ones keep their labels, *stable* ones keep their meaning.
+"""
+_HEAD = "| name | type | labels | stability | what it says |\n|---|---|---|---|---|\n"
+
+
+def page(groups: Iterable[tuple[str, tuple[Metric, ...]]]) -> str:
+    """Return the whole page as Markdown: one table under each heading."""
+    parts = [_INTRODUCTION.format(limit=DEVICE_SERIES_LIMIT)]
+    for heading, metrics in groups:
+        parts.append(f"## {heading}\n\n{_HEAD}{''.join(map(_row, metrics))}")
+    return "\n".join(parts)
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+    return (
+        f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.stability.value} | {metric.help} |\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(GROUPS))

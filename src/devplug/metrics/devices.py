@@ -1,4 +1,4 @@
-"""Resources and their devices as metric families, from the values that every view is made from. Pure."""
+"""The metric families of resources and their devices, from the values that every view is made from. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from devplug.devices import UNHEALTHY
 from devplug.metrics import catalogue
-from devplug.metrics.bounded import DEVICE_SERIES_LIMIT, bounded
+from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT, bounded
 from devplug.metrics.families import Family, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.status.values import DeviceStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
+    from devplug.status import DeviceStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
 
 __all__ = ["pod_resources_families", "process_families", "resource_families"]
 

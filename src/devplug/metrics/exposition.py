@@ -1,4 +1,4 @@
-"""Families as the text that a scrape answers with, in the two forms that Prometheus reads. Pure.
+"""The exposition of families: the text that a scrape gets, in the two forms that Prometheus reads. Pure.
 
 Text 0.0.4 is prometheus.io/docs/instrumenting/exposition_formats, OpenMetrics 1.0.0 is
 prometheus.io/docs/specs/om/open_metrics_spec.

@@ -1,21 +1,39 @@
-"""Metrics and what was measured of them, as values that obey the naming rules. Nothing here knows a metric.
+"""Metric families: metrics and what was measured of them, as values. Pure.
 
-The rules are those of Kubernetes (metric-instrumentation.md in kubernetes/community), of Prometheus
-(prometheus.io/docs/practices/naming) and of OpenMetrics 1.0 (prometheus.io/docs/specs/om/open_metrics_spec).
+Nothing here knows a metric of ours; `naming_problems` has the rules for their names. Counters and histograms
+gather numbers between two scrapes; they are made for Allocate's path, so without locks, for one event loop.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import re
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["PREFIX", "Family", "HistogramSample", "Kind", "Metric", "Sample", "Stability"]
+__all__ = [
+    "ALLOCATE_BOUNDS_SECONDS",
+    "DISCOVERY_BOUNDS_SECONDS",
+    "PREFIX",
+    "Counts",
+    "Family",
+    "Histogram",
+    "HistogramSample",
+    "Kind",
+    "Metric",
+    "Sample",
+    "Stability",
+    "naming_problems",
+]
+
+# ── families ──
 
 PREFIX: Final = "devplug_"
 """What each name begins with: the component, as Kubernetes asks for."""
@@ -53,7 +71,7 @@ class Stability(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name, meaning and labels. A constant of the program; ValueError for a bad one."""
+    """One metric: its name, meaning and labels. A constant of the program."""
 
     name: str
     """As queries say it: a counter's with `_total`."""
@@ -66,41 +84,37 @@ class Metric:
     """Names; samples give the values in this order."""
     stability: Stability = Stability.ALPHA
 
-    def __post_init__(self) -> None:
-        faults = "; ".join(self._faults())
-        if faults:
-            raise ValueError(f"metric {self.name!r}: {faults}")
-
     @property
     def family_name(self) -> str:
         """The name in OpenMetrics' metadata lines: a counter's without `_total`."""
         return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
 
-    def _faults(self) -> Iterator[str]:
-        bare = self.name.removeprefix(PREFIX)
-        if bare == self.name or not _NAME.fullmatch(bare):
-            yield f"begin with {PREFIX} and go on with words of a-z and 0-9, joined by one _ each"
-        yield from self._faults_of_the_end()
-        if not self.help.endswith(".") or self.help != self.help.strip() or "\n" in self.help:
-            yield "let the help be one line that ends with a full stop"
-        for label, count in Counter(self.labels).items():
-            if not _NAME.fullmatch(label) or label in _RESERVED_LABELS or count > 1:
-                yield f"rename the label {label!r}: it is malformed, reserved or there twice"
 
-    def _faults_of_the_end(self) -> Iterator[str]:
-        if self.kind is Kind.COUNTER and not self.name.endswith("_total"):
-            yield "end a counter's name with _total"
-        if self.family_name.endswith(_SAMPLE_SUFFIXES):
-            yield f"do not end it with any of {' '.join(_SAMPLE_SUFFIXES)}: samples of other kinds end so"
-        if self.name.endswith("_info") and self.kind is not Kind.GAUGE:
-            yield "make a metric named _info a gauge"
-        if self.unit and self.unit not in _UNITS:
-            yield f"use one of the base units {', '.join(_UNITS)}, not {self.unit!r}"
-        named_unit = self.family_name.rpartition("_")[2]
-        if self.unit and self.unit != named_unit:
-            yield f"end the name with its unit, _{self.unit}"
-        if not self.unit and named_unit in _UNITS:
-            yield f"say that its unit is {named_unit}"
+def naming_problems(metric: Metric) -> Iterator[str]:
+    """Yield what the rules for devplug's own metrics forbid in one, as what to change."""
+    bare = metric.name.removeprefix(PREFIX)
+    if bare == metric.name or not _NAME.fullmatch(bare):
+        yield f"begin with {PREFIX} and go on with words of a-z and 0-9, joined by one _ each"
+    if metric.kind is Kind.COUNTER and not metric.name.endswith("_total"):
+        yield "end a counter's name with _total"
+    if metric.family_name.endswith(_SAMPLE_SUFFIXES):
+        yield f"do not end it with any of {' '.join(_SAMPLE_SUFFIXES)}: samples of other kinds end so"
+    if metric.name.endswith("_info") and metric.kind is not Kind.GAUGE:
+        yield "make a metric named _info a gauge"
+    if metric.unit and metric.unit not in _UNITS:
+        yield f"use one of the base units {', '.join(_UNITS)}, not {metric.unit!r}"
+    named_unit = metric.family_name.rpartition("_")[2]
+    if metric.unit and metric.unit != named_unit:
+        yield f"end the name with its unit, _{metric.unit}"
+    if not metric.unit and named_unit in _UNITS:
+        yield f"say that its unit is {named_unit}"
+    if not metric.help.endswith(".") or metric.help != metric.help.strip() or "\n" in metric.help:
+        yield "let the help be one line that ends with a full stop"
+    yield from (
+        f"rename the label {label!r}: it is malformed, reserved or there twice"
+        for label, count in Counter(metric.labels).items()
+        if not _NAME.fullmatch(label) or label in _RESERVED_LABELS or count > 1
+    )
 
 
 class Sample(NamedTuple):
@@ -144,3 +158,68 @@ class Family:
         if len(set(told)) != len(told):
             twice = next(values for values, count in Counter(told).items() if count > 1)
             raise ValueError(f"{name}: there are two samples for {dict(zip(labels, twice, strict=True))}")
+
+
+# ── counters and histograms ──
+
+ALLOCATE_BOUNDS_SECONDS: Final = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""From what a plugin without code of its own takes to what a pod's start visibly waits for."""
+
+DISCOVERY_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""From a look at one folder to a machine with thousands of devices."""
+
+
+class Histogram:
+    """Counts values by size. Lives as long as what it measures; starts empty.
+
+    `bounds` are the buckets' upper bounds: finite, above zero, ascending; ValueError otherwise.
+    """
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(map(float, bounds))
+        is_ascending = all(low < high for low, high in pairwise((0.0, *self._bounds, math.inf)))
+        if not self._bounds or not is_ascending:
+            raise ValueError(f"give finite bounds above zero, in ascending order, not {self._bounds}")
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one value; one that equals a bound is in that bound's bucket."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def sample(self, *labels: str) -> HistogramSample:
+        """Return what was counted so far, under these label values."""
+        *cumulative, count = accumulate(self._counts)
+        buckets = tuple(zip(self._bounds, cumulative, strict=True))
+        return HistogramSample(labels, buckets, self._sum, count)
+
+
+class Counts:
+    """A counter for each tuple of label values. Lives as long as what it counts; starts without any.
+
+    A query over a rate only sees a counter that was there before it rose, so `begin` those that can be
+    foreseen.
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def begin(self, *labels: str) -> None:
+        """Tell these from now on, as 0 until they are counted."""
+        self._counts.setdefault(labels, 0)
+
+    def add(self, *labels: str, times: int = 1) -> None:
+        """Count one more of these, or several."""
+        self._counts[labels] = self._counts.get(labels, 0) + times
+
+    def samples(self) -> list[Sample]:
+        """Return what was counted so far, in the labels' order."""
+        return [Sample(labels, count) for labels, count in sorted(self._counts.items())]

@@ -1,1 +1,1 @@
-"""What is seen of devices: on a node, and in a cluster."""
+"""The monitor: what is seen of devices, on a node and in a cluster."""

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from devplug.metrics.bounded import DEVICE_SERIES_LIMIT
-from devplug.monitor.collecting import Collector
-from devplug.monitor.families import node_families
-from devplug.probes import Probes
-from devplug.status.text import text_of
+import devplug
+from devplug.metrics import catalogue
+from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
+from devplug.metrics.devices import pod_resources_families, resource_families
+from devplug.metrics.families import Family, Sample
+from devplug.metrics.probes import Probes
+from devplug.monitor.collector import Collector
+from devplug.status import text_of
 from devplug.web.server import serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from devplug.metrics.families import Family
+    from devplug.status import NodeStatus
     from devplug.web.addresses import Address
 
-__all__ = ["Exporter", "exporting"]
+__all__ = ["Exporter", "exporting", "node_families"]
 
 _STARTED_AT: Final = time.time()
 """Close enough to when the process began: this is imported when it starts to serve."""
+
+
+def node_families(
+    status: NodeStatus, *, started_at: float, limit: int, others_only: bool = False
+) -> Iterator[Family]:
+    """Yield what there is to tell of a node; at most `limit` devices get series of their own.
+
+    `started_at` is a Unix time in seconds. With `others_only` the resources are left out that processes of
+    ours serve: those tell of them at an address of their own.
+    """
+    resources = [one for one in status.resources if not (others_only and one.is_registered is not None)]
+    yield Family(catalogue.BUILD_INFO, [Sample((devplug.__version__, platform.python_version()), 1)])
+    yield Family(catalogue.START_TIME, [Sample((), started_at)])
+    yield from resource_families(resources, limit)
+    yield from pod_resources_families(status.pod_resources, status.at)
+    yield Family(catalogue.EXPORTER_PROCESSES, [Sample((), len(status.processes))])
 
 
 class Exporter:

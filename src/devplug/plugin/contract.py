@@ -1,13 +1,14 @@
-"""What an author writes: the `DevicePlugin` class, and the check that a plugin keeps its contract."""
+"""The contract of plugins: the class `DevicePlugin` that an author writes, and the check that it is kept."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from devplug.devices import ContainerResponse, Device, resource_name_fault
+from devplug.devices import ContainerResponse, Device
 from devplug.errors import PluginError, quoted
-from devplug.exchange import PluginOptions
+from devplug.k8s.resource_names import resource_name_fault
+from devplug.wire.values import PluginOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Collection, Iterable, Iterator, Sequence

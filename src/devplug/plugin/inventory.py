@@ -1,4 +1,4 @@
-"""The one owner of what a plugin advertises: it takes lists in, keeps the snapshot, wakes who watches it."""
+"""The inventory of a plugin, which owns what is advertised: it takes lists in and wakes who watches it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import math
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
-from devplug.plugin.changes import Flaps, lines_of
-from devplug.plugin.slices import in_turns, whole
-from devplug.plugin.snapshot import Pace, Snapshot, checked_list, difference, next_snapshot
-from devplug.plugin.tally import Tally
+from devplug.plugin.counters import PluginCounters
+from devplug.plugin.device_log import Flaps, lines_of
+from devplug.plugin.snapshot import Pace, Past, Snapshot, checked_list, difference, next_snapshot, whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from devplug.devices import Device
-    from devplug.plugin.changes import Line
-    from devplug.plugin.slices import Slices
+    from devplug.plugin.device_log import Line
+    from devplug.plugin.snapshot import Slices
 
-__all__ = ["Inventory", "Past"]
+__all__ = ["Inventory", "in_turns"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +35,6 @@ TOLD_PER_SECOND: Final = 2.0
 
 TRIES_IN_TURNS: Final = 3
 """How often the next snapshot is made anew because what left it was asked for meanwhile; then in one go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What an inventory leaves to the next one of its resource: what was listed, and since when."""
-
-    snapshot: Snapshot = field(default_factory=Snapshot)
-    since: Mapping[str, float] = field(default_factory=dict)
 
 
 class Inventory:
@@ -59,7 +49,7 @@ class Inventory:
     def __init__(
         self,
         resource_name: str,
-        tally: Tally | None = None,
+        counters: PluginCounters | None = None,
         on_change: Callable[[], None] = lambda: None,
         *,
         past: Past | None = None,
@@ -70,7 +60,7 @@ class Inventory:
         """Since when each device of the snapshot has its health, as a Unix time in seconds."""
         self.failure: str | None = None
         """Why `devices` gives no lists at the moment; None if it does."""
-        self._tally = tally or Tally()
+        self._counters = counters or PluginCounters()
         self._on_change = on_change
         self._past = past or Past()
         self._wall_clock = wall_clock
@@ -258,7 +248,7 @@ class Inventory:
         self.snapshot, self.since = fresh, other.since
         self._untold += other.is_news
         for state, count in other.transitions.items():
-            self._tally.health_transitions.add(state.value, times=count)
+            self._counters.health_transitions.add(state.value, times=count)
         self.version += 1
         self._tell_soon()
         self._on_change()
@@ -318,6 +308,17 @@ class Inventory:
             self._telling_flaps = loop.call_later(wait_seconds, self._tell_soon)
         if self._told is not None and self._told is not self.snapshot:
             self._tell_soon()
+
+
+async def in_turns(looking: Slices[Result]) -> Result:
+    """Return what is found; others have their turns between two slices."""
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            found: Result = end.value
+            return found
+        await asyncio.sleep(0)
 
 
 async def _at_once(looking: Slices[Result]) -> Result:

@@ -1,4 +1,4 @@
-"""Serve, get registered, watch, again, for ever: the shell around the decisions for one plugin."""
+"""The lifecycle of one plugin: serve, get registered, watch, again; the shell around the decisions."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginFolderLostError
-from devplug.plugin.caller import Caller
-from devplug.plugin.nameguard import NameGuard
-from devplug.plugin.ownership import Claim, remove_stale_sockets
-from devplug.plugin.registration import Folder, Grounds, Step, Way
+from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
 from devplug.plugin.service import PluginService
+from devplug.plugin.socket_registrar import SocketRegistrar
+from devplug.plugin.socket_registration import Folder, RegistrationFacts, RegistrationMode, Step
+from devplug.plugin.takeover_detector import TakeoverDetector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
-    from devplug.plugin.surroundings import Surroundings
-    from devplug.plugin.tally import Tally
     from devplug.wire.sockets import Binding, Listener
 
 __all__ = ["Lifecycle", "Registrar"]
 
 logger = logging.getLogger(__name__)
 
-CLAIM_RETRY_SECONDS: Final = 1.0
+LOCK_RETRY_SECONDS: Final = 1.0
 FIRST_BIND_RETRY_SECONDS: Final = 0.01
 """A kubelet that starts removes every socket of the folder, one that is just being made there too."""
 
@@ -72,10 +72,10 @@ class Registrar(Protocol):
     def bindings(self) -> tuple[Binding, ...]:
         """Return what our socket has to serve besides the plugin."""
 
-    def next_step(self, grounds: Grounds) -> tuple[Step, float]:
+    def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
         """Return what to do now, and after how many seconds to look again."""
 
-    def register(self, group: asyncio.TaskGroup, look: Callable[[], Grounds]) -> None:
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
         """Begin a registration in `group`, as `next_step` has said; `look` tells how things are meanwhile."""
 
     def leave(self) -> None:
@@ -101,29 +101,31 @@ class Lifecycle:
         self,
         plugin: DevicePlugin,
         inventory: Inventory,
-        tally: Tally,
-        surroundings: Surroundings,
+        counters: PluginCounters,
+        environment: PluginEnvironment,
         on_change: Callable[[], None],
     ) -> None:
         self._plugin = plugin
         self._inventory = inventory
-        self._tally = tally
-        self._surroundings = surroundings
+        self._counters = counters
+        self._environment = environment
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._obstacle = ""
-        self._absence = f"{surroundings.folder} does not exist: no kubelet here"
+        self._absence = f"{environment.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None
         """Since when a kubelet has accepted us and listens, as a Unix time in seconds; None if none does."""
-        self._service = PluginService(plugin, inventory, tally, self._stream_changed)
-        folder = surroundings.folder
-        self._claim = Claim(folder, plugin.resource_name)
+        self._service = PluginService(plugin, inventory, counters, self._stream_changed)
+        folder = environment.folder
+        self._lock = ResourceLock(folder, plugin.resource_name)
         path = self._new_path()
-        self.guard = NameGuard(plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set)
+        self.guard = TakeoverDetector(
+            plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set
+        )
         """What is known of other plugins of the name."""
         self._registrar = self._new_registrar(path.name, self._registrar_changed)
         self._listener = self._new_listener(path)
-        self._claim_not_before = 0.0
+        self._lock_not_before = 0.0
         self._bind_not_before = 0.0
         self._bind_wait_seconds = FIRST_BIND_RETRY_SECONDS
         self._has_been_bound = False
@@ -131,23 +133,23 @@ class Lifecycle:
         self._watched = self._paths()
 
     def _paths(self) -> list[str]:
-        return [str(path) for path in (*self._registrar.watched, self._listener.path, self._claim.path)]
+        return [str(path) for path in (*self._registrar.watched, self._listener.path, self._lock.path)]
 
     def _new_path(self) -> Path:
-        surroundings = self._surroundings
-        return surroundings.folder / surroundings.name_socket(self._plugin.resource_name)
+        environment = self._environment
+        return environment.folder / environment.name_socket(self._plugin.resource_name)
 
     def _new_listener(self, path: Path) -> Listener:
         bindings = (*self._service.bindings(), *self._registrar.bindings())
-        return self._surroundings.sockets.listener(path, bindings)
+        return self._environment.sockets.listener(path, bindings)
 
     def _new_registrar(self, socket_name: str, on_change: Callable[[], None]) -> Registrar:
-        common = self._plugin, self._inventory, self._service, self._tally
-        if self._surroundings.way is Way.SOCKET:
-            return Caller(*common, socket_name, self._surroundings, self._wake.set, on_change)
-        from devplug.plugin.answerer import Answerer  # most programs never need its messages
+        common = self._plugin, self._inventory, self._service, self._counters
+        if self._environment.mode is RegistrationMode.SOCKET:
+            return SocketRegistrar(*common, socket_name, self._environment, self._wake.set, on_change)
+        from devplug.plugin.watcher_registrar import WatcherRegistrar  # most programs never need its messages
 
-        return Answerer(*common, self._surroundings, self._wake.set, on_change)
+        return WatcherRegistrar(*common, self._environment, self._wake.set, on_change)
 
     @property
     def is_registered(self) -> bool:
@@ -157,7 +159,7 @@ class Lifecycle:
     @property
     def streams(self) -> int:
         """How many ListAndWatch streams are open."""
-        return len(self._service.streams)
+        return len(self._service.streams.open)
 
     @property
     def fault(self) -> str:
@@ -189,7 +191,7 @@ class Lifecycle:
         is no right to it at the start.
         """
         try:
-            async with self._surroundings.watching() as watcher, asyncio.TaskGroup() as group:
+            async with self._environment.watching() as watcher, asyncio.TaskGroup() as group:
                 group.create_task(self._wake_at_first_list())
                 with watcher.subscribe(self._wake.set) as subscription:
                     while True:
@@ -199,7 +201,7 @@ class Lifecycle:
                             await self._listener.tidy()
                         self._review()
                         if self.guard.take_renewal():
-                            await self._service.end_streams()
+                            await self._service.streams.end()
                         step, look_again_seconds = self._registrar.next_step(self._look())
                         if step is Step.WAIT:
                             await self._wait(look_again_seconds)
@@ -212,14 +214,14 @@ class Lifecycle:
         finally:
             await self._close()
 
-    def _look(self) -> Grounds:
-        return Grounds(
+    def _look(self) -> RegistrationFacts:
+        return RegistrationFacts(
             now=asyncio.get_running_loop().time(),
             folder=self._folder(),
             has_list=self._inventory.is_ready,
-            has_claim=self._claim.is_held(),
+            has_lock=self._lock.is_held(),
             is_bound=self._listener.is_bound(),
-            claim_not_before=self._claim_not_before,
+            lock_not_before=self._lock_not_before,
             bind_not_before=self._bind_not_before,
         )
 
@@ -232,7 +234,7 @@ class Lifecycle:
 
     def _folder(self) -> Folder:
         absent = "no kubelet here, waiting for its folder; without a cluster: devplug sandbox run -- COMMAND"
-        folder = self._surroundings.folder
+        folder = self._environment.folder
         try:
             links = folder.stat().st_nlink
         except OSError as error:
@@ -240,10 +242,10 @@ class Lifecycle:
                 raise KubeletError(
                     f"no right to look for {folder}: run as uid 0, or let this user enter its parents",
                 ) from error
-            self._surroundings.say_once(absent, folder=str(folder))
+            self._environment.say_once(absent, folder=str(folder))
             self._obstruct(self._absence)
             return Folder.ABSENT
-        self._surroundings.unsay(absent)
+        self._environment.unsay(absent)
         if self._obstacle == self._absence:  # a folder that was only moved away brings all back with it
             self._obstruct("")
         return Folder.PRESENT if links else Folder.LOST
@@ -261,39 +263,39 @@ class Lifecycle:
 
     async def _act(self, step: Step) -> None:
         if step is Step.GIVE_UP:
-            raise PluginFolderLostError(str(self._surroundings.folder))
-        if step is Step.CLAIM:
-            await self._take_claim()
+            raise PluginFolderLostError(str(self._environment.folder))
+        if step is Step.LOCK:
+            await self._take_lock()
         if step in {Step.BIND, Step.RENEW}:
             await self._bind()
         if step is Step.MOVE:
             await self._move()
 
-    async def _take_claim(self) -> None:
-        folder = self._surroundings.folder
+    async def _take_lock(self) -> None:
+        folder = self._environment.folder
         now = asyncio.get_running_loop().time()
         try:
-            holder = self._claim.take()
+            holder = self._lock.take()
         except OSError as error:
             self._refuse_without_right()
-            self._claim_not_before = now + CLAIM_RETRY_SECONDS
-            self._surroundings.say_once(_CANNOT_LOCK, folder=str(folder), reason=str(error))
+            self._lock_not_before = now + LOCK_RETRY_SECONDS
+            self._environment.say_once(_CANNOT_LOCK, folder=str(folder), reason=str(error))
             self._obstruct(f"{_CANNOT_LOCK}: {error}")
             return
-        self._surroundings.unsay(_CANNOT_LOCK)
+        self._environment.unsay(_CANNOT_LOCK)
         if holder is None:
             self._obstruct("")
-            name, sockets = self._plugin.resource_name, self._surroundings.sockets
+            name, sockets = self._plugin.resource_name, self._environment.sockets
             if removed := remove_stale_sockets(folder, name, sockets):
                 logger.info("removed sockets of dead processes", extra={"sockets": removed})
         else:
-            self._claim_not_before = now + CLAIM_RETRY_SECONDS
+            self._lock_not_before = now + LOCK_RETRY_SECONDS
             self._obstruct(f"it is served by {holder} here")
-            self._surroundings.say_once(
+            self._environment.say_once(
                 f"{self._plugin.resource_name} is served by {holder} here, waiting until it ends",
                 resource_name=self._plugin.resource_name,
             )
-            if self._listener.is_bound() or self._service.streams:
+            if self._listener.is_bound() or self._service.streams.open:
                 # Somebody removed our lock, and another was quicker. The kubelet believes both streams.
                 await self._move()
 
@@ -306,11 +308,11 @@ class Lifecycle:
             self._refuse_without_right()
             self._bind_not_before = asyncio.get_running_loop().time() + self._bind_wait_seconds
             self._bind_wait_seconds = min(2 * self._bind_wait_seconds, BIND_RETRY_SECONDS)
-            self._surroundings.say_once(_CANNOT_BIND, reason=str(error))
+            self._environment.say_once(_CANNOT_BIND, reason=str(error))
             self._obstruct(f"{_CANNOT_BIND}: {error}")
             return
         self._bind_wait_seconds = FIRST_BIND_RETRY_SECONDS
-        self._surroundings.unsay(_CANNOT_BIND)
+        self._environment.unsay(_CANNOT_BIND)
         self._obstruct("")
         if was_lost:
             logger.info("socket was removed, made again", extra={"resource_name": self._plugin.resource_name})
@@ -318,7 +320,7 @@ class Lifecycle:
 
     async def _move(self) -> None:
         """Close our socket with the streams that came by it; the next step makes another."""
-        await self._service.end_streams()
+        await self._service.streams.end()
         await self._listener.close(CLOSE_SECONDS if self._service.calls_in_flight else 0)
         self._listener = self._new_listener(self._new_path())
         self.guard.socket_name = self._listener.path.name
@@ -328,7 +330,7 @@ class Lifecycle:
 
     def _refuse_without_right(self) -> None:
         """Raise if this process may not write to the folder and never could; later it may pass."""
-        folder = self._surroundings.folder
+        folder = self._environment.folder
         if not self._has_been_bound and folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
             raise KubeletError(
                 f"no right to create a socket in {folder}: run as uid 0, or let this user write there",
@@ -346,4 +348,4 @@ class Lifecycle:
                 await self._listener.close(CLOSE_SECONDS)
         finally:
             self._service.close()
-            self._claim.release()
+            self._lock.release()

@@ -1,4 +1,4 @@
-"""The calls that a kubelet makes on one plugin: validated before user code runs, each with a deadline."""
+"""The service that a kubelet calls: a plugin's methods, validated before user code runs, with deadlines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import math
 import secrets
 import time
 from contextlib import asynccontextmanager, contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import ContainerResponse
+from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
 from devplug.errors import (
     AllocationError,
     DeadlineError,
@@ -25,35 +26,62 @@ from devplug.errors import (
     quoted,
 )
 from devplug.logs import AUDIT
+from devplug.plugin.callbacks import Hooks
 from devplug.plugin.contract import offers, options_of
-from devplug.plugin.hooks import Hooks
-from devplug.plugin.requests import check_containers, check_ids
-from devplug.plugin.slices import in_turns
-from devplug.plugin.snapshot import ListPace, News, news_of
+from devplug.plugin.list_streams import ListStreams
 from devplug.plugin.takeover import KEPT_TIMES
-from devplug.plugin.told import Told
-from devplug.wire import methods
-from devplug.wire.codecs import Encoded
-from devplug.wire.messages import list_pieces
+from devplug.wire import deviceplugin
 from devplug.wire.sockets import stream, unary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from devplug.devices import Device
-    from devplug.exchange import PluginOptions, PreferenceRequest
-    from devplug.metrics.accumulating import Counts
+    from devplug.metrics.families import Counts
     from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
-    from devplug.plugin.slices import Slices
-    from devplug.plugin.snapshot import Snapshot
-    from devplug.plugin.tally import Tally
     from devplug.wire.sockets import Binding
+    from devplug.wire.values import PluginOptions, PreferenceRequest
 
-__all__ = ["PluginService"]
+__all__ = ["DEVICES_PER_CALL_LIMIT", "PluginService", "check_containers"]
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
+
+# ── requests ──
+
+DEVICES_PER_CALL_LIMIT: Final = 10_000
+
+
+def check_containers(containers: Sequence[tuple[str, ...]]) -> None:
+    """Raise `AllocationError` for a request that can never work."""
+    if not containers:
+        raise InvalidRequestError("no container requests")
+    if (asked := sum(map(len, containers))) > DEVICES_PER_CALL_LIMIT:
+        raise LimitError(f"{asked} devices are asked for; at most {DEVICES_PER_CALL_LIMIT} in one call")
+    for number, device_ids in enumerate(containers):
+        if not device_ids:
+            raise InvalidRequestError(f"container {number} asks for no devices")
+    _check_ids(chain.from_iterable(containers))
+
+
+def _check_ids(device_ids: Iterable[str]) -> None:
+    """Raise `AllocationError` for IDs that no device can have, and for one that is asked for twice."""
+    seen: set[str] = set()
+    for id_ in device_ids:
+        if not id_:
+            raise InvalidRequestError("a device ID is empty")
+        if len(id_) > DEVICE_ID_LIMIT_BYTES:
+            raise InvalidRequestError(
+                f"device ID {quoted(id_)} is {len(id_)} characters long; at most {DEVICE_ID_LIMIT_BYTES} fit",
+            )
+        if id_ in seen:
+            raise InvalidRequestError(f"device {quoted(id_)} is asked for twice")
+        seen.add(id_)
+
+
+# ── methods ──
 
 ANSWER_SECONDS: Final = 0.1
 """How long after an answer the streams stay open, so that it is there before their end is."""
@@ -61,39 +89,37 @@ ANSWER_SECONDS: Final = 0.1
 PREFER_TIMEOUT_SECONDS: Final = 1.0
 """How long `prefer` may take; without an answer the kubelet chooses, which always works."""
 
-STREAM_LIMIT: Final = 16
 _ADVICE: Final = "delete and recreate the pod to get another device"
 
 
 class PluginService:
     """What answers the kubelet's calls for one plugin; lives as long as the plugin is served.
 
-    `streams` has a number for each open ListAndWatch stream, growing in the order of their opening;
-    `on_stream` is called whenever one opens or ends, or `fault` is another. What happens is counted in
-    `tally`.
+    `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` is another. What happens is
+    counted in `counters`.
     """
 
     def __init__(
-        self, plugin: DevicePlugin, inventory: Inventory, tally: Tally, on_stream: Callable[[], None]
+        self,
+        plugin: DevicePlugin,
+        inventory: Inventory,
+        counters: PluginCounters,
+        on_stream: Callable[[], None],
     ) -> None:
-        self.streams: set[int] = set()
-        self.streams_opened = 0
+        self.streams = ListStreams(inventory, counters, on_stream)
         self.options_told = 0
         """How often GetDevicePluginOptions was answered."""
-        self.streams_ended = 0
-        """The last stream that we ended ourselves, with those before it."""
         self.strange_calls: tuple[float, ...] = ()
         """When a kubelet has asked for devices that were never listed here, the last few times."""
         self._plugin = plugin
         self._inventory = inventory
-        self._tally = tally
+        self._counters = counters
         self._on_stream = on_stream
         self._options = options_of(plugin)
         self._calls = 0
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
         self._idle.set()
-        self._told = Told()
         self._hooks = Hooks(plugin.resource_name)
         self._told_fault = ""
 
@@ -110,11 +136,11 @@ class PluginService:
     def bindings(self) -> tuple[Binding, ...]:
         """Return what a listener has to serve."""
         return (
-            unary(methods.GET_OPTIONS, self.options),
-            stream(methods.LIST_AND_WATCH, self.list_and_watch),
-            unary(methods.GET_PREFERRED_ALLOCATION, self.preferred_allocation),
-            unary(methods.ALLOCATE, self.allocate),
-            unary(methods.PRE_START_CONTAINER, self.pre_start),
+            unary(deviceplugin.GET_OPTIONS, self.options),
+            stream(deviceplugin.LIST_AND_WATCH, self.streams.list_and_watch),
+            unary(deviceplugin.GET_PREFERRED_ALLOCATION, self.preferred_allocation),
+            unary(deviceplugin.ALLOCATE, self.allocate),
+            unary(deviceplugin.PRE_START_CONTAINER, self.pre_start),
         )
 
     async def drain(self) -> None:
@@ -134,11 +160,6 @@ class PluginService:
         if not self._options.pre_start_required:
             return allocate_seconds
         return max(allocate_seconds, self._plugin.pre_start_timeout_seconds)
-
-    async def end_streams(self) -> None:
-        """End the streams that are open now, so that a kubelet which forgot us finds us anew."""
-        self.streams_ended = self.streams_opened
-        await self._inventory.wake()
 
     async def _quiet(self) -> None:
         """Wait until no call is in flight, and the last answer had the time to reach the kubelet.
@@ -162,51 +183,6 @@ class PluginService:
         self.options_told += 1
         return self._options
 
-    async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
-        """Yield the list at once, then the latest one after each change; never a backlog.
-
-        The same one is not sent twice, unless it has to be (`Inventory.repeat`).
-        """
-        if len(self.streams) >= STREAM_LIMIT:
-            raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
-        self.streams_opened += 1
-        number = self.streams_opened
-        self.streams.add(number)
-        self._tally.streams_opened += 1
-        self._on_stream()
-        loop = asyncio.get_running_loop()
-        pace = ListPace()
-        seen: float = 0
-        repeats = self._inventory.repeats
-        sent: Snapshot | None = None
-        wait_seconds: float | None = None
-        try:
-            while await self._goes_on(number, seen, wait_seconds):
-                seen, snapshot = self._inventory.version, self._inventory.snapshot
-                asked = self._inventory.repeats
-                news = News.BAD if sent is None else await in_turns(news_of(sent, snapshot))
-                if news is News.NONE and asked != repeats:
-                    news = News.GOOD
-                wait_seconds = None if news is News.NONE else pace.wait_seconds(news, loop.time()) or None
-                if wait_seconds is not None:
-                    if news is News.BAD:
-                        seen = math.inf  # it waits for nothing else; good news does, for what may be bad
-                    continue
-                if news is not News.NONE:
-                    await in_turns(self._told.tell(number, snapshot.devices, loop.time()))
-                    encoded = Encoded(await in_turns(_content_of(snapshot)))
-                    pace.spend(loop.time())
-                    repeats = asked
-                    self._tally.lists_sent += 1
-                    self._told.sent(number, loop.time())
-                    yield encoded
-                    del encoded
-                sent = snapshot
-        finally:
-            self._told.end(number)
-            self.streams.discard(number)
-            self._on_stream()
-
     async def allocate(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         """Answer Allocate: one response for each container request, in their order."""
         started = time.monotonic()
@@ -215,21 +191,21 @@ class PluginService:
             "device_ids": [list(ids) for ids in containers],
         }
         try:
-            with _counted(self._tally.allocations, "granted"):
+            with _counted(self._counters.allocations, "granted"):
                 async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
                     check_containers(containers)
                     await self._inventory.changed_since(0)
                     async with self._hooks.turn():
                         responses = await self._allocate_all(containers)
         except AllocationError as error:
-            self._tally.allocate_seconds.observe(time.monotonic() - started)
+            self._counters.allocate_seconds.observe(time.monotonic() - started)
             if isinstance(error, UnknownDeviceError):
                 now = asyncio.get_running_loop().time()
                 self.strange_calls = (*self.strange_calls, now)[-KEPT_TIMES:]
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
         seconds = time.monotonic() - started
-        self._tally.allocate_seconds.observe(seconds)
+        self._counters.allocate_seconds.observe(seconds)
         audit.info("allocated", extra={**facts, "milliseconds": round(1000 * seconds, 1)})
         return responses
 
@@ -253,7 +229,7 @@ class PluginService:
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """Answer PreStartContainer; a refusal keeps the container waiting, and the kubelet tries again."""
-        with _counted(self._tally.pre_starts, "finished"):
+        with _counted(self._counters.pre_starts, "finished"):
             await self._pre_start(device_ids)
 
     async def _pre_start(self, device_ids: tuple[str, ...]) -> None:
@@ -262,7 +238,7 @@ class PluginService:
                 raise NotOfferedError("this plugin does not announce a pre-start call")
             if not device_ids:
                 raise InvalidRequestError("the request names no devices")
-            check_ids(device_ids)
+            _check_ids(device_ids)
             await self._inventory.changed_since(0)
             devices = self._inventory.find(device_ids)
             async with self._marking():
@@ -275,7 +251,7 @@ class PluginService:
                 self._inventory.handing_out([device for devices in asked for device in devices]),
                 self._marking(),
             ):
-                await self._told.until_known([device.id for devices in asked for device in devices])
+                await self.streams.until_known([device.id for devices in asked for device in devices])
                 return [await self._allocate_one(devices) for devices in asked]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
@@ -313,22 +289,14 @@ class PluginService:
                 )
             chosen = _cut(ranked, available, must_include, request.size)
         except Exception:
-            self._tally.preferences.add("failed")
+            self._counters.preferences.add("failed")
             logger.exception(
                 "prefer failed, the kubelet chooses",
                 extra={"resource_name": self._plugin.resource_name},
             )
             return ()
-        self._tally.preferences.add("ranked")
+        self._counters.preferences.add("ranked")
         return chosen
-
-    async def _goes_on(self, number: int, version: float, seconds: float | None) -> bool:
-        """Wait for a list newer than `version`, for so long at most; return whether the stream goes on."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._inventory.changed_since(version, lambda: number <= self.streams_ended)
-        except TimeoutError:
-            return True
 
     @asynccontextmanager
     async def _answering(self, call: str, seconds: float | None) -> AsyncIterator[None]:
@@ -360,16 +328,6 @@ class PluginService:
             if self.fault != self._told_fault:
                 self._told_fault = self.fault
                 self._on_stream()
-
-
-def _content_of(snapshot: Snapshot) -> Slices[bytes]:
-    """Return the bytes of a list."""
-    pieces: list[bytes] = []
-    for piece in list_pieces(snapshot.advertised()):
-        if pieces:
-            yield
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 @contextmanager

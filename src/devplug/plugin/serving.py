@@ -1,70 +1,52 @@
-"""Serve plugins: `run` for scripts, `serve` for programs, and the set of served plugins that may change."""
+"""The serving of plugins: `run` for scripts, `serve` for programs, and the set of plugins that may change."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, PluginError, quoted
+from devplug.linux.notifier import Pulse
+from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
+from devplug.plugin.callbacks import DaemonThreads
 from devplug.plugin.contract import plugin_faults
+from devplug.plugin.counters import Records
 from devplug.plugin.discovery import discover
+from devplug.plugin.environment import environment_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
-from devplug.plugin.records import Records
-from devplug.plugin.registration import Way, chosen_way
-from devplug.plugin.statuses import device_statuses, resource_status
-from devplug.plugin.statussocket import serve_status
-from devplug.plugin.surroundings import Surroundings
-from devplug.plugin.threads import DaemonThreads
-from devplug.pulse import Pulse
-from devplug.status.places import REGISTRY_NAME
+from devplug.plugin.status import device_statuses, resource_status, serve_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from pathlib import Path
 
     from devplug.devices import StrPath
+    from devplug.metrics.probes import Probes
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.nameguard import NameGuard
-    from devplug.plugin.statuses import Describe
-    from devplug.plugin.tally import Tally
-    from devplug.probes import Probes
-    from devplug.status.values import ResourceStatus
-    from devplug.web.values import Answer, Handler, Request
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.environment import PluginEnvironment, Registration
+    from devplug.plugin.status import Describe
+    from devplug.plugin.takeover_detector import TakeoverDetector
+    from devplug.status import ResourceStatus
+    from devplug.web.messages import Answer, Handler, Request
 
 __all__ = [
-    "KUBELET_PLUGIN_DIR",
-    "PLUGIN_DIR_VARIABLE",
-    "Registration",
     "Serving",
     "pages_at",
     "run",
     "serve",
     "served",
-    "stop_signals",
 ]
 
-KUBELET_PLUGIN_DIR: Final = "/var/lib/kubelet/device-plugins"
-"""Where every kubelet has its socket; compiled in there, its --root-dir does not move it (constants.go)."""
-
-PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
 LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
-
-Registration: TypeAlias = Literal["socket", "watcher", "auto"]
-"""How the kubelet comes to know the plugins. `socket`: they call it at its socket in the plugin folder.
-`watcher`: it finds their sockets in `plugins_registry` beside that folder; it may take seconds to look, and
-minutes after a failure. `auto`: `socket`, unless only `plugins_registry` is there, as in a container that is
-given nothing else. What it chose stays, for the two must never be mixed: the end of one stream ends the
-other. That folder follows the kubelet's --root-dir (kubelet.go), so where that is not the usual one, the
-plugin folder has to be named below it, be it there or not."""
 
 _DEFAULT_THREADS: Final = 16
 
@@ -83,9 +65,9 @@ class Serving:
     It may grow and shrink meanwhile; one plugin's coming and going does not touch the others.
     """
 
-    def __init__(self, group: asyncio.TaskGroup, surroundings: Surroundings) -> None:
+    def __init__(self, group: asyncio.TaskGroup, environment: PluginEnvironment) -> None:
         self._group = group
-        self._surroundings = surroundings
+        self._environment = environment
         self._served: dict[str, _Served] = {}
         self._records = Records()
         self._telling: asyncio.Task[None] | None = None
@@ -95,7 +77,7 @@ class Serving:
     @property
     def folder(self) -> Path:
         """Where the sockets are."""
-        return self._surroundings.folder
+        return self._environment.folder
 
     @property
     def plugins(self) -> tuple[DevicePlugin, ...]:
@@ -108,16 +90,16 @@ class Serving:
         return {name: served.lifecycle.streams for name, served in self._served.items()}
 
     @property
-    def tallies(self) -> Mapping[str, Tally]:
+    def counters(self) -> Mapping[str, PluginCounters]:
         """What each resource has gone through since the start, by name; also of the last served no longer."""
-        return self._records.tallies
+        return self._records.counters
 
-    def tally(self, resource_name: str) -> Tally:
+    def counters_of(self, resource_name: str) -> PluginCounters:
         """Return the counts of a resource, which begin with 0 when it is first asked for or served."""
-        return self._records.tally(resource_name)
+        return self._records.counters_of(resource_name)
 
     @property
-    def guards(self) -> Mapping[str, NameGuard]:
+    def guards(self) -> Mapping[str, TakeoverDetector]:
         """What is known of other plugins of the names that are served, by name."""
         return {name: served.lifecycle.guard for name, served in self._served.items()}
 
@@ -152,9 +134,10 @@ class Serving:
         name = plugin.resource_name
         if name in self._served:
             raise PluginError(_taken(name))
-        tally = self.tally(name)
-        inventory = Inventory(name, tally, self.pulse.beat, past=self._records.take(name, time.monotonic()))
-        lifecycle = Lifecycle(plugin, inventory, tally, self._surroundings, self.pulse.beat)
+        counters = self.counters_of(name)
+        past = self._records.take(name, time.monotonic())
+        inventory = Inventory(name, counters, self.pulse.beat, past=past)
+        lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.pulse.beat)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
@@ -213,7 +196,8 @@ class Serving:
 
     def tell(self, handle: Handler) -> None:
         """Answer with these pages at a status socket below the folder until `close`. Call it once."""
-        self._telling = self._group.create_task(serve_status(self, handle), name="devplug status socket")
+        status = serve_status(self.folder, self.wait_registered, handle)
+        self._telling = self._group.create_task(status, name="devplug status socket")
 
     async def close(self) -> None:
         """Stop serving all of them, and the status socket, side by side."""
@@ -259,7 +243,7 @@ async def served(
     *plugins: DevicePlugin, plugin_dir: StrPath | None = None, registration: Registration = "auto"
 ) -> AsyncIterator[Serving]:
     """Serve plugins as `serve` does, and tell nobody of them but the kubelet."""
-    surroundings = _surroundings(plugin_dir, registration)
+    environment = environment_at(plugin_dir, registration)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
     faults += [_taken(name) for name, count in names.items() if count > 1]
@@ -267,7 +251,7 @@ async def served(
         raise PluginError(*faults)
     try:
         async with asyncio.TaskGroup() as group:
-            serving = Serving(group, surroundings)
+            serving = Serving(group, environment)
             for plugin in plugins:
                 serving.add(plugin)
             try:
@@ -287,7 +271,7 @@ class _Pages:
 
     @cached_property
     def _probes(self) -> Probes:
-        from devplug.plugin.pages import probes_of
+        from devplug.plugin.probes import probes_of
 
         return probes_of(self._serving)
 
@@ -315,25 +299,6 @@ async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
         raise PluginError(f"listen: {error}") from error
     async with answering(address, handle, name="probes"):
         yield
-
-
-def _surroundings(plugin_dir: StrPath | None, registration: str) -> Surroundings:
-    """Return where the sockets go, and how they get known; raises `PluginError` for an unknown way."""
-    if registration not in get_args(Registration):
-        raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
-    folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
-    # Beside it by its name, also where it is a link or does not exist.
-    registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
-    way = chosen_way(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
-    return Surroundings(folder if way is Way.SOCKET else registry, way)
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether there is a folder, or may be one for who may look; who may not is told so when it is needed."""
-    try:
-        return path.is_dir()
-    except PermissionError:
-        return True
 
 
 def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -379,31 +344,3 @@ async def _run(
         serve(*plugins, plugin_dir=plugin_dir, listen=listen, registration=registration),
     ):
         await stopped.wait()
-
-
-@asynccontextmanager
-async def stop_signals(*, has_terminal: bool = False) -> AsyncIterator[asyncio.Event]:
-    """Yield an event that SIGTERM and SIGINT set, once: the second signal ends the process at once.
-
-    With `has_terminal` a second SIGINT raises KeyboardInterrupt, so that what was done to the terminal is
-    undone. Raised in the middle of an end, that may be lost, and the end hang.
-    """
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    both = (signal.SIGTERM, signal.SIGINT)
-
-    def stop() -> None:
-        stopped.set()
-        for number in both:
-            loop.remove_signal_handler(number)
-        if not has_terminal:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    for number in both:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield stopped
-    finally:
-        for number in both:
-            loop.remove_signal_handler(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,39 +1,76 @@
-"""What is advertised, as values and rules: from an author's list to the list the kubelet gets. No I/O.
+"""The snapshot of what is advertised: from an author's list to the list that the kubelet gets. Pure.
 
-What looks at all devices does so in slices: see `slices`.
+What looks at all devices does so in slices, so that an Allocate that comes meanwhile is answered: it is a
+generator that stops between two slices, and returns what it found. Who runs it decides what happens in
+between. What fits into one slice is looked at in one go.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from devplug.devices import HEALTHY, LIST_LIMIT_BYTES, UNHEALTHY, Device, Health, HealthState, list_size_bytes
+from devplug.devices import HEALTHY, UNHEALTHY, Device, Health, HealthState
 from devplug.errors import PluginError, quoted
-from devplug.exchange import AdvertisedDevice
-from devplug.plugin.slices import slices
+from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
-    from devplug.plugin.slices import Slices
-
 __all__ = [
+    "SLICE_DEVICES",
     "Difference",
     "ListPace",
     "News",
     "Pace",
+    "Past",
+    "Slices",
     "Snapshot",
     "checked_list",
     "difference",
     "news_of",
     "next_snapshot",
+    "slices",
+    "whole",
 ]
+
+# ── slices ──
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Slices: TypeAlias = Generator[None, None, Result]
+
+SLICE_DEVICES: Final = 500
+"""How many devices are looked at between two turns of the loop: about a millisecond for the slowest look."""
+
+
+def slices(items: Iterable[Item]) -> Iterator[tuple[bool, list[Item]]]:
+    """Yield items by slices, each with whether it is not the first: then it is time to stop before it."""
+    left = iter(items)
+    for number in count():
+        taken = list(islice(left, SLICE_DEVICES))
+        if not taken:
+            return
+        yield number > 0, taken
+
+
+def whole(looking: Slices[Result]) -> Result:
+    """Return what is found, without a stop."""
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            found: Result = end.value
+            return found
+
+
+# ── snapshots ──
 
 GONE: Final = Health.unhealthy("gone")
 _WORSE: Final = (HealthState.HEALTHY, HealthState.UNHEALTHY)
@@ -52,6 +89,14 @@ class Snapshot:
         for device in self.devices.values():
             word = HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
             yield AdvertisedDevice(device.id, word, device.numa_nodes or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What an inventory leaves to the next one of its resource: what was listed, and since when."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    since: Mapping[str, float] = field(default_factory=dict)
 
 
 def checked_list(listed: object) -> Slices[tuple[Device, ...]]:

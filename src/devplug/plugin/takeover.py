@@ -1,4 +1,4 @@
-"""Whether another plugin has a resource name of ours, or fights for it: decided on what can be seen. Pure.
+"""The takeover of a resource name by another plugin, or the fight for it: decided on what can be seen. Pure.
 
 The kubelet tells nobody that a name was taken. Whoever registers a name last gets its calls; the plugin
 before it keeps its stream, and each list of either of them replaces the other's (handler.go, manager.go). So

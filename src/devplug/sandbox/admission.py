@@ -1,28 +1,62 @@
-"""What the API server does to an object before it is stored: defaults, checks, and who may make it at all.
+"""Admission: what the API server does to an object before it is stored, and the rules of ResourceQuota.
 
 Pure: what it must know of other objects is given in. The order is the real server's: the namespace first,
 then defaults and admission plugins, then the rules of the kind, then quotas.
+
+Quotas follow quota/v1/evaluator/core/pods.go. Enforced are the number of pods and, of extended resources,
+`requests.<name>`: `<name>` and `limits.<name>` may stand in a quota, and never matter. What else a quota may
+limit is shown in its status, as `kubectl describe quota` prints it, and refuses nobody. Keys that no
+evaluator knows are left out of the status, as the real server does: the bare name and `limits.` of an
+extended resource (C101), and here also storage and load balancers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+from devplug.errors import DevplugError
+from devplug.k8s.resource_names import resource_name_fault
+from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
-from devplug.sandbox.api.lifecycle import generated_name
-from devplug.sandbox.api.objects import entries, fields, text, with_part
-from devplug.sandbox.api.statuses import forbidden, invalid, not_found
-from devplug.sandbox.api.validation import change_faults, object_faults
-from devplug.sandbox.scheduling.quota import Quota, QuotaExceededError, admit
-from devplug.sandbox.scheduling.reading import amounts, shape
+from devplug.sandbox.api.errors import forbidden, invalid, not_found
+from devplug.sandbox.api.objects import entries, fields, text, whole, with_part
+from devplug.sandbox.api.quantity import canonical
+from devplug.sandbox.api.strategy import generated_name
+from devplug.sandbox.api.times import later, moment
+from devplug.sandbox.api.validation import change_errors, object_errors
+from devplug.sandbox.scheduler import PODS, amounts, shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.scheduler import Shape
 
-__all__ = ["changed", "has_ended", "named", "prepared", "refuse_over_quota", "refuse_without_namespace"]
+__all__ = [
+    "Quota",
+    "QuotaExceededError",
+    "admit",
+    "changed",
+    "counts_for_quota",
+    "has_ended",
+    "named",
+    "prepared",
+    "quota_status",
+    "refuse_over_quota",
+    "refuse_without_namespace",
+    "used_by_pods",
+]
+
+_PREFIX: Final = "requests."
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+_BARE: Final = ("configmaps", "resourcequotas", "secrets", "services")
+"""What may be counted without `count/` before it (quota/v1/evaluator/core/registry.go)."""
+
+
+# ── Admission ──
 
 
 def refuse_without_namespace(
@@ -56,16 +90,16 @@ def prepared(resource: Resource, new: Object) -> Object:
     if resource.kind == "Pod" and not knows_priority_class(class_name):
         raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found")
     one = defaulted(resource, new)
-    if faults := object_faults(resource, one):
-        raise invalid(resource.qualified_kind, name, faults)
+    if errors := object_errors(resource, one):
+        raise invalid(resource.qualified_kind, name, errors)
     return one
 
 
 def changed(resource: Resource, new: Object, old: Object) -> Object:
     """Return a changed object with its defaults. Raises `StatusError` for what may not be or become so."""
     one = defaulted(resource, new)
-    if faults := [*object_faults(resource, one), *change_faults(resource, one, old)]:
-        raise invalid(resource.qualified_kind, text(old, "metadata", "name"), faults)
+    if errors := [*object_errors(resource, one), *change_errors(resource, one, old)]:
+        raise invalid(resource.qualified_kind, text(old, "metadata", "name"), errors)
     return one
 
 
@@ -89,3 +123,128 @@ def refuse_over_quota(pod: Object, quotas: Iterable[Object], others: Iterable[Ob
         admit(name, shape(fields(pod, "spec")), limits, existing)
     except QuotaExceededError as error:
         raise forbidden("pods", name, error.why) from error
+
+
+# ── Resource quotas ──
+
+
+class QuotaExceededError(DevplugError):
+    """A pod asks for more than its namespace may have: status 403, Forbidden, with this text as message."""
+
+    def __init__(
+        self, pod_name: str, quota: Quota, requested: Mapping[str, int], used: Mapping[str, int]
+    ) -> None:
+        self.pod_name = pod_name
+        self.quota_name = quota.name
+        limited = {key: quota.hard[key] for key in requested}
+        self.why = (
+            f"exceeded quota: {quota.name}, requested: {_listed(requested)}, "
+            f"used: {_listed({key: used.get(key, 0) for key in requested})}, limited: {_listed(limited)}"
+        )
+        """The message without the pod."""
+        super().__init__(f'pods "{pod_name}" is forbidden: {self.why}')
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a namespace may have, as far as it is about devices."""
+
+    name: str
+    hard: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By key, as it stands in the quota; keys that are not kept do not matter here."""
+
+
+def _usage(shapes: Iterable[Shape]) -> dict[str, int]:
+    """Return what pods use, by quota key. The caller leaves out who has ended, or hangs past its grace."""
+    used: dict[str, int] = {PODS: 0}
+    for one in shapes:
+        used[PODS] += 1
+        for name, amount in one.requests:
+            if resource_name_fault(name) is None:
+                used[_PREFIX + name] = used.get(_PREFIX + name, 0) + amount
+    return used
+
+
+def admit(pod_name: str, shape: Shape, quotas: Iterable[Quota], existing: Iterable[Shape]) -> None:
+    """Let a pod be made beside those that exist in its namespace. Raises `QuotaExceededError`.
+
+    The first quota that it breaks is told of, by name, with all that it breaks there.
+    """
+    requested, used = _usage([shape]), _usage(existing)
+    for quota in sorted(quotas, key=lambda one: one.name):
+        exceeded = {
+            key: amount
+            for key, amount in requested.items()
+            if key in quota.hard and used.get(key, 0) + amount > quota.hard[key]
+        }
+        if exceeded:
+            raise QuotaExceededError(pod_name, quota, exceeded, used)
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{key}={amounts[key]}" for key in sorted(amounts))
+
+
+# ── The status of a quota: how much of it is in use ──
+
+
+def counts_for_quota(pod: Object, now: datetime) -> bool:
+    """Whether what a pod asks for is in use: it has not ended, nor is it past its grace (QuotaV1Pod)."""
+    if has_ended(pod):
+        return False
+    ends = moment(text(pod, "metadata", "deletionTimestamp"))
+    return ends is None or now <= later(ends, whole(pod, "metadata", "deletionGracePeriodSeconds"))
+
+
+def used_by_pods(pods: Iterable[Object], now: datetime) -> dict[str, str]:
+    """Return what the pods of a namespace use, by quota key."""
+    every = list(pods)
+    specs = [fields(pod, "spec") for pod in every if counts_for_quota(pod, now)]
+    requests = [shape(spec) for spec in specs]
+    limits = [shape(_with_limits_for_requests(spec)) for spec in specs]
+    found = {key: str(amount) for key, amount in _usage(requests).items()}
+    found["pods"] = str(len(specs))
+    found["count/pods"] = str(len(every))
+    for name in _NATIVE:
+        found[name] = found[_PREFIX + name] = _written(name, (dict(one.requests) for one in requests))
+        found[f"limits.{name}"] = _written(name, (dict(one.requests) for one in limits))
+    return found
+
+
+def quota_status(quota: Object, used: Mapping[str, str], counts: Mapping[str, int]) -> Object:
+    """Return the status of a quota; `counts` has how many objects there are, by qualified plural.
+
+    Quotas with scopes are not kept here, so that of these only the limits are told.
+    """
+    hard = fields(quota, "spec", "hard")
+    if entries(quota, "spec", "scopes") or fields(quota, "spec", "scopeSelector"):
+        return {"hard": hard}
+    counted = {f"count/{plural}": str(count) for plural, count in counts.items()}
+    counted |= {plural: str(counts.get(plural, 0)) for plural in _BARE}
+    unused = {key: "0" for key in hard if _is_of_devices(key)}
+    known = {**unused, **counted, **used}
+    return {"hard": hard, "used": {key: known[key] for key in hard if key in known}}
+
+
+def _is_of_devices(key: str) -> bool:
+    return key.startswith(_PREFIX) and resource_name_fault(key.removeprefix(_PREFIX)) is None
+
+
+def _written(name: str, amounts: Iterable[Mapping[str, int]]) -> str:
+    total = sum(one.get(name, 0) for one in amounts)
+    if name == "cpu":
+        return canonical(Quantity.parse(f"{total}m"))
+    if total and total % 1024 == 0:
+        return canonical(Quantity.parse(f"{total // 1024}Ki"))
+    return canonical(Quantity.parse(str(total)))
+
+
+def _with_limits_for_requests(spec: Object) -> Object:
+    """Return a spec that requests what it limits, so that limits are summed up as requests are."""
+    for word in ("containers", "initContainers"):
+        changed = [
+            with_part(fields(one), {"requests": fields(one, "resources", "limits")}, "resources")
+            for one in entries(spec, word)
+        ]
+        spec = {**spec, word: changed}
+    return with_part(spec, {"requests": fields(spec, "resources", "limits")}, "resources")

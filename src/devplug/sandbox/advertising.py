@@ -1,4 +1,4 @@
-"""Counts of a resource that no plugin serves: which change of a node's status sets or removes them.
+"""The advertisement of a resource that no plugin serves: changes of a node's status that set or remove it.
 
 It is the way that Kubernetes documents for resources without hardware ("Advertise Extended Resources for a
 Node"). The kubelet leaves capacity that it does not know alone and copies it to allocatable
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import resource_name_fault
 from devplug.errors import DevplugError, quoted
+from devplug.k8s.resource_names import resource_name_fault
 from devplug.sandbox.api.objects import entries, fields, text
 
 if TYPE_CHECKING:
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["AdvertisementError", "Wish", "changes", "counted_by_kubelet", "lines", "served", "wish_of"]
+__all__ = [
+    "Advertisement",
+    "AdvertisementError",
+    "advertisement_of",
+    "changes",
+    "counted_by_kubelet",
+    "lines",
+    "served",
+]
 
 _READY: Final = 'k:{"type":"Ready"}'
 """How managedFields name a condition (structured-merge-diff, fieldpath/serialize-pe.go)."""
@@ -33,7 +41,7 @@ class AdvertisementError(DevplugError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Advertisement:
     """What a node shall advertise, and what no more."""
 
     counts: Mapping[str, int]
@@ -44,7 +52,9 @@ class Wish:
     """Types of the conditions that are to go."""
 
 
-def wish_of(assignments: Iterable[str], removed: Iterable[str], conditions: Collection[str] = ()) -> Wish:
+def advertisement_of(
+    assignments: Iterable[str], removed: Iterable[str], conditions: Collection[str] = ()
+) -> Advertisement:
     """Read `vendor.com/kind=N` and names to remove; raises `AdvertisementError`.
 
     `conditions` are the types of those that may be removed as well: any other name is a resource's.
@@ -70,7 +80,7 @@ def wish_of(assignments: Iterable[str], removed: Iterable[str], conditions: Coll
             raise AdvertisementError(f"{name} is both set and removed; leave one out")
     if not counts and not names:
         raise AdvertisementError("nothing to do; write vendor.com/kind=2, or --remove vendor.com/kind")
-    return Wish(counts, gone, tuple(name for name in names if name in conditions))
+    return Advertisement(counts, gone, tuple(name for name in names if name in conditions))
 
 
 def _check_name(name: str) -> None:
@@ -78,7 +88,7 @@ def _check_name(name: str) -> None:
         raise AdvertisementError(f"resource name {quoted(name)} {fault}")
 
 
-def changes(node: Object, wish: Wish) -> list[Object]:
+def changes(node: Object, wish: Advertisement) -> list[Object]:
     """Return the JSON patch (RFC 6902) of a node's status that makes the wish true; empty if it is."""
     capacity, allocatable = _amounts(node)
     patch: list[Object] = []
@@ -103,7 +113,7 @@ def changes(node: Object, wish: Wish) -> list[Object]:
     return patch
 
 
-def lines(node_name: str, node: Object, wish: Wish) -> list[str]:
+def lines(node_name: str, node: Object, wish: Advertisement) -> list[str]:
     """Tell what becomes of each resource, one line each."""
     capacity, allocatable = _amounts(node)
     told = []
@@ -141,7 +151,7 @@ def counted_by_kubelet(node: Object) -> frozenset[str]:
     )
 
 
-def served(node_name: str, node: Object, wish: Wish, counted: Collection[str]) -> list[str]:
+def served(node_name: str, node: Object, wish: Advertisement, counted: Collection[str]) -> list[str]:
     """Tell which counts would be changed although a device plugin serves them, one line each.
 
     `counted` are the resources that the kubelet counts by itself. One whose allocatable differs from its

@@ -1,4 +1,4 @@
-"""How another process asks the sandbox that is up in a folder: its own operations, and its Kubernetes API."""
+"""The client of a sandbox that is up in a folder: for its own operations, and its Kubernetes API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devplug.sandbox.control import PREFIX
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.place import Place, Record
+    from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
 __all__ = ["Answer", "ClientError", "NoSandboxError", "SandboxClient"]
 
@@ -42,12 +42,12 @@ class Answer:
 class SandboxClient:
     """Asks the sandbox that is up in a folder, with one connection for each question."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SandboxDir) -> None:
         record = place.running()
         if record is None:
             raise NoSandboxError(f"no sandbox is up in {place.folder}; start one: devplug sandbox up")
         self._place = place
-        self.record: Record = record
+        self.record: SandboxRecord = record
 
     def operate(self, method: str, *steps: str, **body: object) -> Object:
         """Have an operation of the sandbox done; raises `ClientError` with what it says."""

@@ -13,33 +13,28 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
-from devplug.kubelet.machine import Machine, NumaNode
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
-from devplug.sandbox.api.changes import ChangeType
+from devplug.kubelet.topology import NodeHardware, NumaNode
+from devplug.linux.inotify import until_absent
 from devplug.sandbox.api.objects import entries, text
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.times import stamp
-from devplug.sandbox.containers.runtime import Runtime
+from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.control import Control
-from devplug.sandbox.controllers.daemonsets import DaemonSets
-from devplug.sandbox.controllers.expiry import Expiry
-from devplug.sandbox.controllers.garbage import GarbageCollector
-from devplug.sandbox.controllers.namespaces import Namespaces, make_first_namespaces
-from devplug.sandbox.controllers.nodelifecycle import NodeLifecycle
-from devplug.sandbox.controllers.podgc import PodCollector
-from devplug.sandbox.controllers.quotas import Quotas
+from devplug.sandbox.controllers.daemonset import DaemonSetController
+from devplug.sandbox.controllers.garbagecollector import EventCollector, GarbageCollector, PodCollector
+from devplug.sandbox.controllers.namespaces import NamespaceController, make_first_namespaces
+from devplug.sandbox.controllers.nodelifecycle import NodeLifecycleController
+from devplug.sandbox.controllers.resourcequota import ResourceQuotaController
 from devplug.sandbox.controllers.scheduler import Scheduler
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
-from devplug.sandbox.nodes.nodereport import facts_of_this_machine
-from devplug.sandbox.openapi.documents import served
-from devplug.sandbox.openapi.fieldvalidation import field_report
-from devplug.sandbox.place import Place, Record
+from devplug.sandbox.nodes.containerruntime import ProcessRuntime
+from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.registry import NODES, PODS, Registry
-from devplug.sandbox.server.hooks import Hooks
-from devplug.sandbox.server.serving import ApiServer, Tls
+from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
+from devplug.sandbox.server.listener import ApiServer, Tls
 from devplug.sandbox.statefile import opened
-from devplug.watching import until_absent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.nodes.runtime import Ended
+    from devplug.sandbox.nodes.containerruntime import Ended
     from devplug.sandbox.settings import SandboxSettings
     from devplug.sandbox.statefile import StateFile
 
@@ -67,7 +62,7 @@ class Sandbox:
 
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
-        self.place = Place(settings.folder)
+        self.place = SandboxDir(settings.folder)
         self.registry = Registry()
         self._agents: dict[str, NodeAgent] = {}
         self._down = asyncio.Event()
@@ -164,7 +159,7 @@ class Sandbox:
     async def _parts(self, state: StateFile | None) -> AsyncIterator[None]:
         """Run everything for a block; programs end before their nodes, and what keeps the objects last."""
         make_first_namespaces(self.registry)
-        runtime = Runtime(self.settings.images, self.place.logs, self._container_ended)
+        runtime = ProcessRuntime(self.settings.images, self.place.logs, self._container_ended)
         server = self._server(runtime)
         async with asyncio.TaskGroup() as keeping:
             kept = [keeping.create_task(state.run(self.registry))] if state else []
@@ -192,32 +187,32 @@ class Sandbox:
     def _controllers(
         self,
     ) -> tuple[
-        Namespaces
-        | Quotas
-        | Expiry
-        | NodeLifecycle
+        NamespaceController
+        | ResourceQuotaController
+        | EventCollector
+        | NodeLifecycleController
         | PodCollector
         | GarbageCollector
-        | DaemonSets
+        | DaemonSetController
         | Scheduler,
         ...,
     ]:
         registry = self.registry
         return (
-            Namespaces(registry),
-            Quotas(registry),
-            Expiry(registry),
-            NodeLifecycle(registry),
+            NamespaceController(registry),
+            ResourceQuotaController(registry),
+            EventCollector(registry),
+            NodeLifecycleController(registry),
             PodCollector(registry),
             GarbageCollector(registry),
-            DaemonSets(registry),
+            DaemonSetController(registry),
             Scheduler(registry, self.settings.scoring, host=os.uname().nodename),
         )
 
-    def _make_nodes(self, runtime: Runtime) -> Sequence[NodeAgent]:
+    def _make_nodes(self, runtime: ProcessRuntime) -> Sequence[NodeAgent]:
         settings = self.settings
         numbers = range(settings.numa_nodes)
-        machine = Machine(
+        machine = NodeHardware(
             tuple(
                 NumaNode(one, tuple(_LOCAL if one == other else _REMOTE for other in numbers))
                 for one in numbers
@@ -243,14 +238,21 @@ class Sandbox:
             )
         return tuple(self._agents.values())
 
-    def _server(self, runtime: Runtime) -> ApiServer:
+    def _server(self, runtime: ProcessRuntime) -> ApiServer:
         settings = self.settings
         tls = None
         if settings.certificate is not None and settings.key is not None:
             tls = Tls(settings.certificate, settings.key)
         self._token = secrets.token_hex(16)
-        hooks = Hooks(field_report, served, runtime.logs.read, self._metrics, Control(self).handle)
-        return ApiServer(self.registry, hooks, token=self._token, port=settings.port, tls=tls)
+        return ApiServer(
+            self.registry,
+            logs=runtime.logs.read,
+            metrics=self._metrics,
+            control=Control(self).handle,
+            token=self._token,
+            port=settings.port,
+            tls=tls,
+        )
 
     async def _until_ready(self) -> None:
         """Wait until every node is."""
@@ -262,7 +264,7 @@ class Sandbox:
                 if not missing:
                     return
 
-    async def _forget_logs(self, runtime: Runtime) -> None:
+    async def _forget_logs(self, runtime: ProcessRuntime) -> None:
         """Throw away the logs of pods that are gone."""
         async with aclosing(self.registry.follow(PODS)) as events:
             async for event in events:
@@ -278,7 +280,7 @@ class Sandbox:
     def _announce(self, server: ApiServer) -> None:
         self.place.write_private(self.place.kubeconfig, server.kubeconfig)
         self.place.announce(
-            Record(
+            SandboxRecord(
                 pid=os.getpid(),
                 server=server.url,
                 token=self._token,

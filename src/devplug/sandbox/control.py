@@ -1,4 +1,4 @@
-"""The sandbox's own operations over HTTP, below `/sandbox/v1/`: which request calls what, and its answer.
+"""The sandbox's own operations over HTTP, below `/sandbox/v1/`, and their answers.
 
 What an operation does is the cluster's; the other end is `client`.
 """
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
 from devplug.errors import DevplugError, quoted
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import entries, part, text, whole
-from devplug.sandbox.api.statuses import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""All objects of the sandbox: everybody who reads or changes one, over HTTP or in this process, does it here.
+"""The registry of all objects: whoever reads or changes one, over HTTP or in this process, does it here.
 
 It joins the store with the rules of admission, gives out UIDs and times, and wakes those who follow changes.
 Nothing in it waits but `follow` and `watch`, so no two changes can be in each other's way.
@@ -21,22 +21,22 @@ from devplug.sandbox.admission import (
     refuse_over_quota,
     refuse_without_namespace,
 )
-from devplug.sandbox.api.changes import EVERYTHING, Selection, differences, note, place_of
+from devplug.sandbox.api.errors import StatusError, conflict
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.objects import entries, text, whole, with_part
-from devplug.sandbox.api.patching import patched
-from devplug.sandbox.api.statuses import StatusError, conflict
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.patch import patched
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.times import stamp
+from devplug.sandbox.api.watchlog import EVERYTHING, Selection, differences, namespaced_name, note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.lifecycle import Deletion, Preconditions
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.api.storage import Listing
+    from devplug.sandbox.api.store import Listing
+    from devplug.sandbox.api.strategy import Deletion, Preconditions
+    from devplug.sandbox.api.watchlog import WatchEvent
 
 __all__ = ["DAEMON_SETS", "EVENTS", "LEASES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "Registry"]
 
@@ -267,7 +267,7 @@ class Registry:
             listing = self.listing(resource, selection)
             for event in differences(known, listing.items):
                 yield event
-            known = {place_of(one): one for one in listing.items}
+            known = {namespaced_name(one): one for one in listing.items}
             try:
                 watch = self.watch(resource, selection, str(listing.version), sends_list=False)
                 async with aclosing(watch) as lines:

@@ -1,4 +1,4 @@
-"""What of a sandbox can be set, as one value."""
+"""The settings of a sandbox, as one value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from devplug.kubelet.topology import TopologySettings
-from devplug.sandbox.scheduling.scoring import ScoringSettings
+from devplug.sandbox.scheduler import ScoringSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ class SandboxSettings:
     """Settings of one sandbox."""
 
     folder: Path
-    """Where it is; see `place`."""
+    """Where it is; see `sandboxdir`."""
     nodes: int = 1
     numa_nodes: int = 1
     """How many each node has."""

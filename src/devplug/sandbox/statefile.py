@@ -14,9 +14,9 @@ from contextlib import ExitStack, aclosing, closing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import DevplugError, one_line
-from devplug.sandbox.api.changes import ChangeType
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.objects import text
+from devplug.sandbox.api.watchlog import ChangeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,1 +1,1 @@
-"""The project of a new plugin: its names, its files from the templates beside this, and their way to disk."""
+"""The project of a new plugin: its names, and its files from the templates beside this."""

@@ -1,4 +1,4 @@
-"""What is in a new plugin's project: names in, texts out. Nothing here touches the user's disk."""
+"""The project of a new plugin: names in, texts out. Nothing here touches the user's disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from devplug import __version__
-from devplug.devices import resource_name_fault
 from devplug.errors import quoted
+from devplug.k8s.resource_names import resource_name_fault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What plugins are tested with: a kubelet for tests that need no cluster and know nothing of asyncio.
+"""The tests of plugins: a kubelet for those that need no cluster and know nothing of asyncio.
 
 pytest finds the fixtures `kubelet` and `make_kubelet` by itself; without pytest, `SyncKubelet` is a context
 manager.

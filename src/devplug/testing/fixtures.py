@@ -65,7 +65,7 @@ def pytest_runtest_makereport(
     report = (yield).get_result()
     kubelets = item.stash.get(_RUNNING, [])
     if report.failed and kubelets and call.excinfo is not None:
-        from devplug.testing.story import NotInTimeError
+        from devplug.testing.pods import NotInTimeError
 
         if not isinstance(call.excinfo.value, NotInTimeError):
             report.sections += [("kubelet", kubelet.story()) for kubelet in kubelets]

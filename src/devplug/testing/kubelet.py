@@ -13,17 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from devplug.errors import KubeletError
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import served
-from devplug.testing.changes import ChangeCount
-from devplug.testing.clock import Clock
-from devplug.testing.loopthread import LoopThread
-from devplug.testing.pods import AdmittedPod, containers_of, restarted
+from devplug.testing.loopthread import ChangeCount, Clock, LoopThread
+from devplug.testing.pods import AdmittedPod, NotInTimeError, containers_of, node_lines, restarted
 from devplug.testing.programs import Program, StartedPlugins
-from devplug.testing.story import NotInTimeError, node_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -31,12 +28,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from devplug.devices import Allocation
-    from devplug.exchange import AdvertisedDevice
     from devplug.kubelet.pods import Event, PodStatus
     from devplug.plugin.contract import DevicePlugin
-    from devplug.plugin.serving import Registration
+    from devplug.plugin.environment import Registration
     from devplug.testing.loopthread import Held
     from devplug.testing.pods import ContainerView
+    from devplug.wire.values import AdvertisedDevice
 
 __all__ = ["SyncKubelet"]
 

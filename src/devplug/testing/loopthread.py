@@ -1,21 +1,71 @@
-"""An event loop on a thread of its own, for code that is not async."""
+"""An event loop on a thread of its own, for code that is not async, with the kubelet's clock and changes.
+
+Where code of it is while nobody gets an answer is what a test that hangs can show.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
+import sys
 import threading
+import time
+import traceback
+from collections import Counter
+from contextlib import asynccontextmanager
+from types import AsyncGeneratorType, CoroutineType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from devplug.errors import KubeletError
-from devplug.plugin.threads import DaemonThreads
-from devplug.testing.stacks import thread_stack, waiting_code
+from devplug.kubelet.changes import ChangeKind
+from devplug.plugin.callbacks import DaemonThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
-__all__ = ["Held", "LoopThread"]
+    from devplug.kubelet.kubelet import Kubelet
+
+__all__ = ["ChangeCount", "Clock", "Held", "LoopThread"]
+
+
+# ── where code waits ──────────────────────────────────────────────────────────────────────────────
+
+
+_NOT_THE_AUTHORS: Final = ("asyncio", "contextlib", "devplug", "grpc")
+_FRAMES_SHOWN: Final = 4
+
+
+def _thread_stack(thread_id: int) -> str:
+    """Return the innermost of what a thread executes at this moment; empty if it has ended."""
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 -- documented, for debuggers
+    return "".join(traceback.format_stack(frame)[-_FRAMES_SHOWN:]).rstrip() if frame else ""
+
+
+def _waiting_code() -> list[str]:
+    """Return the places at which async code of authors waits: `FILE:LINE, in NAME`."""
+    return sorted(set(_places()))
+
+
+def _places() -> Iterator[str]:
+    # Not by way of the tasks: gRPC's, in which handlers run, do not show what they wait for.
+    for waiting in gc.get_objects():
+        if isinstance(waiting, CoroutineType):
+            frame = waiting.cr_frame if waiting.cr_suspended else None
+        elif isinstance(waiting, AsyncGeneratorType):
+            frame = waiting.ag_frame
+        else:
+            continue
+        if (
+            frame is not None
+            and frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_THE_AUTHORS
+        ):
+            yield f"{frame.f_code.co_filename}:{frame.f_lineno}, in {frame.f_code.co_qualname}"
+
+
+# ── the thread ────────────────────────────────────────────────────────────────────────────────────
+
 
 Value = TypeVar("Value")
 
@@ -155,12 +205,12 @@ class LoopThread:
             self.soon(lambda: pong.set_result(None))
             pong.result(_PING_SECONDS)
             # Not the ping itself: it looks at all objects, which takes seconds in a large process.
-            self.soon(lambda: found.set_result(waiting_code()))
+            self.soon(lambda: found.set_result(_waiting_code()))
             places = found.result(_SEARCH_SECONDS)
         except KubeletError:
             return ""
         except concurrent.futures.TimeoutError:
-            stack = thread_stack(self._thread.ident or 0)
+            stack = _thread_stack(self._thread.ident or 0)
             return f"; an `async def` blocks the loop, write `def` for code that blocks:\n{stack}"
         return "\n  ".join(("; async code waits at", *places)) if places else ""
 
@@ -182,3 +232,71 @@ class LoopThread:
         async with asyncio.TaskGroup() as self._tasks:
             self._started.set_result(loop)
             await self._stop.wait()
+
+
+# ── the kubelet's clock ───────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    """The kubelet's clock, in seconds: it goes on by itself, and can be moved on."""
+
+    def __init__(self, on_advance: Callable[[], None]) -> None:
+        self._moved_seconds = 0.0
+        self._on_advance = on_advance
+
+    def __call__(self) -> float:
+        """Return the time, from no particular beginning."""
+        return time.monotonic() + self._moved_seconds
+
+    def advance(self, seconds: float) -> None:
+        """Go on by so many seconds at once; the kubelet then reports its node, as it would have by then.
+
+        Raises `ValueError` for fewer than none: this clock never goes back.
+        """
+        if seconds < 0:
+            raise ValueError(f"the kubelet's clock cannot go back by {-seconds:g} s")
+        self._moved_seconds += seconds
+        self._on_advance()
+
+
+# ── the kubelet's changes ─────────────────────────────────────────────────────────────────────────
+
+
+class ChangeCount:
+    """Counts a kubelet's changes, on its loop, for waiters on other threads. Lives as long as the kubelet."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lists: Counter[str] = Counter()
+        self.count = 0
+
+    @asynccontextmanager
+    async def counting(self, kubelet: Kubelet) -> AsyncIterator[None]:
+        """Count for as long as the block lasts, and wake whoever waits."""
+        with kubelet.changes() as changes:
+
+            async def count() -> None:
+                async for change in changes:
+                    with self._changed:
+                        self.count += 1
+                        self._lists[change.resource_name] += change.kind is ChangeKind.LISTED
+                        self._changed.notify_all()
+
+            async with asyncio.TaskGroup() as group:
+                counting = group.create_task(count())
+                yield
+                counting.cancel()
+
+    def wait_for_next(self, seen: int, timeout_seconds: float) -> None:
+        """Wait until there were more changes than `seen`, or the time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.count != seen, timeout_seconds)
+
+    def lists(self) -> Mapping[str, int]:
+        """Return how many lists have come, by resource name."""
+        with self._changed:
+            return Counter(self._lists)
+
+    def lists_since(self, before: Mapping[str, int]) -> set[str]:
+        """Return the resource names for which lists have come since."""
+        return {name for name, count in self.lists().items() if count > before.get(name, 0)}

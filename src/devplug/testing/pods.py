@@ -1,21 +1,30 @@
-"""A pod as a test sees it: what it asked for, what became of it, what its containers got."""
+"""Pods as a test sees them: what each asked for, what became of it, what its containers got."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from devplug.errors import KubeletError
 from devplug.kubelet.pods import ContainerOptions, ContainerState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from devplug.devices import DeviceNode, Mount
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.pods import Pod, PodPhase, PodStatus
-    from devplug.testing.kubelet import SyncKubelet
 
-__all__ = ["AdmittedPod", "ContainerView", "containers_of", "restarted"]
+__all__ = [
+    "AdmittedPod",
+    "ContainerView",
+    "NotInTimeError",
+    "PodOwner",
+    "containers_of",
+    "node_lines",
+    "restarted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +53,29 @@ class ContainerView:
         return tuple(sorted(device_id for ids in self.devices.values() for device_id in ids))
 
 
+class PodOwner(Protocol):
+    """What has admitted pods and acts on them: a `SyncKubelet`."""
+
+    def pod_status(self, uid: str) -> PodStatus:
+        """Return what people see of a pod."""
+
+    def containers_of(self, uid: str) -> Mapping[str, ContainerView]:
+        """Return the containers of a pod by name, in start order."""
+
+    def restart_container(self, uid: str, name: str) -> ContainerView:
+        """End a container and start it again."""
+
+    def delete_pod(self, uid: str) -> None:
+        """Delete a pod."""
+
+
 class AdmittedPod:
     """A pod that was given to the kubelet; every attribute is as it is now.
 
     A refused pod is Failed, with the reason and message that users see.
     """
 
-    def __init__(self, kubelet: SyncKubelet, uid: str) -> None:
+    def __init__(self, kubelet: PodOwner, uid: str) -> None:
         self.uid = uid
         self._kubelet = kubelet
 
@@ -147,3 +172,44 @@ async def restarted(kubelet: Kubelet, pod: Pod, name: str) -> None:
             break
         if pod.runs_to_its_end(pod.container(next_name)):
             kubelet.end_container(pod.uid, next_name)
+
+
+# ── the node as text, for a test that failed ──────────────────────────────────────────────────────
+
+
+class NotInTimeError(TimeoutError):
+    """Something did not happen; the text ends with what the node is like (`SyncKubelet.story`)."""
+
+
+def node_lines(kubelet: Kubelet, pods: Mapping[str, Pod]) -> list[str]:
+    """Return what the node has, who holds what, and what happened; `pods` are those that may be named."""
+    names = {uid: f"{pod.namespace}/{pod.name}" for uid, pod in pods.items()}
+    capacity, allocatable = kubelet.capacity(), kubelet.allocatable()
+    lines = [
+        f"resource     {name}: capacity {count}, allocatable {allocatable[name]}"
+        for name, count in capacity.items()
+    ]
+    for uid, name in names.items():
+        with suppress(KubeletError):  # one that the kubelet has never got
+            lines += _pod_lines(kubelet, uid, name)
+    lines += [
+        f"held         {names.get(held.pod_uid, held.pod_uid)} {held.container_name}: "
+        f"{held.resource_name}: {', '.join(held.device_ids)}"
+        for held in kubelet.allocations()
+    ]
+    lines += [
+        _line("event       ", names.get(event.pod_uid, event.pod_uid), event.reason, event.message)
+        for event in kubelet.events
+    ]
+    return lines or ["the node has no resources and no pods"]
+
+
+def _pod_lines(kubelet: Kubelet, uid: str, name: str) -> Iterator[str]:
+    status = kubelet.pod(uid)
+    yield _line("pod         ", f"{name} is {status.phase}", status.reason, status.message)
+    for one in status.containers:
+        yield _line("container   ", f"{name} {one.name} is {one.state}", one.reason, one.message)
+
+
+def _line(title: str, *parts: str) -> str:
+    return f"{title} {': '.join(part for part in parts if part)}"

@@ -1,4 +1,4 @@
-"""What a test has started: a plugin's program, in any language, or plugins of this process."""
+"""The programs that a test has started: a plugin's, in any language, or plugins of this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import one_line
-from devplug.programs import SIGKILL, SIGTERM, cannot_run, filled, signal_group, surroundings
+from devplug.linux.processes import SIGKILL, SIGTERM, cannot_run, filled, signal_group, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

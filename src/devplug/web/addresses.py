@@ -1,4 +1,4 @@
-"""Where a server listens, as a value and as text; nothing here looks a name up or opens anything."""
+"""The addresses of servers, as values and as text; nothing here looks a name up or opens anything. Pure."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import h11
 
 from devplug.errors import one_line
+from devplug.linux.unix_sockets import within_reach
 from devplug.web.addresses import TcpAddress, UnixAddress, is_ip
-from devplug.web.paths import within_reach
-from devplug.web.transfer import send
-from devplug.web.values import WebClientError
+from devplug.web.messages import WebClientError
+from devplug.web.sockets import send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator

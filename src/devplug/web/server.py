@@ -9,17 +9,17 @@ import socket
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.trust import may_call, peer_of
+from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.web.addresses import TcpAddress, UnixAddress
-from devplug.web.listening import listening
-from devplug.web.values import Limits
+from devplug.web.messages import Limits
+from devplug.web.sockets import listening
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from devplug.web.addresses import Address
-    from devplug.web.connections import Connection
-    from devplug.web.values import Handler
+    from devplug.web.connection import Connection
+    from devplug.web.messages import Handler
 
 __all__ = ["serving"]
 
@@ -142,7 +142,7 @@ class _Server:
             return
         try:
             # HTTP itself: 6 ms that the first registration of a daemon does not wait for.
-            from devplug.web.connections import Connection
+            from devplug.web.connection import Connection
         except (ImportError, OSError) as error:  # no descriptor is left for it, not even to say so
             opened.close()
             _log.warning("cannot take connections", extra={"server": self._name, "error": str(error)})

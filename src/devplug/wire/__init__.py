@@ -1,1 +1,1 @@
-"""What crosses a socket: messages, methods and the transport. The only place that knows gRPC and HTTP/2."""
+"""The sockets: messages, methods and the transport. The only place that knows gRPC and HTTP/2."""

@@ -1,6 +1,6 @@
-"""What every message needs to cross a socket: its layout, and the ways between our value and its bytes.
+"""The codecs of messages: the layout of each, and the ways between our value and its bytes.
 
-Which messages there are stands in the modules of the APIs: `messages`, `pluginregistration`, `podresources`.
+The messages stand in the modules of the APIs: `deviceplugin`, `pluginregistration`, `podresources`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much may cross a socket, and how long its path may be."""
+"""The limits of a socket: how much may cross it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ __all__ = [
     "KUBELET_RECEIVE_LIMIT_BYTES",
     "MONITOR_RECEIVE_LIMIT_BYTES",
     "PLUGIN_RECEIVE_LIMIT_BYTES",
-    "SOCKET_PATH_LIMIT_BYTES",
 ]
-
-SOCKET_PATH_LIMIT_BYTES: Final = 107
-"""The longest path of a Unix socket: `sun_path` holds 108 bytes with its end mark (unix(7))."""
 
 KUBELET_RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What the kubelet takes in one message: grpc-go's default (kubelet.md 1.1)."""

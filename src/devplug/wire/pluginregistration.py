@@ -8,10 +8,10 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Final
 
-from devplug.exchange import PluginInfo, RegistrationStatus
 from devplug.wire.codecs import codec, empty_codec, flag, text, texts
-from devplug.wire.methods import Method
+from devplug.wire.deviceplugin import Method
 from devplug.wire.protobuf import Layout
+from devplug.wire.values import PluginInfo, RegistrationStatus
 
 __all__ = ["GET_INFO", "LAYOUTS", "NOTIFY_REGISTRATION_STATUS"]
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from devplug.exchange import (
+from devplug.wire.codecs import TOPOLOGY, codec, empty_codec, many, names, number, one, text, texts
+from devplug.wire.deviceplugin import Method
+from devplug.wire.protobuf import Kind, Layout
+from devplug.wire.values import (
     AllocatableResources,
     ClaimResource,
     ContainerDevices,
@@ -18,9 +21,6 @@ from devplug.exchange import (
     PodName,
     PodResources,
 )
-from devplug.wire.codecs import TOPOLOGY, codec, empty_codec, many, names, number, one, text, texts
-from devplug.wire.methods import Method
-from devplug.wire.protobuf import Kind, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
-from devplug.wire.protobytes import (
+from devplug.wire.wireformat import (
     LENGTH,
     VARINT,
     MalformedError,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from devplug.wire.values import SocketIdentity
+
 __all__ = ["bound_socket", "discard", "keep_private", "socket_identity", "why_not"]
 
 
@@ -39,7 +41,7 @@ def discard(path: Path) -> None:
         path.unlink()
 
 
-def socket_identity(path: Path) -> tuple[int, int, int] | None:
+def socket_identity(path: Path) -> SocketIdentity | None:
     """Return what tells the file at `path` from any other that stood there before, or None without one.
 
     Device, inode and time of making: an inode number alone comes back at once on most file systems.

@@ -1,19 +1,27 @@
-"""Serve and call the API's methods on Unix sockets: the names by which the layers above use gRPC.
+"""Unix sockets as the layers above use them, to serve and call the API's methods; others can be put there.
 
-What carries the calls is chosen in `transports`.
+What carries the calls is chosen in `transport`.
 """
 
 from __future__ import annotations
 
-from devplug.wire.answering import Binding, stream, unary
-from devplug.wire.dialling import Peer, authority_of, connected
-from devplug.wire.face import UNIX_SOCKETS, Sockets
-from devplug.wire.limits import SOCKET_PATH_LIMIT_BYTES
-from devplug.wire.listening import Listener
+import socket
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+from devplug.wire.client import Peer, authority_of, connected
+from devplug.wire.handlers import Binding, stream, unary
+from devplug.wire.limits import CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
+from devplug.wire.listener import Listener
 from devplug.wire.socketfiles import socket_identity
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
 __all__ = [
-    "SOCKET_PATH_LIMIT_BYTES",
     "UNIX_SOCKETS",
     "Binding",
     "Listener",
@@ -25,3 +33,85 @@ __all__ = [
     "stream",
     "unary",
 ]
+
+
+class Sockets(Protocol):
+    """Where sockets are made, called, told apart and removed. It holds nothing open itself."""
+
+    def listener(
+        self,
+        path: Path,
+        bindings: tuple[Binding, ...],
+        *,
+        receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES,
+        connections_limit: int = CONNECTIONS_LIMIT,
+    ) -> Listener:
+        """Return a listener for `path`, which does not listen yet."""
+
+    def connected(
+        self,
+        path: Path,
+        *,
+        ready_within_seconds: float | None = None,
+        connect_within_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Peer]:
+        """Return a block with a connection to the socket at `path`, as `wire.sockets.connected` does."""
+
+    def identity(self, path: Path) -> tuple[int, int, int] | None:
+        """Return what tells the file at `path` from any other that stood there before, None without one."""
+
+    def refusing(self, folder: Path, pattern: str) -> Iterator[Path]:
+        """Yield the sockets of a folder, of matching names, that refuse connections: nobody listens there."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file. Raises `OSError`."""
+
+
+class _UnixSockets:
+    """The sockets of this machine."""
+
+    def listener(
+        self,
+        path: Path,
+        bindings: tuple[Binding, ...],
+        *,
+        receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES,
+        connections_limit: int = CONNECTIONS_LIMIT,
+    ) -> Listener:
+        return Listener(
+            path,
+            bindings,
+            receive_limit_bytes=receive_limit_bytes,
+            connections_limit=connections_limit,
+        )
+
+    def connected(
+        self,
+        path: Path,
+        *,
+        ready_within_seconds: float | None = None,
+        connect_within_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Peer]:
+        return connected(
+            path, ready_within_seconds=ready_within_seconds, connect_within_seconds=connect_within_seconds
+        )
+
+    def identity(self, path: Path) -> tuple[int, int, int] | None:
+        return socket_identity(path)
+
+    def refusing(self, folder: Path, pattern: str) -> Iterator[Path]:
+        for path in sorted(folder.glob(pattern)):
+            with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                if not stat.S_ISSOCK(path.lstat().st_mode):
+                    continue
+                probe.settimeout(0)
+                try:
+                    probe.connect(str(path))
+                except ConnectionRefusedError:
+                    yield path
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+
+UNIX_SOCKETS: Final[Sockets] = _UnixSockets()

@@ -1,4 +1,4 @@
-"""Our errors ⇄ gRPC's statuses, in one table: what the other end of a socket learns of a failure."""
+"""The statuses of gRPC: what our errors become at the other end, and those of HTTP/2 ("Errors")."""
 
 from __future__ import annotations
 
@@ -24,14 +24,87 @@ from devplug.errors import (
     one_line,
 )
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.rpc.faults import STATUSES, RpcError
+from devplug.wire.http2.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from devplug.wire.methods import Method
+    from collections.abc import Mapping
 
-__all__ = ["STATUS_OF_ERROR", "refusal_of"]
+    from devplug.wire.deviceplugin import Method
+
+__all__ = [
+    "CLOSING",
+    "STATUSES",
+    "STATUS_OF_ERROR",
+    "RpcError",
+    "refusal_of",
+    "status_of_http",
+    "status_of_reset",
+]
 
 logger = logging.getLogger(__name__)
+
+STATUSES: Final = (
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+)
+"""By their numbers, and spelt as Go does: so they stand in the status of a pod."""
+
+CLOSING: Final = "grpc: the client connection is closing"
+"""What Go says of a call on a connection that its owner has closed (clientconn.go ErrClientConnClosing)."""
+
+
+class RpcError(Exception):
+    """A call that ends with this status; what is told is for the other end."""
+
+    def __init__(self, status: str, text: str) -> None:
+        self.status = status
+        self.text = text
+        super().__init__(f"{status}: {text}")
+
+
+_OF_RESET: Final[Mapping[int, str]] = {
+    ErrorCode.REFUSED_STREAM: "Unavailable",
+    ErrorCode.CANCEL: "Canceled",
+    ErrorCode.ENHANCE_YOUR_CALM: "ResourceExhausted",
+    ErrorCode.INADEQUATE_SECURITY: "PermissionDenied",
+}
+
+_OF_HTTP: Final[Mapping[int, str]] = {
+    400: "Internal",
+    401: "Unauthenticated",
+    403: "PermissionDenied",
+    404: "Unimplemented",
+    429: "Unavailable",
+    502: "Unavailable",
+    503: "Unavailable",
+    504: "Unavailable",
+}
+
+
+def status_of_reset(code: int) -> str:
+    """Return the status of a call whose stream was reset."""
+    return _OF_RESET.get(code, "Internal")
+
+
+def status_of_http(code: int) -> str:
+    """Return the status of an answer that is not gRPC's ("http-grpc-status-mapping.md")."""
+    return _OF_HTTP.get(code, "Unknown")
+
 
 STATUS_OF_ERROR: Final[tuple[tuple[type[DevplugError], str], ...]] = (
     (MalformedMessageError, "InvalidArgument"),

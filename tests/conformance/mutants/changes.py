@@ -11,7 +11,7 @@ from tests.conformance.mutants import Mutant
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from devplug.exchange import AdvertisedDevice
+    from devplug.wire.values import AdvertisedDevice
 
 
 class LooksForDevicesOnce(Mutant):

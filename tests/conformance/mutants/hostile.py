@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from devplug.conformance.rawbytes import UNKNOWN_METHODS
+from devplug.conformance.raw_clients import UNKNOWN_METHODS
 from devplug.errors import RemoteError
-from devplug.wire import methods
+from devplug.wire import deviceplugin
 from devplug.wire.codecs import Codec, MalformedMessageError
 from devplug.wire.sockets import Binding, Listener, socket_identity, unary
 from tests.conformance.mutants import Mutant
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from devplug.devices import ContainerResponse
-    from devplug.exchange import AdvertisedDevice
-    from devplug.wire.methods import Method
+    from devplug.wire.deviceplugin import Method
+    from devplug.wire.values import AdvertisedDevice
     from tests.conformance.right import Ids
 
 GREETING = b"PRI * HTTP/2.0"
@@ -57,7 +57,7 @@ class TakesAnythingForARequest(Mutant):
             except MalformedMessageError:
                 return (("dev-0",),)
 
-        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+        return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
 class EndsAtAMalformedQuestion(Mutant):
@@ -72,7 +72,7 @@ class EndsAtAMalformedQuestion(Mutant):
             except MalformedMessageError:
                 os._exit(DIED)
 
-        asked = methods.GET_PREFERRED_ALLOCATION
+        asked = deviceplugin.GET_PREFERRED_ALLOCATION
         return redone(super().bindings(), asked, decoding(asked, decode))
 
 
@@ -99,7 +99,7 @@ class EndsAtALargeRequest(Mutant):
                 os._exit(DIED)
             return right.decode(content)
 
-        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+        return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
 class AnswersWithItsTraceback(Mutant):
@@ -114,7 +114,7 @@ class AnswersWithItsTraceback(Mutant):
             except MalformedMessageError as error:
                 raise RemoteError("Unknown", traceback.format_exc()) from error
 
-        return redone(super().bindings(), methods.ALLOCATE, decoding(methods.ALLOCATE, decode))
+        return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
 class RepeatsTheWholeRequest(Mutant):

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from devplug.exchange import AdvertisedDevice
 from devplug.wire.codecs import Codec
-from devplug.wire.methods import LIST_AND_WATCH, Method
+from devplug.wire.deviceplugin import LIST_AND_WATCH, Method
 from devplug.wire.sockets import Binding, Listener
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Mutants that do not bear a restart of the kubelet, or a lost stream."""
+"""Mutants of restarts: the kubelet's, lost streams, and the plugin's own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import hashlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from devplug.conformance.restart_scenes import is_listening
 from devplug.wire.sockets import socket_identity
 from tests.conformance.mutants import Mutant
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from devplug.exchange import AdvertisedDevice
+    from devplug.wire.values import AdvertisedDevice
 
 
 class TakesANewKubeletForTheOld(Mutant):
@@ -293,3 +295,45 @@ async def beside(*lives: Callable[[], Awaitable[None]]) -> None:
     async with asyncio.TaskGroup() as group:
         for one in lives:
             group.create_task(run(one))
+
+
+class NamesDevicesAfterItsProcess(Mutant):
+    """Makes its IDs from its process ID."""
+
+    fails = ("RES17",)
+
+    def devices(self) -> list[AdvertisedDevice]:
+        return [replace(device, id=f"{device.id}-{os.getpid()}") for device in super().devices()]
+
+
+class EndsBeforeALeftSocket(Mutant):
+    """Takes a socket file on which nobody listens for one in use."""
+
+    fails = ("RES18",)
+
+    async def serve(self) -> None:
+        path = self.folder / self.endpoint
+        looks = 40  # one that is about to end still removes its own
+        while path.exists() and not is_listening(path):
+            if not (looks := looks - 1):
+                sys.exit("address already in use")
+            await asyncio.sleep(0.05)
+        await super().serve()
+
+
+class LeavesThePredecessorsSocket(Mutant):
+    """Has a socket name for each start, and removes none but its own."""
+
+    fails = ("RES19",)
+    endpoint = f"mutant-{os.getpid()}.sock"
+
+
+class EndsBesideAnother(Mutant):
+    """Ends if another of its kind serves already."""
+
+    fails = ("RES20",)
+
+    async def serve(self) -> None:
+        if is_listening(self.folder / self.endpoint):
+            sys.exit("another one is running already")
+        await super().serve()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
-from devplug.exchange import AdvertisedDevice
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
 from tests.conformance.mutants.restarts import beside
 

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.cdi.rules import faults, kind_faults
 from devplug.daemon.cdi.spec import (
     UNPLUGGED_PATH,
     CdiDevice,
@@ -20,6 +19,8 @@ from devplug.daemon.cdi.spec import (
     CdiSpec,
     bind_options,
     device_name,
+    faults,
+    kind_faults,
     kind_of,
     minimum_version,
     parse,
@@ -27,7 +28,8 @@ from devplug.daemon.cdi.spec import (
     text,
     unplugged,
 )
-from devplug.devices import ContainerResponse, device_id_fault, resource_name_fault, stable_id
+from devplug.devices import ContainerResponse, device_id_fault, stable_id
+from devplug.k8s.resource_names import resource_name_fault
 
 KIND = "devplug.example.com/serial"
 NODE = CdiNode("/dev/serial0", "/dev/ttyUSB0")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devplug.daemon.grammar.selectors import NvidiaSelector
-from devplug.daemon.grammar.templates import parse_template
+from devplug.daemon.config.selectors import NvidiaSelector
+from devplug.daemon.config.templates import parse_template
 from devplug.daemon.sources.host import Host
-from devplug.daemon.sources.nvidia.source import NvidiaSource
+from devplug.daemon.sources.nvidia import NvidiaSource
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 
 class _Teller(logging.Handler):

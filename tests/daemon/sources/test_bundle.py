@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 
 def source(rest: str, host: Host | None = None) -> BundleSource:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.sources.found import FoundNode
+from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.hardware import numa_node_of
 from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, tree
 
@@ -119,7 +120,7 @@ def test_a_ram_disk_is_no_memory_although_it_has_the_same_number(tmp_path: Path)
 
 def test_the_numa_node_is_the_devices_own_if_it_has_one(tmp_path: Path) -> None:
     tree(tmp_path, {**CHIP_LINK, f"{CHIP_FOLDER}/numa_node": "3\n"})
-    assert Host(tmp_path).numa_node(CHIP) == 3
+    assert numa_node_of(Host(tmp_path), CHIP) == 3
 
 
 def test_the_numa_node_is_that_of_the_nearest_parent_that_has_one(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_the_numa_node_is_that_of_the_nearest_parent_that_has_one(tmp_path: Path
             "sys/devices/pci0000:00/numa_node": "0\n",
         },
     )
-    assert Host(tmp_path).numa_node(CHIP) == 1
+    assert numa_node_of(Host(tmp_path), CHIP) == 1
 
 
 def test_minus_one_is_no_numa_node_and_ends_the_search(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_minus_one_is_no_numa_node_and_ends_the_search(tmp_path: Path) -> None:
             "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
         },
     )
-    assert Host(tmp_path).numa_node(CHIP) is None
+    assert numa_node_of(Host(tmp_path), CHIP) is None
 
 
 def test_a_misc_device_without_a_parent_has_no_numa_node(tmp_path: Path) -> None:
@@ -156,11 +157,11 @@ def test_a_misc_device_without_a_parent_has_no_numa_node(tmp_path: Path) -> None
             "sys/numa_node": "9\n",
         },
     )
-    assert Host(tmp_path).numa_node(FoundNode("/dev/fuse", (10, 229))) is None
+    assert numa_node_of(Host(tmp_path), FoundNode("/dev/fuse", (10, 229))) is None
 
 
 def test_a_node_that_sysfs_does_not_know_has_no_numa_node(tmp_path: Path) -> None:
-    assert Host(tmp_path).numa_node(CHIP) is None
+    assert numa_node_of(Host(tmp_path), CHIP) is None
 
 
 def test_a_numa_node_that_is_no_number_counts_as_not_there(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_numa_node_that_is_no_number_counts_as_not_there(tmp_path: Path) -> No
             "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
         },
     )
-    assert Host(tmp_path).numa_node(CHIP) == 1
+    assert numa_node_of(Host(tmp_path), CHIP) == 1
 
 
 def test_a_block_node_is_looked_up_among_the_block_nodes(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_a_block_node_is_looked_up_among_the_block_nodes(tmp_path: Path) -> None
             "sys/devices/disk/numa_node": "5\n",
         },
     )
-    assert Host(tmp_path).numa_node(FoundNode("/dev/disk0", (240, 7), is_block=True)) == 5
+    assert numa_node_of(Host(tmp_path), FoundNode("/dev/disk0", (240, 7), is_block=True)) == 5
 
 
 @pytest.fixture(scope="module")
@@ -226,4 +227,4 @@ def test_the_numa_node_of_a_real_machines_device_is_its_pci_parents(
 ) -> None:
     """A PCI function may say -1, as nvme0's does, and have processors near to it all the same."""
     assert Path(machine.inside(f"/sys/dev/char/{number[0]}:{number[1]}"), "dev").exists()
-    assert machine.numa_node(FoundNode(f"/dev/{name}", number)) == numa_node
+    assert numa_node_of(machine, FoundNode(f"/dev/{name}", number)) == numa_node

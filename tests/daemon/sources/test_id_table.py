@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import pytest
 
-from devplug.daemon.grammar.config import Config
+from devplug.daemon.config.types import Config
 from devplug.devices import device_id_fault
 from tests.daemon import idhosts
 from tests.daemon.hosts import needs_mknod

@@ -18,7 +18,7 @@ from tests.daemon.systrees import interface, listed
 from tests.kerneldevices import macvtap_device, needs_uevents, tap_device, veth_device
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 NIC = {"class": "0x020000", "vendor": "0x15b3", "device": "0x1019"}
 PF, VF0, VF1 = "0000:3b:00.0", "0000:3b:00.2", "0000:3b:00.3"

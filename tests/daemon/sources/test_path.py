@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.sources.choosing import source_of
-from devplug.daemon.sources.found import FoundNode
+from devplug.daemon.sources.device import FoundNode
 from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.kinds import source_of
 from devplug.daemon.sources.path import PathSource
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource, source, tree
 

@@ -16,7 +16,7 @@ from tests.daemon.machines import Machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 CLASS_12 = 'discover: {pci: {class: "12"}}'
 VFIO = "discover: {pci: {driver: vfio-pci}}"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.machine import Machine
-from devplug.daemon.preferring import plugin_of
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.daemon import plugin_of
 from tests.daemon.hosts import resource
 from tests.daemon.served import container, serving, table
 from tests.kerneldevices import (
@@ -71,7 +71,7 @@ async def test_a_real_device_appears_is_given_out_and_vanishes(
     with made() as device:
         name, node = device.name, device.node
     found = discover.format(name=_any_number(name), node=_any_number(node))
-    plugin = plugin_of(resource(f"discover: {{{found}}}, {rest}".rstrip(", ")), Machine())
+    plugin = plugin_of(resource(f"discover: {{{found}}}, {rest}".rstrip(", ")), DaemonContext())
 
     async with serving(short_dir, plugin) as kubelet:
         before = set(table(kubelet))
@@ -97,7 +97,7 @@ async def test_a_real_interface_appears_is_given_out_and_vanishes(
 ) -> None:
     name = f"dpr{os.getpid() % 100_000}"
     one = resource(f'discover: {{net: {{interface: {name}}}}}, expose: {{env: {{NIC: "{{interfaces}}"}}}}')
-    plugin = plugin_of(one, Machine())
+    plugin = plugin_of(one, DaemonContext())
 
     async with serving(short_dir, plugin) as kubelet:
         assert table(kubelet) == {}

@@ -29,7 +29,7 @@ from tests.daemon.systrees import (
 from tests.kerneldevices import loop_device, needs_uevents, vcs_device, zram_device
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 SHORT = "allow: [rawDisks]"
 

@@ -17,7 +17,7 @@ from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.found import Found
+    from devplug.daemon.sources.device import Found
 
 FTDI = 'discover: {usb: {vendor: "0403"}}'
 

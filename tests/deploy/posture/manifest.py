@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from devplug.daemon.grammar.loading import load
+from devplug.daemon.config.loader import load
 from devplug.deploy.manifests import manifests, posture_values
-from devplug.deploy.objects.names import Release
-from devplug.deploy.posture import posture_of
+from devplug.deploy.names import Release
+from devplug.deploy.security_context import posture_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.yamltext import Value
+    from devplug.k8s.yaml import Value
 
 __all__ = ["daemon_set"]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from devplug.kubelet.manager import Kubelet
-from devplug.programs import SIGKILL, SIGTERM, signal_group, spawn
+from devplug.kubelet.kubelet import Kubelet
+from devplug.linux.processes import SIGKILL, SIGTERM, signal_group, spawn
 from tests.deploy.posture.namespaces import NODES
 
 if TYPE_CHECKING:

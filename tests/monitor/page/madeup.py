@@ -8,8 +8,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from devplug.monitor.page.following import Follower
-from devplug.monitor.page.pages import Pages
+from devplug.monitor.page.server import Follower, Pages
 from devplug.web.addresses import TcpAddress
 from devplug.web.server import serving
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from devplug.pulse import Pulse
-from devplug.status.values import DeviceStatus, Holder, NodeStatus, ResourceStatus
+from devplug.linux.notifier import Pulse
+from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 NOW = 1_800_000_000.0
 RESOURCE = "example.com/port"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import devplug
-from devplug.status.values import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus
+from devplug.status import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus
 from tests.browser import browser
 from tests.monitor.page.madeup import made_up
 from tests.monitor.page.nodes import Source, device, held, node, resource, sick

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.monitor.history import History
-from devplug.monitor.joining import UNANSWERED
+from devplug.monitor.node_view import UNANSWERED
 from devplug.monitor.page.markup import page
 from devplug.monitor.page.view import state
-from devplug.status.values import Holder
+from devplug.status import Holder
 from tests.monitor.page.nodes import EVIL, NOW, READER, device, held, node, resource, sick
 
 FRAME = resources.files("devplug.monitor.page").joinpath("static/page.html").read_text()

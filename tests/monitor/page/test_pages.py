@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from devplug.monitor.page.following import Follower
-from devplug.monitor.page.pages import Pages
+from devplug.monitor.page.server import Follower, Pages
 from devplug.web.addresses import TcpAddress
 from devplug.web.client import get, lines
 from devplug.web.server import serving

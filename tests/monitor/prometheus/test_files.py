@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from devplug.deploy.alerts import ALERTS
-from devplug.deploy.monitoringfiles import monitoring_files
+from devplug.deploy.repository import monitoring_files
 from devplug.metrics.catalogue import ALL
 from devplug.metrics.families import Kind
 from tests.monitor.prometheus.staging import ROOT, needs_prometheus, promtool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devplug.monitor.why.diagnosis import explain
-from devplug.monitor.why.values import Evidence, Verdict
+from devplug.monitor.why.evidence import Evidence, Verdict
 
 __all__ = ["RESOURCE", "event", "judged", "node", "pod", "running", "short", "unschedulable"]
 

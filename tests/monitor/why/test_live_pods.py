@@ -105,14 +105,14 @@ def judged(
 def test_a_pod_that_runs_says_which_device_it_holds(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made(stage, "runs", "example.com/laser", 1, RUNNING)
     code, verdict = judged(stage, capsys, "runs")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (0, "Running", "nobody")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (0, "Running", "nobody")
     assert verdict["facts"] == ["container main holds laser-0 of example.com/laser"]
     broken = stage.folder / "broken"
     broken.touch()
     sick = "{.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}=Unhealthy"
     waited(stage, "pod/runs", sick)
     code, verdict = judged(stage, capsys, "default/runs")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Running", "plugin")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Running", "plugin")
     assert "laser-0 of example.com/laser in container main is not healthy any more" in verdict["because"]
     broken.unlink()
     waited(stage, "pod/runs", sick.replace("Unhealthy", "Healthy"))
@@ -125,7 +125,7 @@ def test_a_pod_that_no_node_has_enough_for_says_who_has_the_devices(
         made(stage, name, "example.com/fpga", 1, RUNNING)
     made(stage, "third", "example.com/fpga", 1, UNSCHEDULED)
     code, verdict = judged(stage, capsys, "third")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Pending", "scheduler")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Pending", "scheduler")
     assert (
         verdict["because"] == "it asks for 1 of example.com/fpga, and no node that it may go to has one free"
     )
@@ -156,7 +156,7 @@ def test_a_pod_that_the_topology_manager_refuses_is_told_that_the_scheduler_know
 ) -> None:
     made(stage, "both", "example.com/fpga", 2, FAILED)
     code, verdict = judged(stage, capsys, "both")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Failed", "kubelet")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "kubelet")
     assert "could not have 2 example.com/fpga on NUMA nodes as its policy wants" in verdict["because"]
     assert any("single-numa-node" in fact for fact in verdict["facts"])
     # What was given out within the last second counts as held, whatever has become of its pod.
@@ -172,7 +172,7 @@ def test_what_a_plugin_says_when_it_refuses_is_passed_on(
 ) -> None:
     made(stage, "picky", "example.com/picky", 1, FAILED)
     code, verdict = judged(stage, capsys, "picky")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Failed", "plugin")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "plugin")
     assert verdict["because"] == "Allocate was refused: the licence has run out; renew it"
 
 
@@ -181,7 +181,7 @@ def test_a_pod_that_was_bound_by_name_is_told_that_nobody_counted(
 ) -> None:
     made(stage, "bound", "example.com/picky", 2, FAILED, '{"nodeName": "worker-0"}')
     code, verdict = judged(stage, capsys, "bound")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Failed", "kubelet")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "kubelet")
     assert "of the 2 example.com/picky that it asks for, worker-0 had only 1" in verdict["because"]
     assert any("bound by name" in fact for fact in verdict["facts"])
 
@@ -193,7 +193,7 @@ def test_a_pod_whose_pre_start_is_refused_waits_and_runs_once_it_is_not(
     """The kubelet tries again after ten seconds."""
     made(stage, "dsp", "example.com/dsp", 1, HELD_UP)
     code, verdict = judged(stage, capsys, "dsp")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "Waiting", "plugin")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Waiting", "plugin")
     assert "pre_start refused container main" in verdict["because"]
     assert "it could not be reset" in verdict["because"]
     if waits_for_its_start:
@@ -211,7 +211,7 @@ def test_a_node_that_is_closed_is_told_although_it_has_room(
     try:
         made(stage, "outside", "example.com/fpga", 1, UNSCHEDULED)
         code, verdict = judged(stage, capsys, "outside")
-        assert (code, verdict["whoSaidNo"]) == (1, "scheduler")
+        assert (code, verdict["rejectedBy"]) == (1, "scheduler")
         taint = "worker-0 has room, but the pod does not tolerate its taint maintenance=disk:NoSchedule"
         assert taint in verdict["facts"]
     finally:
@@ -226,7 +226,7 @@ def test_a_pod_that_a_quota_kept_from_being_made_is_explained_by_its_owners_name
     while "FailedCreate" not in stage.kubectl("get", "events", "-n", "poor"):
         pass  # each look takes kubectl a moment
     code, verdict = judged(stage, capsys, "poor/beam")
-    assert (code, verdict["state"], verdict["whoSaidNo"]) == (1, "NotFound", "quota")
+    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "NotFound", "quota")
     assert verdict["because"] == "quota none-at-all lets DaemonSet beam make no more pods"
 
 

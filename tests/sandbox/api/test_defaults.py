@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.kubelet.quantities import Quantity
+from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.defaults import defaulted, qos_class
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import Resource, resource_of_kind
-from devplug.sandbox.api.quantitytexts import canonical
-from devplug.sandbox.api.statuses import StatusError
+from devplug.sandbox.api.quantity import canonical
 from tests.sandbox.jsons import KUBECTL, recorded
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.protobuf import object_of_protobuf
-from devplug.sandbox.api.statuses import StatusError
 
 META = "1a0022002a003200380042"
 """Namespace, selfLink, uid, version, generation and time of creation: kubectl sends them empty."""

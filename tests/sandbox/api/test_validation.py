@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from devplug.sandbox.api import statuses
+from devplug.sandbox.api import errors
 from devplug.sandbox.api.defaults import defaulted
 from devplug.sandbox.api.kinds import Resource, resource_of_kind
 from devplug.sandbox.api.objects import with_part
-from devplug.sandbox.api.validation import change_faults, object_faults
+from devplug.sandbox.api.validation import change_errors, object_errors
 from tests.sandbox.jsons import KUBECTL, as_kubectl, printed
 
 
@@ -38,13 +38,13 @@ def manifest(name: str) -> Any:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_manifest_is_refused_as_it_was_recorded(name: str) -> None:
-    found = object_faults(PODS, defaulted(PODS, manifest(name)))
-    assert as_kubectl(statuses.invalid("Pod", name, found)) == printed(RECORDED[name])
+    found = object_errors(PODS, defaulted(PODS, manifest(name)))
+    assert as_kubectl(errors.invalid("Pod", name, found)) == printed(RECORDED[name])
 
 
 @pytest.mark.parametrize("name", ["k8sio", "zero", "unknown", "bound", "pod-a", "oq"])
 def test_a_manifest_that_was_taken_is_taken(name: str) -> None:
-    assert object_faults(PODS, defaulted(PODS, manifest(name))) == []
+    assert object_errors(PODS, defaulted(PODS, manifest(name))) == []
 
 
 REQUESTS = "spec.containers[0].resources.requests"
@@ -55,7 +55,7 @@ def pod(**spec: Any) -> Any:
 
 
 def told(resource: Resource, one: Any) -> list[str]:
-    return [str(fault) for fault in object_faults(resource, one)]
+    return [str(fault) for fault in object_errors(resource, one)]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_a_daemon_set_says_how_its_pods_are_replaced(strategy: dict[str, Any], t
         },
     }
     one = {"metadata": {"name": "a"}, "spec": {**spec, "updateStrategy": strategy}}
-    assert [str(fault) for fault in object_faults(DAEMONS, defaulted(DAEMONS, one))] == [
+    assert [str(fault) for fault in object_errors(DAEMONS, defaulted(DAEMONS, one))] == [
         f"spec.updateStrategy.{told}"
     ]
     for right in ({}, {"type": "OnDelete"}, {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}):
         one = {"metadata": {"name": "a"}, "spec": {**spec, "updateStrategy": right}}
-        assert object_faults(DAEMONS, defaulted(DAEMONS, one)) == []
+        assert object_errors(DAEMONS, defaulted(DAEMONS, one)) == []
 
 
 def test_a_daemon_set_knows_its_pods_by_their_labels() -> None:
@@ -177,14 +177,14 @@ def test_a_daemon_set_knows_its_pods_by_their_labels() -> None:
     assert told(DAEMONS, never) == [
         'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"',
     ]
-    changed = change_faults(DAEMONS, daemons("b", "b"), daemons("a", "a"))
+    changed = change_errors(DAEMONS, daemons("b", "b"), daemons("a", "a"))
     assert [str(fault) for fault in changed] == [
         'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable',
     ]
 
 
 def changes(new: Any, old: Any) -> list[str]:
-    return [str(fault) for fault in change_faults(PODS, new, old)]
+    return [str(fault) for fault in change_errors(PODS, new, old)]
 
 
 def test_of_a_pod_little_may_be_changed() -> None:
@@ -222,4 +222,4 @@ def test_of_a_pod_little_may_be_changed() -> None:
 
 
 def test_other_kinds_have_no_rules_here() -> None:
-    assert object_faults(known("ConfigMap"), {}) == change_faults(known("ConfigMap"), {"a": 1}, {}) == []
+    assert object_errors(known("ConfigMap"), {}) == change_errors(known("ConfigMap"), {"a": 1}, {}) == []

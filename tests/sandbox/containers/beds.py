@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from devplug.kubelet.pods import ContainerConfig
-from devplug.sandbox.containers.runtime import Runtime
-from devplug.sandbox.nodes.runtime import Ended, StartOrder
-from devplug.sandbox.requests.podlogs import LogOptions
+from devplug.sandbox.api.options import LogOptions
+from devplug.sandbox.nodes.containerruntime import Ended, ProcessRuntime, StartOrder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -43,7 +42,7 @@ def order(
 class Bed:
     """A running runtime, and what it has told."""
 
-    runtime: Runtime
+    runtime: ProcessRuntime
     folder: Path
     ends: asyncio.Queue[Ended] = field(default_factory=asyncio.Queue)
 
@@ -73,7 +72,7 @@ async def running(folder: Path, command: str | Sequence[str]) -> AsyncIterator[B
     """A runtime in which `command` stands for `IMAGE`; all of it is ended when the block is left."""
     words = shlex.split(command) if isinstance(command, str) else command
     ends: asyncio.Queue[Ended] = asyncio.Queue()
-    runtime = Runtime({"one": words}, folder / "logs", ends.put_nowait)
+    runtime = ProcessRuntime({"one": words}, folder / "logs", ends.put_nowait)
     (folder / "plugins").mkdir(exist_ok=True)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(runtime.run())

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from devplug.sandbox.admission import counts_for_quota, quota_status, used_by_pods
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import fields, part, text
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.controllers.expiry import Expiry, is_expired
-from devplug.sandbox.controllers.namespaces import Namespaces
-from devplug.sandbox.controllers.quotas import Quotas
-from devplug.sandbox.controllers.rules.quotause import counts_for_quota, quota_status, used_by_pods
-from devplug.sandbox.recording import Recorder, Source, reference
+from devplug.sandbox.controllers.garbagecollector import EventCollector, is_expired
+from devplug.sandbox.controllers.namespaces import NamespaceController
+from devplug.sandbox.controllers.resourcequota import ResourceQuotaController
+from devplug.sandbox.events import EventRecorder, EventSource, reference
 from devplug.sandbox.registry import DAEMON_SETS, EVENTS, NAMESPACES, PODS, QUOTAS, Registry
 from tests.sandbox.controllers.beds import (
     RESOURCE,
@@ -45,10 +45,10 @@ def used(registry: Registry) -> Any:
 async def test_a_sandbox_begins_with_the_namespaces_that_every_cluster_has() -> None:
     async def scenario() -> list[str]:
         registry = Registry()
-        async with running(Namespaces(registry)):
+        async with running(NamespaceController(registry)):
             await until(lambda: registry.all(NAMESPACES))
             registry.delete(NAMESPACES, "", "kube-node-lease")
-        async with running(Namespaces(registry)):
+        async with running(NamespaceController(registry)):
             await until(lambda: len(registry.all(NAMESPACES)) == 4)
         return [text(one, "metadata", "name") for one in registry.all(NAMESPACES)]
 
@@ -64,8 +64,8 @@ async def test_a_namespace_ends_with_all_that_is_in_it_when_its_pods_have_ended(
     add_pod(registry, "stays")
     hard = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}
     registry.create(QUOTAS, "tutorial", hard)
-    Recorder(registry, Source("test")).tell(reference(runs), "Normal", "Started", "")
-    async with running(Namespaces(registry)):
+    EventRecorder(registry, EventSource("test")).tell(reference(runs), "Normal", "Started", "")
+    async with running(NamespaceController(registry)):
         registry.delete(NAMESPACES, "", "tutorial")
         await settled(registry)
         ending = registry.get(NAMESPACES, "", "tutorial")
@@ -86,7 +86,7 @@ async def test_a_namespace_with_more_objects_than_fit_into_one_look_ends_too() -
     for number in range(600):
         add_pod(registry, f"pod-{number}", namespace="full")
     registry.delete(NAMESPACES, "", "full")
-    async with running(Namespaces(registry)):
+    async with running(NamespaceController(registry)):
         await until(lambda: registry.find(NAMESPACES, "", "full") is None)
     assert registry.all(PODS) == ()
 
@@ -98,7 +98,7 @@ async def test_a_quota_tells_what_is_used_as_on_a_real_cluster() -> None:
     """Recorded on a real cluster: 42-quota-describe.txt. C101."""
     registry = new_registry()
     add_pod(registry, "uses-resource", {RESOURCE: "1"})
-    async with running(Quotas(registry)):
+    async with running(ResourceQuotaController(registry)):
         add_quota(registry, requests__example__com___resource="1")
         status: Any = await until(lambda: fields(registry.get(QUOTAS, "default", "q"), "status"))
         key = f"requests.{RESOURCE}"
@@ -120,7 +120,7 @@ async def test_a_quota_counts_what_it_knows_and_leaves_out_the_rest() -> None:
     add_pod(registry, "two", {"cpu": "500m", "memory": "128Mi"})
     add_pod(registry, "over", {"cpu": "9"})
     set_pod_status(registry, "over", phase="Failed")
-    async with running(Quotas(registry)):
+    async with running(ResourceQuotaController(registry)):
         add_quota(
             registry,
             pods="9",
@@ -176,8 +176,8 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_told() -> None:
     clock = Clock()
     registry = new_registry(clock)
     about = reference(add_pod(registry, "p"))
-    plain = Recorder(registry, Source("kubelet", "worker-0"))
-    series = Recorder(registry, Source("default-scheduler", "x", writes_series=True))
+    plain = EventRecorder(registry, EventSource("kubelet", "worker-0"))
+    series = EventRecorder(registry, EventSource("default-scheduler", "x", writes_series=True))
     for recorder in (plain, series):
         recorder.tell(about, "Normal", "Once", "")
         recorder.tell(about, "Normal", "Again", "")
@@ -187,7 +187,7 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_told() -> None:
         recorder.tell(about, "Normal", "Again", "")
         clock.passed += 10
     clock.passed = 3650
-    async with running(Expiry(registry)):
+    async with running(EventCollector(registry)):
         await until(lambda: len(registry.all(EVENTS)) == 2)
         assert {text(one, "reason") for one in registry.all(EVENTS)} == {"Again"}
 
@@ -195,8 +195,10 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_told() -> None:
 async def test_events_are_looked_at_again_and_again() -> None:
     clock = Clock()
     registry = new_registry(clock)
-    Recorder(registry, Source("kubelet")).tell(reference(add_pod(registry, "p")), "Normal", "Started", "")
-    async with running(Expiry(registry, every_seconds=0)):
+    EventRecorder(registry, EventSource("kubelet")).tell(
+        reference(add_pod(registry, "p")), "Normal", "Started", ""
+    )
+    async with running(EventCollector(registry, every_seconds=0)):
         await settled(registry)
         clock.passed = 3599
         await settled(registry)
@@ -216,7 +218,7 @@ async def test_daemon_sets_end_with_their_namespace() -> None:
     template = {"metadata": {"labels": labels}, "spec": pod_of("x")["spec"]}
     spec = {"selector": {"matchLabels": labels}, "template": template}
     registry.create(DAEMON_SETS, "tutorial", {"metadata": {"name": "d"}, "spec": spec})
-    async with running(Namespaces(registry)):
+    async with running(NamespaceController(registry)):
         registry.delete(NAMESPACES, "", "tutorial")
         await until(lambda: registry.find(NAMESPACES, "", "tutorial") is None)
     assert registry.all(DAEMON_SETS) == ()

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import entries, part, text
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.controllers.rules.unscheduled import Standing, standing, status_of_waiting
-from devplug.sandbox.controllers.scheduler import Scheduler
+from devplug.sandbox.controllers.scheduler import (
+    Scheduler,
+    SchedulingState,
+    scheduling_state,
+    status_of_waiting,
+)
 from devplug.sandbox.registry import EVENTS, NODES, PODS, QUOTAS
 from tests.sandbox.controllers.beds import (
     RESOURCE,
@@ -317,12 +321,12 @@ def test_what_a_pod_is_to_the_scheduler() -> None:
     registry = new_registry()
     pod = add_pod(registry, "p")
     spec = pod["spec"]
-    assert standing(pod) is Standing.WAITING
-    assert standing({**pod, "spec": {**spec, "nodeName": "n"}}) is Standing.PLACED
-    assert standing({**pod, "status": {"phase": "Failed"}}) is Standing.ENDED
-    assert standing({**pod, "spec": {**spec, "schedulerName": "x"}}) is Standing.FOREIGN
+    assert scheduling_state(pod) is SchedulingState.WAITING
+    assert scheduling_state({**pod, "spec": {**spec, "nodeName": "n"}}) is SchedulingState.PLACED
+    assert scheduling_state({**pod, "status": {"phase": "Failed"}}) is SchedulingState.ENDED
+    assert scheduling_state({**pod, "spec": {**spec, "schedulerName": "x"}}) is SchedulingState.FOREIGN
     ending = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-21T00:00:00Z"}}
-    assert standing(ending) is Standing.FOREIGN
+    assert scheduling_state(ending) is SchedulingState.FOREIGN
 
 
 def test_a_condition_keeps_its_place_and_its_time() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.request import Request, urlopen
 
-from devplug.sandbox.place import Place
+from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import ended, environment, said_until, started
 from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.kubectl.playback import Between, Step, differences, filtered
@@ -51,7 +51,7 @@ class Stage:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        self.place = Place(folder / "s")
+        self.place = SandboxDir(folder / "s")
         self._options = options
         self._all = ExitStack()
         self._plugin: subprocess.Popen[str] | None = None

@@ -172,7 +172,7 @@ def test_what_needs_a_container_runtime_says_that_there_is_none(stage: Stage) ->
 
 def test_a_kubelets_metrics_are_where_a_cluster_has_them(stage: Stage) -> None:
     metrics = stage.asked("/api/v1/nodes/worker-1/proxy/metrics", "text/plain")
-    assert "# TYPE kubelet_device_plugin_registration_total counter\n" in metrics
+    assert "# TYPE kubelet_topology_manager_admission_requests_total counter\n" in metrics
     for path in ("nodes/worker-1/proxy/pods", "nodes/worker-7/proxy/metrics"):
         with pytest.raises(HTTPError) as refused:
             stage.asked(f"/api/v1/{path}")

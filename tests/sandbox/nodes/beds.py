@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from devplug.kubelet.manager import Kubelet
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
-from devplug.sandbox.api.changes import ChangeType
+from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
-from devplug.sandbox.nodes.nodereport import facts_of_this_machine
-from devplug.sandbox.nodes.runtime import Ended
+from devplug.sandbox.nodes.containerruntime import Ended
+from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.registry import EVENTS, LEASES, NAMESPACES, NODES, PODS, Registry
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.nodes.runtime import Runtime, StartOrder
+    from devplug.sandbox.nodes.containerruntime import ContainerRuntime, StartOrder
 
 RESOURCE = "example.com/resource"
 WORKER = "worker-0"
@@ -194,7 +194,7 @@ class Bed:
 async def node(
     folder: Path,
     *,
-    runtime: Runtime | None = None,
+    runtime: ContainerRuntime | None = None,
     time: Callable[[], datetime] | None = None,
     heartbeat_seconds: float = 10.0,
     manifests: Path | None = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug.sandbox.api.objects import text, with_part
-from devplug.sandbox.api.patching import STRATEGIC_PATCH
+from devplug.sandbox.api.patch import STRATEGIC_PATCH
 from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, registered, unhealthy
 from tests.sandbox.jsons import printed, recorded

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from devplug import AllocationError, ContainerResponse
 from devplug.errors import KubeletError
-from devplug.exchange import PluginOptions
-from devplug.sandbox.api.patching import STRATEGIC_PATCH
-from devplug.sandbox.nodes.addresses import AddressPool
-from devplug.sandbox.nodes.records import ContainerRecord
+from devplug.sandbox.api.patch import STRATEGIC_PATCH
+from devplug.sandbox.nodes.containerrecords import ContainerRecord
+from devplug.sandbox.nodes.podcontainers import AddressPool
 from devplug.sandbox.registry import PODS
+from devplug.wire.values import PluginOptions
 from tests.kubelet.fakes import healthy, register, registered
 from tests.sandbox.nodes.beds import RESOURCE, START, WORKER, FakeRuntime, FakeTime, container, manifest, node
 

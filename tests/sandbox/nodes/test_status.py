@@ -13,7 +13,7 @@ from devplug import ContainerResponse, Device, DevicePlugin, Health
 from devplug.kubelet.resources import Capacity
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import serve
-from devplug.sandbox.nodes.nodereport import LEASE_NAMESPACE, facts_of_this_machine
+from devplug.sandbox.nodes.noderegistration import LEASE_NAMESPACE, facts_of_this_machine
 from devplug.sandbox.nodes.nodestatus import is_due, status_of
 from devplug.sandbox.registry import NODES, PODS
 from tests.kubelet.fakes import Clock, healthy, register, registered

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.times import micro_stamp, stamp
-from devplug.sandbox.openapi.fields.words import WORDS
-from devplug.sandbox.openapi.notation import Form
-from devplug.sandbox.openapi.types import TYPES, type_of
+from devplug.sandbox.openapi.types import TYPES, WORDS, Form, type_of
 
 if TYPE_CHECKING:
-    from devplug.sandbox.openapi.notation import Field
+    from devplug.sandbox.openapi.types import Field
 
 SUMS = st.sampled_from(["1", "500m", "1Gi", "1e3", "0.5", 2, 0.5])
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(lambda one: one.replace(tzinfo=UTC))  # noqa: DTZ001

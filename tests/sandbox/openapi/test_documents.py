@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.api.discovery import resource_list
 from devplug.sandbox.api.kinds import REFUSED, SERVED, Resource
-from devplug.sandbox.api.patchrules import RULES
-from devplug.sandbox.openapi.descriptions import FIELDS, PLAINS
-from devplug.sandbox.openapi.descriptions import TYPES as TOLD
-from devplug.sandbox.openapi.documents import openapi_v2, openapi_v3, openapi_v3_index, served
-from devplug.sandbox.openapi.fields.words import WORDS
-from devplug.sandbox.openapi.types import PLAIN, TYPES, patch_rule, type_of
+from devplug.sandbox.api.strategicpatch import RULES
+from devplug.sandbox.openapi.documents import openapi_document, openapi_v2, openapi_v3, openapi_v3_index
+from devplug.sandbox.openapi.schemas import FIELD_DESCRIPTIONS, PLAIN_DESCRIPTIONS
+from devplug.sandbox.openapi.schemas import TYPE_DESCRIPTIONS as TOLD
+from devplug.sandbox.openapi.types import PLAIN, TYPES, WORDS, patch_rule, type_of
+from devplug.sandbox.server.discovery import resource_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,9 +164,9 @@ def test_ephemeral_containers_are_patched_as_containers_are() -> None:
 
 
 def test_every_description_is_of_something_that_exists() -> None:
-    assert set(PLAINS) <= PLAIN
+    assert set(PLAIN_DESCRIPTIONS) <= PLAIN
     assert set(TOLD) <= set(TYPES)
-    for name in FIELDS:
+    for name in FIELD_DESCRIPTIONS:
         type_name, _, field = name.partition(".")
         assert type_name == "*" or field in TYPES[type_name].fields, name
 
@@ -199,13 +198,13 @@ def test_the_index_names_each_document_and_a_hash_of_it() -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_document_is_json_of_less_than_two_megabytes(path: str) -> None:
-    answer = served(path, "application/json, */*")
+    answer = openapi_document(path, "application/json, */*")
     assert answer is not None
     body, media_type = answer
     assert media_type == "application/json"
     assert json.loads(body)
     assert len(body) < 2_000_000
-    again = served(path, "")
+    again = openapi_document(path, "")
     assert again is not None
     assert again[0] is body
 
@@ -213,11 +212,11 @@ def test_every_document_is_json_of_less_than_two_megabytes(path: str) -> None:
 def test_the_old_document_is_protobuf_for_those_who_ask_for_it_first() -> None:
     for name in ("v2@v1.0", "v2.v1.0"):
         media_type = f"application/com.github.proto-openapi.spec.{name}+protobuf"
-        answer = served("/openapi/v2", f"{media_type}, application/json")
+        answer = openapi_document("/openapi/v2", f"{media_type}, application/json")
         assert answer is not None
         assert answer[1] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
         assert answer[0].startswith(b"\x0a\x032.0")
-        assert served("/openapi/v3/api/v1", media_type) is None
+        assert openapi_document("/openapi/v3/api/v1", media_type) is None
 
 
 def read(body: bytes) -> dict[int, list[bytes]]:
@@ -247,7 +246,7 @@ def read(body: bytes) -> dict[int, list[bytes]]:
 
 
 def test_the_protobuf_form_tells_the_parameters_of_a_patch() -> None:
-    answer = served("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    answer = openapi_document("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
     assert answer is not None
     whole = read(answer[0])
     paths = {read(one)[1][0].decode(): read(read(one)[2][0]) for one in read(whole[8][0])[2]}
@@ -267,11 +266,11 @@ def test_the_protobuf_form_tells_the_parameters_of_a_patch() -> None:
 
 @pytest.mark.parametrize("path", ["/openapi/v4", "/openapi/v3/api/v2", "/openapi/v3/apis/apps", "/openapi"])
 def test_what_is_not_there_is_not_answered(path: str) -> None:
-    assert served(path, "*/*") is None
+    assert openapi_document(path, "*/*") is None
 
 
 def test_a_form_that_is_not_there_is_not_answered() -> None:
-    assert served("/openapi/v3", "application/yaml") is None
+    assert openapi_document("/openapi/v3", "application/yaml") is None
 
 
 def test_a_refused_kind_says_why() -> None:

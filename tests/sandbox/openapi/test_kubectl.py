@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.sandbox.api.discovery import AGGREGATED_MEDIA_TYPE, aggregated
-from devplug.sandbox.openapi.documents import served
+from devplug.sandbox.openapi.documents import openapi_document
+from devplug.sandbox.server.discovery import AGGREGATED_MEDIA_TYPE, aggregated
 from tests.sandbox.jsons import KUBECTL
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0].removeprefix(PREFIX)
         if path in {"/api", "/apis"}:
             self.answer(200, json.dumps(aggregated(core=path == "/api")).encode(), AGGREGATED_MEDIA_TYPE)
-        elif self.path.startswith(PREFIX) and (found := served(path, self.headers.get("Accept", ""))):
+        elif self.path.startswith(PREFIX) and (
+            found := openapi_document(path, self.headers.get("Accept", ""))
+        ):
             self.answer(200, *found)
         else:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound"}

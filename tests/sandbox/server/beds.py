@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devplug.sandbox.registry import NAMESPACES, Registry
-from devplug.sandbox.server.serving import ApiServer
+from devplug.sandbox.server.listener import ApiServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
     from http.client import HTTPResponse
     from pathlib import Path
 
-    from devplug.sandbox.server.hooks import Hooks
-    from devplug.sandbox.server.serving import Tls
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.options import LogOptions
+    from devplug.sandbox.server.app import Control, Logs, Metrics
+    from devplug.sandbox.server.listener import Tls
 
 T = TypeVar("T")
 
@@ -136,17 +138,48 @@ def registry_of_test(*namespaces: str) -> Registry:
     return registry
 
 
+async def no_logs(_pod: Object, _options: LogOptions) -> AsyncGenerator[bytes, None]:
+    nothing: tuple[bytes, ...] = ()
+    for line in nothing:
+        yield line
+
+
+def no_metrics(_node: str) -> str | None:
+    return None
+
+
+async def no_control(_method: str, _path: str, _body: object) -> tuple[int, Object] | None:
+    return None
+
+
+def unserved(*, port: int = 0, tls: Tls | None = None) -> ApiServer:
+    """A server that nobody runs."""
+    return ApiServer(
+        Registry(), logs=no_logs, metrics=no_metrics, control=no_control, token="t", port=port, tls=tls
+    )
+
+
 @contextmanager
 def served(
     registry: Registry | None = None,
-    hooks: Hooks | None = None,
     *,
+    logs: Logs | None = None,
+    metrics: Metrics | None = None,
+    control: Control | None = None,
     tls: Tls | None = None,
     beat_seconds: float = 60.0,
 ) -> Iterator[Server]:
     """Serve a registry for a while; afterwards nothing of the server is left."""
     kept = registry or registry_of_test()
-    api = ApiServer(kept, hooks, token=TOKEN, tls=tls, beat_seconds=beat_seconds)
+    api = ApiServer(
+        kept,
+        logs=logs or no_logs,
+        metrics=metrics or no_metrics,
+        control=control or no_control,
+        token=TOKEN,
+        tls=tls,
+        beat_seconds=beat_seconds,
+    )
     api.listen()
     ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
     left: list[asyncio.Task[Any]] = []

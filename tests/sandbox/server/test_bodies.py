@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 
-from devplug.sandbox.api.patching import MERGE_PATCH, STRATEGIC_PATCH
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.openapi.fieldvalidation import FieldReport
+from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.api.options import FieldValidation
+from devplug.sandbox.api.patch import MERGE_PATCH, STRATEGIC_PATCH
+from devplug.sandbox.openapi.decoder import FieldReport
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.requests.bodies import Decoded, decoded_json, decoded_object
-from devplug.sandbox.requests.deleting import DeleteOptions, delete_options
-from devplug.sandbox.requests.fieldreports import of_body, of_patch
-from devplug.sandbox.requests.options import FieldValidation
+from devplug.sandbox.server.bodies import (
+    Decoded,
+    DeleteOptions,
+    decoded_json,
+    decoded_object,
+    delete_options,
+    of_body,
+    of_patch,
+)
 from tests.sandbox.jsons import VALUES
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.requests.fieldreports import FieldCheck
+    from devplug.sandbox.server.bodies import FieldCheck
 
 JSON = "application/json"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from devplug.sandbox.cluster import Sandbox
-from devplug.sandbox.place import Place
+from devplug.sandbox.sandboxdir import SandboxDir
 from devplug.sandbox.settings import SandboxSettings
 from tests.sandbox.server.beds import TOKEN, served
 
@@ -81,7 +81,7 @@ def ask(server: str, requests: list[tuple[str, str, Any]]) -> list[int]:
 async def test_a_sandbox_lives_through_objects_that_make_no_sense(short_dir: Path) -> None:
     async def main() -> list[int]:
         async with Sandbox(SandboxSettings(folder=short_dir / "s")).running():
-            record = Place(short_dir / "s").running()
+            record = SandboxDir(short_dir / "s").running()
             assert record is not None
             codes: list[int] = []
             for request in HOSTILE:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.api.statuses import StatusError
+from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.api.options import log_options, refuse_without_log
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.requests.podlogs import log_options, refuse_without_log
-from devplug.sandbox.server.hooks import Hooks
 from tests.sandbox.server.beds import Kubectl, pod, registry_of_test, served
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.requests.podlogs import LogOptions
+    from devplug.sandbox.api.options import LogOptions
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 TWO: dict[str, Any] = {
@@ -123,7 +122,7 @@ def test_kubectl_logs_prints_what_the_hook_tells(tmp_path: Path) -> None:
     registry = registry_of_test()
     registry.create(PODS, "default", pod("p", nodeName="worker-0"))
     registry.create(PODS, "default", pod("unbound"))
-    with served(registry, Hooks(logs=logs)) as server:
+    with served(registry, logs=logs) as server:
         kubectl = Kubectl(tmp_path, server.kubeconfig)
         early = kubectl("logs", "p")
         assert early.stderr == ('Error from server (BadRequest): container "c" in pod "p" is not available\n')

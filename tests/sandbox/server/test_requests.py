@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import SERVED, resource_of_path
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.registry import EVENTS, PODS
-from devplug.sandbox.requests.options import (
+from devplug.sandbox.api.options import (
+    ContinueToken,
     FieldValidation,
-    Place,
-    continue_token,
+    decoded_token,
+    encoded_token,
     list_options,
-    place_of_token,
     write_options,
 )
-from devplug.sandbox.requests.routes import Verb, node_of_metrics, request_of
+from devplug.sandbox.registry import EVENTS, PODS
+from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
 
 if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
@@ -224,11 +224,11 @@ def test_a_change_can_be_tried_only() -> None:
 
 @given(st.integers(1, 1 << 62), st.text("abc-.9", max_size=12), st.text("abc-.9", max_size=12))
 def test_a_token_leads_back_to_its_place(version: int, namespace: str, name: str) -> None:
-    place = Place(version, namespace, name)
-    assert place_of_token(continue_token(place)) == place
+    place = ContinueToken(version, namespace, name)
+    assert decoded_token(encoded_token(place)) == place
 
 
 @given(st.text(max_size=40))
 def test_a_token_that_we_did_not_make_is_refused_or_none(token: str) -> None:
     with suppress(StatusError):
-        assert place_of_token(token) is None or token
+        assert decoded_token(token) is None or token

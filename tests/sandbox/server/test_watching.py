@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.api.storage import Store
+from devplug.sandbox.api.options import ListOptions
+from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, PODS, Registry
-from devplug.sandbox.requests.options import ListOptions
-from devplug.sandbox.requests.routes import Request, Verb
-from devplug.sandbox.server.watching import watched
+from devplug.sandbox.server.handlers import watched
+from devplug.sandbox.server.routes import Request, Verb
 from tests.sandbox.server.beds import TOKEN, pod, registry_of_test, served
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.wire.http2 import events
-from devplug.wire.http2.blocks import header_block
 from devplug.wire.http2.connection import Connection, Limits
-from devplug.wire.http2.faults import ErrorCode, MisuseError
+from devplug.wire.http2.errors import ErrorCode, MisuseError
+from devplug.wire.http2.headers import header_block
 from tests.wire.http2.made import (
     CALL,
     CONTINUATION,

@@ -1,18 +1,23 @@
-"""Each rule of HTTP/2, against what makes no I/O: all at once, and byte by byte."""
+"""Each rule of HTTP/2: without I/O, all at once and byte by byte; and against our server on its socket."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.wire import deviceplugin
 from devplug.wire.http2.connection import Connection, Limits
 from devplug.wire.http2.events import StreamEnded
-from tests.wire.http2.made import GOAWAY, PING, RST_STREAM, call, frames_in, ping
+from devplug.wire.sockets import Listener, connected, unary
+from devplug.wire.values import PluginOptions
+from tests.wire.http2.made import DATA, GOAWAY, HEADERS, PING, RST_STREAM, Seen, call, frames_in, ping
 from tests.wire.http2.rules import RULES, Ends, Resets, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from devplug.wire.http2.events import Event
 
@@ -62,3 +67,72 @@ def test_a_server_keeps_the_rule(rule: Rule) -> None:
 def test_a_server_keeps_the_rule_byte_by_byte(rule: Rule) -> None:
     content = rule.content
     check(rule, [content[start : start + 1] for start in range(len(content))])
+
+
+async def options(_: None) -> PluginOptions:
+    return PluginOptions(pre_start_required=True)
+
+
+async def answer_to(path: Path, content: bytes, *, closes: bool) -> list[Seen]:
+    """What a server says to bytes: until it closes, or until it has answered a last PING."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        writer.write(content)
+        heard = bytearray()
+        while closes or b"lastping" not in heard:
+            try:
+                piece = await reader.read(1 << 16)
+            except ConnectionResetError:
+                break  # it closed while more was under way to it
+            if not piece:
+                break
+            heard += piece
+        return frames_in(bytes(heard))
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [rule for rule in RULES if not rule.only_before_answer],
+    ids=lambda rule: f"{rule.section}: {rule.sentence}",
+)
+async def test_the_server_keeps_the_rule_on_its_socket(short_dir: Path, rule: Rule) -> None:
+    listener = Listener(short_dir / "p.sock", (unary(deviceplugin.GET_OPTIONS, options),))
+    await listener.bind()
+    async with connected(listener.path) as other:
+        ends = isinstance(rule.outcome, Ends)
+        more = b"" if ends else call(rule.next_stream) + ping(b"lastping")
+        seen = await answer_to(listener.path, rule.content + more, closes=ends)
+        codes = [one.code for one in seen if one.kind == GOAWAY]
+        if isinstance(rule.outcome, Ends):
+            assert codes == [rule.outcome.code]
+        else:
+            assert not codes
+            assert any(one.kind == PING for one in seen)
+        if isinstance(rule.outcome, Resets):
+            expected = (rule.outcome.stream_id, rule.outcome.code)
+            assert expected in [(one.stream_id, one.code) for one in seen if one.kind == RST_STREAM]
+        assert await other.call(deviceplugin.GET_OPTIONS, None) == PluginOptions(pre_start_required=True)
+    await listener.close()
+
+
+async def test_a_call_made_by_hand_is_answered(short_dir: Path) -> None:
+    listener = Listener(short_dir / "p.sock", (unary(deviceplugin.GET_OPTIONS, options),))
+    await listener.bind()
+    reader, writer = await asyncio.open_unix_connection(listener.path)
+    rule = next(rule for rule in RULES if rule.section == "5.1.1" and "left out" in rule.sentence)
+    writer.write(rule.content)
+    heard = bytearray()
+    while [one.kind for one in _whole(heard) if one.stream_id].count(HEADERS) < 2:
+        heard += await reader.read(1 << 16)
+    assert [one.payload for one in _whole(heard) if one.kind == DATA] == [b"\0\0\0\0\2\x08\1"]
+    writer.close()
+    await listener.close()
+
+
+def _whole(heard: bytearray) -> list[Seen]:
+    try:
+        return frames_in(bytes(heard))
+    except AssertionError:
+        return []

@@ -1,4 +1,4 @@
-"""The tables and small rules by themselves: states, windows, blocks of header fields, patience."""
+"""The tables and small rules by themselves: states, windows, blocks of header fields, floods."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.wire.http2.blocks import BlockReader, header_block
-from devplug.wire.http2.faults import (
+from devplug.wire.http2.errors import (
     ConnectionFaultError,
     ErrorCode,
     MisuseError,
     StreamFaultError,
     code_name,
 )
+from devplug.wire.http2.flow_control import (
+    FORGIVEN_PER_SECOND,
+    STRIKES_LIMIT,
+    WINDOW_LIMIT,
+    FloodGuard,
+    ReceiveWindow,
+    SendWindow,
+)
 from devplug.wire.http2.frames import Headers
-from devplug.wire.http2.patience import FORGIVEN_PER_SECOND, STRIKES_LIMIT, Patience
-from devplug.wire.http2.states import STEPS, WRONG, State, Step, after
-from devplug.wire.http2.windows import WINDOW_LIMIT, ReceiveWindow, SendWindow
+from devplug.wire.http2.headers import BlockReader, header_block
+from devplug.wire.http2.streams import STEPS, WRONG, State, Step, after
 
 
 def test_each_step_of_the_other_end_is_right_or_wrong_and_nothing_is_both() -> None:
@@ -112,18 +118,18 @@ def test_a_block_of_one_index_means_another_field_when_the_table_has_changed() -
     assert read(reader, b"\xbe") == [(b"x", b"2")]
 
 
-def test_patience_ends_after_its_limit_and_comes_back_with_time() -> None:
-    patience = Patience()
-    assert all(patience.strike(0.0) for _ in range(STRIKES_LIMIT))
-    assert not patience.strike(0.0)
-    assert patience.strike(2 / FORGIVEN_PER_SECOND)
+def test_the_guard_gives_up_after_its_limit_and_comes_back_with_time() -> None:
+    floods = FloodGuard()
+    assert all(floods.strike(0.0) for _ in range(STRIKES_LIMIT))
+    assert not floods.strike(0.0)
+    assert floods.strike(2 / FORGIVEN_PER_SECOND)
 
 
-def test_patience_lasts_for_ever_with_a_client_that_asks_after_each_answer() -> None:
-    patience = Patience()
+def test_the_guard_bears_for_ever_a_client_that_asks_after_each_answer() -> None:
+    floods = FloodGuard()
     for _ in range(3 * STRIKES_LIMIT):
-        assert patience.strike(0.0)
-        patience.reward()
+        assert floods.strike(0.0)
+        floods.reward()
 
 
 def test_codes_have_names_and_unknown_ones_numbers() -> None:

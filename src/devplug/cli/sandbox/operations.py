@@ -1,28 +1,34 @@
-"""What one asks of the sandbox that is up: restart, reboot, plug, unplug, end, down."""
+"""Operations on a sandbox that is up: describe, restart, reboot, plug, unplug, end, down."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
 from devplug.cli.exits import FAILED, OK
-from devplug.sandbox.api.objects import entries
+from devplug.devices import HEALTHY
+from devplug.sandbox.api.objects import entries, fields, part, text
 from devplug.sandbox.client import NoSandboxError, SandboxClient
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from devplug.sandbox.place import Place
+    from devplug.cli.output import Printer
+    from devplug.k8s.yaml import Value
+    from devplug.sandbox.sandboxdir import SandboxDir
 
-__all__ = ["down", "end", "kubeconfig", "on_nodes", "plug", "unplug"]
+__all__ = ["describe", "down", "end", "kubeconfig", "on_nodes", "plug", "unplug"]
 
 _DOWN_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 
+_OF_KUBELET: Final = "io.kubernetes."
+"""What the kubelet itself tells the runtime (kuberuntime/labels.go); every container has the same of it."""
 
-def on_nodes(place: Place, node: str | None, operation: str, done: str) -> int:
+
+def on_nodes(place: SandboxDir, node: str | None, operation: str, done: str) -> int:
     """Have an operation done on one node, or on all, one after the other."""
     client = SandboxClient(place)
     for name in (node,) if node else client.record.nodes:
@@ -31,7 +37,7 @@ def on_nodes(place: Place, node: str | None, operation: str, done: str) -> int:
     return OK
 
 
-def plug(place: Place, names: Sequence[str]) -> int:
+def plug(place: SandboxDir, names: Sequence[str]) -> int:
     """Plug devices in."""
     added = entries(SandboxClient(place).operate("POST", "devices", "plug", names=list(names)), "names")
     for name in names:
@@ -40,7 +46,7 @@ def plug(place: Place, names: Sequence[str]) -> int:
     return OK
 
 
-def unplug(place: Place, names: Sequence[str]) -> int:
+def unplug(place: SandboxDir, names: Sequence[str]) -> int:
     """Pull devices out, or list those that are in; return 1 if one was not."""
     client = SandboxClient(place)
     if not names:
@@ -56,7 +62,7 @@ def unplug(place: Place, names: Sequence[str]) -> int:
     return OK if set(names) <= set(removed) else FAILED
 
 
-def end(place: Place, namespace: str, pod: str, container: str | None, exit_code: int) -> int:
+def end(place: SandboxDir, namespace: str, pod: str, container: str | None, exit_code: int) -> int:
     """End a pod's containers, or one of them."""
     client = SandboxClient(place)
     client.operate("POST", "pods", namespace, pod, "end", container=container or "", exitCode=exit_code)
@@ -65,14 +71,14 @@ def end(place: Place, namespace: str, pod: str, container: str | None, exit_code
     return OK
 
 
-def kubeconfig(place: Place) -> int:
+def kubeconfig(place: SandboxDir) -> int:
     """Print where the kubeconfig of the sandbox that is up is."""
     SandboxClient(place)
     click.echo(place.kubeconfig)
     return OK
 
 
-def down(place: Place) -> int:
+def down(place: SandboxDir) -> int:
     """End the sandbox; return when it has."""
     if place.running() is None:
         raise NoSandboxError(f"no sandbox is up in {place.folder}; the folder of another one goes with --dir")
@@ -90,3 +96,91 @@ def down(place: Place) -> int:
         time.sleep(_LOOK_SECONDS)
     click.echo(f"the sandbox in {place.folder} is down")
     return OK
+
+
+# ── description ───────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(place: SandboxDir, node: str | None, *, output: str, color: str) -> int:
+    """Print what there is to know of one node, or of all; return the exit code."""
+    from devplug.cli.output import Printer, print_value
+
+    client = SandboxClient(place)
+    if node is None:
+        nodes = entries(client.operate("GET", "nodes"), "nodes")
+    else:
+        nodes = [client.operate("GET", "nodes", node)]
+    if output != "table":
+        print_value(cast("Value", {"nodes": nodes}), output)
+        return OK
+    printer = Printer(color=color)
+    for number, one in enumerate(nodes):
+        if number:
+            click.echo()
+        _print_node(printer, one)
+    return OK
+
+
+def _print_node(printer: Printer, node: object) -> None:
+    stopped = " (its kubelet does not run)" if part(node, "kubeletRunning") is False else ""
+    printer.line(f"Node {text(node, 'node')}{stopped}")
+    if resources := [*_resource_rows(node)]:
+        printer.table(["RESOURCE", "CAPACITY", "ALLOCATABLE"], resources)
+    else:
+        printer.line("no resources; start a plugin: devplug sandbox run -- ./my-plugin --dir {dir}")
+    if devices := [*_device_rows(node)]:
+        click.echo()
+        printer.table(["RESOURCE", "DEVICE", "HEALTH", "NUMA", "HELD BY"], devices)
+    for pod in entries(node, "pods"):
+        click.echo()
+        why = text(pod, "reason")
+        state = f"{text(pod, 'phase')} ({why})" if why else text(pod, "phase")
+        printer.line(f"Pod {text(pod, 'namespace')}/{text(pod, 'name')}: {state}")
+        for container in entries(pod, "containers"):
+            _print_container(printer, container)
+
+
+def _print_container(printer: Printer, container: object) -> None:
+    runs = "" if part(container, "isRunning") is True else ", not running"
+    only = ", in name only" if part(container, "isInNameOnly") is True else ""
+    rows = [[f"    {kind}", *rest] for kind, *rest in _gift_rows(container)]
+    printer.line(f"  container {text(container, 'name')}{runs or only}{'' if rows else ': nothing given'}")
+    if rows:
+        printer.table(["    WHAT", "IN THE CONTAINER", "ON THE NODE"], rows)
+
+
+def _resource_rows(node: object) -> Iterator[list[str]]:
+    capacity, allocatable = fields(node, "capacity"), fields(node, "allocatable")
+    for name in sorted(capacity.keys() | allocatable.keys()):
+        if "/" in name:  # cpu, memory and the like are kubectl's to tell
+            yield [name, str(capacity.get(name, "-")), str(allocatable.get(name, "-"))]
+
+
+def _device_rows(node: object) -> Iterator[list[str]]:
+    for resource in entries(node, "resources"):
+        for device in entries(resource, "devices"):
+            numa = ",".join(map(str, entries(device, "numaNodes"))) or "-"
+            held_by = text(device, "heldBy") or "-"
+            yield [text(resource, "name"), text(device, "id"), _health(device), numa, held_by]
+
+
+def _health(device: object) -> str:
+    health = text(device, "health") or "not listed"
+    is_lost = health == HEALTHY and part(device, "isUsable") is False
+    return f"{health}, plugin gone" if is_lost else health
+
+
+def _gift_rows(container: object) -> Iterator[list[str]]:
+    for node in entries(container, "deviceNodes"):
+        inside = f"{text(node, 'containerPath')} ({text(node, 'permissions')})"
+        yield ["device", inside, text(node, "hostPath")]
+    for mount in entries(container, "mounts"):
+        read_only = " (read-only)" if part(mount, "readOnly") is True else ""
+        yield ["mount", f"{text(mount, 'containerPath')}{read_only}", text(mount, "hostPath")]
+    for variable in entries(container, "envs"):
+        yield ["env", f"{text(variable, 'name')}={text(variable, 'value')}", ""]
+    for name, value in sorted(fields(container, "annotations").items()):
+        if not name.startswith(_OF_KUBELET):
+            yield ["annotation", f"{name}={value}", ""]
+    for device in entries(container, "cdiDevices"):
+        yield ["cdi", str(device), ""]

@@ -1,6 +1,6 @@
-"""Allocate: which devices a container gets, and in which shape the answer comes.
+"""Allocate: which devices a container gets, in which shape the answer comes, and which requests are refused.
 
-Who gets nothing is in `refusals`, many calls are in `allocateload`, and what an answer holds in `responses`.
+Many calls are in `allocate_load`, and what an answer holds in `responses`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.conformance.answers import answers, demand_none, sample, steady
-from devplug.conformance.registry import MUST, check
-from devplug.conformance.rules.response import items
-from devplug.conformance.stage import LATE, once
-from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
+from devplug.conformance.response_rules import items, refusal_faults
+from devplug.conformance.testbed import LATE, once
+from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, NoAnswerError, SkippedError, check
+from devplug.devices import HEALTHY
 from devplug.errors import RemoteError
+from devplug.wire.deviceplugin import ALLOCATE
 
 if TYPE_CHECKING:
-    from devplug.conformance.stage import Stage
+    from collections.abc import Sequence
+
+    from devplug.conformance.testbed import TestBed
+
+# ── answers ──
 
 
 @check(
@@ -26,13 +31,13 @@ if TYPE_CHECKING:
     change="answer Allocate for every device that the list calls Healthy, or list it as Unhealthy",
     source="v1beta1 api.proto, Allocate; pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources",
 )
-async def healthy_device_is_given(stage: Stage) -> str:
+async def healthy_device_is_given(bed: TestBed) -> str:
     """Call Allocate for up to 16 of the healthy devices, one after the other."""
-    ids = sample(stage)
+    ids = sample(bed)
     refused: list[str] = []
     for id_ in ids:
         try:
-            await stage.allocate([id_])
+            await bed.allocate([id_])
         except NoAnswerError as error:
             raise FailedError(str(error)) from error
         except RemoteError as error:
@@ -52,11 +57,11 @@ async def healthy_device_is_given(stage: Stage) -> str:
     change="put one element into container_responses for each element of container_requests",
     source="v1beta1 api.proto, AllocateResponse; kubernetes/kubernetes#66596",
 )
-async def one_response_for_one_container(stage: Stage) -> None:
+async def one_response_for_one_container(bed: TestBed) -> None:
     """Call Allocate for one container with one device and count the container responses."""
-    (id_,) = sample(stage, 1)
+    (id_,) = sample(bed, 1)
     try:
-        responses = await stage.allocate([id_])
+        responses = await bed.allocate([id_])
     except RemoteError as error:
         raise SkippedError(f"{id_} cannot be had (see ALL01, ALL10): {error}") from error
     if len(responses) != 1:
@@ -71,16 +76,16 @@ async def one_response_for_one_container(stage: Stage) -> None:
     change="walk through container_requests and append one response for each, or refuse more than one",
     source="v1beta1 api.proto, AllocateRequest and AllocateResponse",
 )
-async def responses_are_in_order(stage: Stage) -> None:
+async def responses_are_in_order(bed: TestBed) -> None:
     """Ask for two devices in two container requests of one call; compare with what each alone brings."""
-    first_id, second_id = stage.healthy_ids(2)
+    first_id, second_id = bed.healthy_ids(2)
     try:
-        responses = await stage.allocate([first_id], [second_id])
+        responses = await bed.allocate([first_id], [second_id])
     except RemoteError as error:
         raise SkippedError(f"two containers in one call are refused: {error}") from error
     if len(responses) != 2:
         raise FailedError(f"two container requests in one call have {len(responses)} container responses")
-    given = await once(stage, answers)
+    given = await once(bed, answers)
     first, second = (given.get((id_,)) for id_ in (first_id, second_id))
     if first is None or second is None or items(first) == items(second):
         return
@@ -96,12 +101,12 @@ async def responses_are_in_order(stage: Stage) -> None:
     change="merge the device nodes, mounts and CDI names of all requested devices into one response",
     source="manager.go reads ContainerResponses[0]; project-akri/akri, one response per device",
 )
-async def devices_come_together(stage: Stage) -> None:
+async def devices_come_together(bed: TestBed) -> None:
     """Ask for two devices, each alone and both for one container, and look for what got lost."""
-    ids = stage.healthy_ids(2)
-    alone = [await steady(stage, id_) for id_ in ids]
+    ids = bed.healthy_ids(2)
+    alone = [await steady(bed, id_) for id_ in ids]
     try:
-        responses = await stage.allocate(ids)
+        responses = await bed.allocate(ids)
     except RemoteError as error:
         raise SkippedError(f"two devices for one container are refused: {error}") from error
     if len(responses) != 1:
@@ -123,3 +128,140 @@ def _things(given: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
     """Return the host paths and CDI names of `items`: what must be there whatever else comes with it."""
     places = {"device node": 2, "mount": 2, "CDI name": 1}
     return {(part[0], part[places[part[0]]]) for part in given if part[0] in places}
+
+
+# ── refusals ──
+
+
+def _unknown_id(bed: TestBed) -> str:
+    listed = {device.id for device in bed.devices}
+    return next(id_ for n in range(len(listed) + 1) if (id_ := f"no-such-device-{n}") not in listed)
+
+
+def _broken_ids(bed: TestBed) -> Sequence[str]:
+    return sorted({device.id for device in bed.devices if device.health != HEALTHY})
+
+
+async def _accepted(bed: TestBed, *containers: Sequence[str]) -> bool:
+    return await bed.refusal(ALLOCATE, [tuple(ids) for ids in containers]) is None
+
+
+@check(
+    "ALL05",
+    MUST,
+    "An ID that was never listed is refused.",
+    why="the pod starts without its device and fails somewhere else",
+    change="look every requested ID up in the list, and answer with the status NotFound if one is not there",
+    source="v1beta1 api.proto, Allocate; NVIDIA/k8s-device-plugin refuses it",
+)
+async def unknown_id_is_refused(bed: TestBed) -> None:
+    """Ask for a device with an ID that is in no list."""
+    id_ = _unknown_id(bed)
+    if await _accepted(bed, [id_]):
+        raise FailedError(f"{id_} was never listed, and Allocate gives it")
+
+
+@check(
+    "ALL06",
+    SHOULD,
+    "A device that is listed as Unhealthy is refused.",
+    why="it can fail between the kubelet's choice and the call; the container then has a broken device",
+    change="look at the health of every requested device, and answer with FailedPrecondition",
+    source="manager.go chooses, unlocks, then calls Allocate; intel pkg/deviceplugin/server.go refuses it",
+)
+async def unhealthy_device_is_refused(bed: TestBed) -> None:
+    """Ask for the devices that the list calls Unhealthy, up to four, one by one."""
+    ids = _broken_ids(bed)[:4]
+    if not ids:
+        raise SkippedError("no device is listed as Unhealthy")
+    given = [id_ for id_ in ids if await _accepted(bed, [id_])]
+    if given:
+        raise FailedError(f"Unhealthy, and given: {', '.join(given)}")
+
+
+@check(
+    "ALL07",
+    NOTE,
+    "The same ID twice in one request is refused.",
+    why="no kubelet asks so: whoever does is wrong, and one device counts for two",
+    change="answer with InvalidArgument if an ID comes twice",
+    source="manager.go, the kubelet's IDs are a set",
+)
+async def repeated_id_is_refused(bed: TestBed) -> None:
+    """Ask for one device twice in one container request."""
+    (id_,) = sample(bed, 1)
+    if await _accepted(bed, [id_, id_]):
+        raise FailedError(f"{id_} is asked for twice in one request, and it is answered")
+
+
+@check(
+    "ALL08",
+    NOTE,
+    "A call without container requests is refused.",
+    why="an empty answer hides the caller's mistake",
+    change="answer with InvalidArgument if container_requests is empty",
+    source="manager.go, each call of the kubelet has one container request",
+)
+async def call_without_containers_is_refused(bed: TestBed) -> None:
+    """Call Allocate with an empty message."""
+    if await _accepted(bed):
+        raise FailedError("Allocate without a container request is answered")
+
+
+@check(
+    "ALL09",
+    NOTE,
+    "A container request without IDs is refused.",
+    why="a container that asks for no device and gets an answer has nothing, and nobody is told",
+    change="answer with InvalidArgument if a container request has no IDs",
+    source="manager.go, no call is made where no device is needed",
+)
+async def container_without_ids_is_refused(bed: TestBed) -> None:
+    """Call Allocate with one container request that holds no ID."""
+    if await _accepted(bed, []):
+        raise FailedError("a container request without IDs is answered")
+
+
+async def _refusals(bed: TestBed) -> Sequence[RemoteError]:
+    """Ask for what should be refused, in every way, and return the errors that came."""
+    (id_,) = sample(bed, 1)
+    requests: list[list[tuple[str, ...]]] = [[(_unknown_id(bed),)], [], [()], [(id_, id_)]]
+    requests += [[(broken,)] for broken in _broken_ids(bed)[:1]]
+    errors = [await bed.refusal(ALLOCATE, request) for request in requests]
+    refusals = [error for error in errors if error and error.status != "DeadlineExceeded"]
+    if not refusals:
+        raise SkippedError("nothing that it was asked for was refused")
+    return refusals
+
+
+@check(
+    "ALL28",
+    SHOULD,
+    "A refusal is one line of at most 200 bytes that tells nothing of the plugin's inside.",
+    why="the kubelet puts the text into the pod's status, where its user has to understand it",
+    change="say in one sentence what was asked for and what to do, and log the rest",
+    source="pkg/kubelet/cm/devicemanager/manager.go and pkg/kubelet/lifecycle, the message of "
+    "UnexpectedAdmissionError",
+)
+async def refusals_are_readable(bed: TestBed) -> str:
+    """Ask for unknown, repeated, unhealthy and no devices, and read the errors."""
+    refusals = await once(bed, _refusals)
+    demand_none(fault for error in refusals for fault in refusal_faults(error.text))
+    return f"{len(refusals)} refusals"
+
+
+@check(
+    "ALL29",
+    NOTE,
+    "A refusal's status says who has to act.",
+    why="Unknown makes a caller's mistake, a broken device and a fault of the plugin look alike",
+    change="answer with NotFound, FailedPrecondition, InvalidArgument or Unavailable, as it is",
+    source="grpc.io, status codes; plain errors of Go are Unknown",
+)
+async def refusals_have_a_status(bed: TestBed) -> str:
+    """Ask for unknown, repeated, unhealthy and no devices, and look at the status of the errors."""
+    refusals = await once(bed, _refusals)
+    unknown = [error for error in refusals if error.status == "Unknown"]
+    if unknown:
+        raise FailedError(f"{len(unknown)} of {len(refusals)} refusals have the status Unknown: {unknown[0]}")
+    return ", ".join(sorted({error.status for error in refusals}))

@@ -11,18 +11,17 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.stage import LATE, once
 from devplug.conformance.streams import another_stream, clients_of, healthy_ids
-from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
+from devplug.conformance.testbed import LATE, once
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, NoAnswerError, SkippedError, check
 from devplug.errors import quoted
-from devplug.wire.methods import ALLOCATE
+from devplug.wire.deviceplugin import ALLOCATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from devplug.conformance.kubeletend import Client
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.scripted_kubelet import Client
+    from devplug.conformance.testbed import TestBed
 
 ONE_CALL_LIMIT = 1000
 """How many devices are asked for at once; a pod that has so many of one resource is hard to find."""
@@ -63,34 +62,34 @@ class _Trip:
             raise SkippedError("the device was not Healthy again after its return (STR23)")
 
 
-async def _trip(stage: Stage) -> _Trip:
+async def _trip(bed: TestBed) -> _Trip:
     """Let a pod have all devices, take one away, bring it back, and watch the kubelet's stream."""
-    kubelet, seconds = stage.kubelet, stage.times.change_seconds
-    _require_commands(stage)
-    stage.healthy_ids()  # or there is nothing to take away
-    before = healthy_ids(stage.client)
-    held = await _allocated(stage, sorted(before))
+    kubelet, seconds = bed.kubelet, bed.times.change_seconds
+    _require_commands(bed)
+    bed.healthy_ids()  # or there is nothing to take away
+    before = healthy_ids(bed.client)
+    held = await _allocated(bed, sorted(before))
 
     def healthy() -> frozenset[str]:
         return healthy_ids(kubelet.client)
 
     begun_at = time.monotonic()  # a quick plugin tells of it before the command has ended
     try:
-        await stage.run(stage.lab.subject.unplug)
+        await bed.run(bed.test_run.subject.unplug)
         gone_at = time.monotonic()
-        await kubelet.until(lambda: not before <= healthy() or not stage.is_alive(), seconds)
+        await kubelet.until(lambda: not before <= healthy() or not bed.is_alive(), seconds)
         lost, seen_at = before - healthy(), time.monotonic()
         if lost:  # some list it as Unhealthy first, and drop it a moment later
-            await asyncio.sleep(stage.times.settle_seconds)
-        dropped = {id_ for id_ in lost & held if _is_missing(stage, id_, begun_at)}
-        _require_life(stage, "a device was taken away")
+            await asyncio.sleep(bed.times.settle_seconds)
+        dropped = {id_ for id_ in lost & held if _is_missing(bed, id_, begun_at)}
+        _require_life(bed, "a device was taken away")
     finally:
-        await stage.run(stage.lab.subject.replug)
+        await bed.run(bed.test_run.subject.replug)
         back_at = time.monotonic()
     if not lost:
         return _Trip(seconds, lost, 0.0, lost, lost, None, "")
-    is_back = await kubelet.until(lambda: lost <= healthy() or not stage.is_alive(), seconds)
-    _require_life(stage, "a device was brought back")
+    is_back = await kubelet.until(lambda: lost <= healthy() or not bed.is_alive(), seconds)
+    _require_life(bed, "a device was brought back")
     back_after_seconds = time.monotonic() - back_at if is_back else None
     return _Trip(
         seconds,
@@ -103,26 +102,26 @@ async def _trip(stage: Stage) -> _Trip:
     )
 
 
-def _require_commands(stage: Stage) -> None:
-    if not stage.lab.subject.unplug or not stage.lab.subject.replug:
+def _require_commands(bed: TestBed) -> None:
+    if not bed.test_run.subject.unplug or not bed.test_run.subject.replug:
         raise SkippedError("no commands were given that take a device away and bring it back (--unplug)")
 
 
-def _require_life(stage: Stage, when: str) -> None:
-    if not stage.is_alive():
-        raise FailedError(f"when {when}, its process ended: {stage.program.last_words()}")
+def _require_life(bed: TestBed, when: str) -> None:
+    if not bed.is_alive():
+        raise FailedError(f"when {when}, its process ended: {bed.program.last_words()}")
 
 
-async def _allocated(stage: Stage, ids: Sequence[str]) -> frozenset[str]:
+async def _allocated(bed: TestBed, ids: Sequence[str]) -> frozenset[str]:
     """Ask for all devices at once, or else for each, unless there are too many; return those given."""
     if len(ids) > ONE_CALL_LIMIT:
         return frozenset()
     given: set[str] = set()
     with suppress(NoAnswerError):
-        if await stage.refusal(ALLOCATE, [tuple(ids)]) is None:
+        if await bed.refusal(ALLOCATE, [tuple(ids)]) is None:
             return frozenset(ids)
         for id_ in ids[:SINGLE_LIMIT]:
-            error = await stage.refusal(ALLOCATE, [(id_,)])
+            error = await bed.refusal(ALLOCATE, [(id_,)])
             if error is None:
                 given.add(id_)
             elif error.status == LATE:
@@ -130,11 +129,11 @@ async def _allocated(stage: Stage, ids: Sequence[str]) -> frozenset[str]:
     return frozenset(given)
 
 
-def _is_missing(stage: Stage, id_: str, since: float) -> bool:
+def _is_missing(bed: TestBed, id_: str, since: float) -> bool:
     """Whether a list that came after `since` does not have this device."""
     return any(
         at >= since and all(device.id != id_ for device in devices)
-        for client in clients_of(stage)
+        for client in clients_of(bed)
         for at, devices in client.lists
     )
 
@@ -165,9 +164,9 @@ def _named(ids: Iterable[str]) -> str:
     alone=True,
     quick=False,
 )
-async def departure_noticed(stage: Stage) -> str:
+async def departure_noticed(bed: TestBed) -> str:
     """Let a pod have all devices, take one away, and wait until the stream tells of it."""
-    trip = await once(stage, _trip)
+    trip = await once(bed, _trip)
     if not trip.lost:
         raise FailedError(f"all devices were still listed as Healthy {trip.waited_seconds:g} s later")
     return f"{_named(trip.lost)} after {trip.lost_after_seconds:.2f} s"
@@ -184,11 +183,11 @@ async def departure_noticed(stage: Stage) -> str:
     alone=True,
     quick=False,
 )
-async def departure_noticed_soon(stage: Stage) -> str:
+async def departure_noticed_soon(bed: TestBed) -> str:
     """Take the time from the end of the command that takes a device away to the list that tells of it."""
-    trip = await once(stage, _trip)
+    trip = await once(bed, _trip)
     trip.require_notice()
-    limit_seconds = stage.times.notice_limit_seconds
+    limit_seconds = bed.times.notice_limit_seconds
     if trip.lost_after_seconds > limit_seconds:
         raise FailedError(
             f"{_named(trip.lost)} was Healthy for {trip.lost_after_seconds:.1f} s after it had gone; "
@@ -210,9 +209,9 @@ async def departure_noticed_soon(stage: Stage) -> str:
     alone=True,
     quick=False,
 )
-async def held_device_stays_listed(stage: Stage) -> str:
+async def held_device_stays_listed(bed: TestBed) -> str:
     """Let a pod have all devices, take one away, and look for its ID in all lists that come then."""
-    trip = await once(stage, _trip)
+    trip = await once(bed, _trip)
     trip.require_notice()
     if not trip.held:
         raise SkippedError("Allocate did not give out the device that went")
@@ -234,9 +233,9 @@ async def held_device_stays_listed(stage: Stage) -> str:
     alone=True,
     quick=False,
 )
-async def return_noticed(stage: Stage) -> str:
+async def return_noticed(bed: TestBed) -> str:
     """Bring back the device that was taken away, and wait until the same ID is listed as Healthy."""
-    trip = await once(stage, _trip)
+    trip = await once(bed, _trip)
     trip.require_notice()
     if trip.back_after_seconds is None:
         raise FailedError(f"{trip.waited_seconds:g} s after its return {trip.left}")
@@ -246,7 +245,7 @@ async def return_noticed(stage: Stage) -> str:
 # ── who is told ──
 
 
-async def _tell_all(stage: Stage, streams: Mapping[str, Client]) -> None:
+async def _tell_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
     """Take a device away and bring it back; raise `FailedError` if one of the streams is not told of both.
 
     A stream that ended has told its kubelet all.
@@ -257,23 +256,23 @@ async def _tell_all(stage: Stage, streams: Mapping[str, Client]) -> None:
         def missing() -> list[str]:
             return [name for name, client in streams.items() if not client.has_ended and not is_told(client)]
 
-        await stage.kubelet.until(lambda: not missing(), stage.times.change_seconds)
+        await bed.kubelet.until(lambda: not missing(), bed.times.change_seconds)
         return missing()
 
     try:
-        await stage.run(stage.lab.subject.unplug)
+        await bed.run(bed.test_run.subject.unplug)
         unaware = await untold(lambda client: not before[client] <= healthy_ids(client))
     finally:
-        await stage.run(stage.lab.subject.replug)
+        await bed.run(bed.test_run.subject.replug)
     if unaware:
-        await asyncio.sleep(stage.times.settle_seconds)  # or its return would be news in the next check
+        await asyncio.sleep(bed.times.settle_seconds)  # or its return would be news in the next check
         raise FailedError(
-            f"{' and '.join(unaware)} had not been told {stage.times.change_seconds:g} s after a device went"
+            f"{' and '.join(unaware)} had not been told {bed.times.change_seconds:g} s after a device went"
         )
     if unaware := await untold(lambda client: before[client] <= healthy_ids(client)):
         raise FailedError(
             f"{' and '.join(unaware)} had been told that a device went, but not "
-            f"{stage.times.change_seconds:g} s after its return"
+            f"{bed.times.change_seconds:g} s after its return"
         )
 
 
@@ -295,19 +294,19 @@ def _require_open(*streams: Client) -> None:
     alone=True,
     quick=False,
 )
-async def abandoned_streams_take_nothing(stage: Stage) -> None:
+async def abandoned_streams_take_nothing(bed: TestBed) -> None:
     """Open two more streams and cancel them, then take a device away and bring it back."""
-    (await once(stage, _trip)).require_return()
-    client = stage.client
+    (await once(bed, _trip)).require_return()
+    client = bed.client
     # Those that poll look for each stream by itself: the abandoned ones shall not look together with it.
-    await asyncio.sleep(stage.times.settle_seconds)
+    await asyncio.sleep(bed.times.settle_seconds)
     for _ in range(2):
-        async with another_stream(stage, client):
+        async with another_stream(bed, client):
             pass
     # One that ends all streams with one may do so a moment later.
-    await stage.kubelet.until(lambda: client.has_ended, stage.times.settle_seconds)
+    await bed.kubelet.until(lambda: client.has_ended, bed.times.settle_seconds)
     _require_open(client)
-    await _tell_all(stage, {"the kubelet's stream": client})
+    await _tell_all(bed, {"the kubelet's stream": client})
 
 
 @check(
@@ -322,15 +321,15 @@ async def abandoned_streams_take_nothing(stage: Stage) -> None:
     alone=True,
     quick=False,
 )
-async def every_stream_is_told(stage: Stage) -> None:
+async def every_stream_is_told(bed: TestBed) -> None:
     """Open two more streams beside the kubelet's, then take a device away and bring it back."""
-    (await once(stage, _trip)).require_return()
-    client = stage.client
+    (await once(bed, _trip)).require_return()
+    client = bed.client
     streams = {"the kubelet's stream": client}
     async with AsyncExitStack() as opened:
         for name in ("the second stream", "the third stream"):
-            streams[name] = await opened.enter_async_context(another_stream(stage, client))
+            streams[name] = await opened.enter_async_context(another_stream(bed, client))
             if not streams[name].lists:
                 raise SkippedError(f"{name} got no list (STR11)")
         _require_open(*streams.values())
-        await _tell_all(stage, streams)
+        await _tell_all(bed, streams)

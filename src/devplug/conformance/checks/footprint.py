@@ -1,4 +1,7 @@
-"""Footprint: what a registered plugin takes from its node while nothing happens."""
+"""Footprint: what a registered plugin takes from its node, and what it keeps of many restarts of the kubelet.
+
+An idle one is measured while nothing happens; what a plugin keeps of each restart adds up.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,23 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.registry import SHOULD, check
-from devplug.conformance.stage import once
-from devplug.conformance.verdicts import FailedError
+from devplug.conformance.restart_scenes import expect_restart_survived, restarts_in_a_row
+from devplug.conformance.rules import (
+    DESCRIPTORS_MORE,
+    ENOUGH,
+    MEBIBYTE,
+    memory_growth_bytes,
+    more_descriptors,
+    more_threads,
+    threads_more,
+)
+from devplug.conformance.testbed import once
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 
 if TYPE_CHECKING:
     from devplug.conformance.program import Figures
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.restart_scenes import Row
+    from devplug.conformance.testbed import TestBed
 
 RESIDENT_LIMIT_BYTES: Final = 128 * 1024 * 1024
 PROCESSOR_LIMIT: Final = 0.02
@@ -24,12 +37,18 @@ LINES_PER_SECOND_LIMIT: Final = 2
 
 _MIB: Final = 1024 * 1024
 
+_LANE = "restarts in a row"
+_GROWTH_MEBIBYTES = 8
 
-async def _settled(stage: Stage) -> Figures:
+
+# ── an idle plugin ──
+
+
+async def _settled(bed: TestBed) -> Figures:
     """Return what it takes when the bustle of its start is over."""
-    over_at = stage.client.stream_opened_at + stage.times.settle_seconds
+    over_at = bed.client.stream_opened_at + bed.times.settle_seconds
     await asyncio.sleep(max(0.0, over_at - time.monotonic()))
-    return stage.program.figures()
+    return bed.program.figures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +60,16 @@ class _Idle:
     lines: int
 
 
-async def _idle(stage: Stage) -> _Idle:
-    before = await _settled(stage)
+async def _idle(bed: TestBed) -> _Idle:
+    before = await _settled(bed)
     begun = time.monotonic()
-    lines = stage.program.output().count("\n")
-    await asyncio.sleep(stage.times.idle_seconds)
+    lines = bed.program.output().count("\n")
+    await asyncio.sleep(bed.times.idle_seconds)
     seconds = time.monotonic() - begun
     return _Idle(
         seconds,
-        stage.program.figures().processor_share_since(before, seconds),
-        stage.program.output().count("\n") - lines,
+        bed.program.figures().processor_share_since(before, seconds),
+        bed.program.output().count("\n") - lines,
     )
 
 
@@ -64,9 +83,9 @@ async def _idle(stage: Stage) -> _Idle:
     lane="footprint",
     alone=True,
 )
-async def is_small(stage: Stage) -> str:
+async def is_small(bed: TestBed) -> str:
     """Add up the resident memory of its processes when it has settled."""
-    resident = (await _settled(stage)).resident_bytes
+    resident = (await _settled(bed)).resident_bytes
     if resident > RESIDENT_LIMIT_BYTES:
         raise FailedError(f"{resident / _MIB:.0f} MiB are resident")
     return f"{resident / _MIB:.0f} MiB"
@@ -83,9 +102,9 @@ async def is_small(stage: Stage) -> str:
     alone=True,
     quick=False,
 )
-async def is_idle(stage: Stage) -> str:
+async def is_idle(bed: TestBed) -> str:
     """Measure the processor time of its processes while no call is made and nothing is changed."""
-    idle = await once(stage, _idle)
+    idle = await once(bed, _idle)
     if idle.processor_share > PROCESSOR_LIMIT:
         raise FailedError(f"it took {100 * idle.processor_share:.1f} % over {idle.seconds:.1f} s")
     return f"{100 * idle.processor_share:.1f} %"
@@ -101,9 +120,9 @@ async def is_idle(stage: Stage) -> str:
     lane="footprint",
     alone=True,
 )
-async def has_few_threads(stage: Stage) -> str:
+async def has_few_threads(bed: TestBed) -> str:
     """Count the threads of its processes when it has settled."""
-    threads = (await _settled(stage)).threads
+    threads = (await _settled(bed)).threads
     if threads > THREADS_LIMIT:
         raise FailedError(f"it has {threads} threads")
     return f"{threads} threads"
@@ -119,9 +138,9 @@ async def has_few_threads(stage: Stage) -> str:
     lane="footprint",
     alone=True,
 )
-async def has_few_descriptors(stage: Stage) -> str:
+async def has_few_descriptors(bed: TestBed) -> str:
     """Count the open descriptors of its processes when it has settled."""
-    descriptors = (await _settled(stage)).descriptors
+    descriptors = (await _settled(bed)).descriptors
     if descriptors > DESCRIPTORS_LIMIT:
         raise FailedError(f"it has {descriptors} descriptors open")
     return f"{descriptors} descriptors"
@@ -138,9 +157,105 @@ async def has_few_descriptors(stage: Stage) -> str:
     alone=True,
     quick=False,
 )
-async def is_quiet(stage: Stage) -> str:
+async def is_quiet(bed: TestBed) -> str:
     """Count the lines that it prints while no call is made and nothing is changed."""
-    idle = await once(stage, _idle)
+    idle = await once(bed, _idle)
     if idle.lines > LINES_PER_SECOND_LIMIT * idle.seconds:
         raise FailedError(f"it printed {idle.lines} lines in {idle.seconds:.1f} s")
     return f"{idle.lines} lines in {idle.seconds:.1f} s"
+
+
+# ── twenty restarts in a row ──
+
+
+@check(
+    "RES11",
+    MUST,
+    "A plugin is back after each of many restarts in a row.",
+    why="one that gives up after some tries is lost until somebody restarts it",
+    change="make what belongs to one registration anew for the next, and set no limit to the tries",
+    source="kubevirt/device-plugin-manager#32, squat/generic-device-plugin#37",
+    lane=_LANE,
+    quick=False,
+)
+async def back_after_each(bed: TestBed) -> str:
+    """Restart the kubelet as soon as the plugin is back, 20 times or as often as a minute allows."""
+    await expect_restart_survived(bed)
+    seen = await restarts_in_a_row(bed)
+    if seen.trouble:
+        raise FailedError(seen.trouble)
+    return f"{seen.restarts} restarts in {seen.seconds:.1f} s"
+
+
+async def _row(bed: TestBed) -> Row:
+    await expect_restart_survived(bed)
+    seen = await restarts_in_a_row(bed)
+    if seen.trouble:
+        raise SkippedError("it was not back after each restart, see RES11")
+    if seen.restarts < ENOUGH:
+        raise SkippedError(f"{seen.restarts} restarts took {seen.seconds:.0f} s, too few to show a leak")
+    return seen
+
+
+@check(
+    "RES12",
+    SHOULD,
+    "Restarts of the kubelet leave no descriptors open.",
+    why="at the limit of open files, 1024 on many nodes, the plugin can be dialled no more",
+    change="close the old server, its connections, the connection to the kubelet and every watch before you "
+    "open new ones",
+    source="kubernetes/kubernetes#64614, NVIDIA/gpu-operator#441",
+    lane=_LANE,
+    quick=False,
+)
+async def descriptors(bed: TestBed) -> str:
+    """Count the open descriptors before many restarts and after them."""
+    seen = await _row(bed)
+    before, after = seen.figures[0].descriptors, seen.figures[-1].descriptors
+    if more_descriptors(seen.figures) > DESCRIPTORS_MORE:
+        raise FailedError(f"{after} descriptors are open after {seen.restarts} restarts, {before} before")
+    return f"{before} before, {after} after"
+
+
+@check(
+    "RES13",
+    SHOULD,
+    "Memory does not grow from restart to restart.",
+    why="the plugin is killed at its memory limit, and that is another restart",
+    change="give up all that belongs to the old server; look for handlers that never return",
+    source="squat/generic-device-plugin#11",
+    lane=_LANE,
+    quick=False,
+)
+async def memory(bed: TestBed) -> str:
+    """Compare the resident memory after many restarts with that after half of them."""
+    seen = await _row(bed)
+    growth = memory_growth_bytes(seen.figures) / MEBIBYTE
+    if growth > _GROWTH_MEBIBYTES:
+        raise FailedError(
+            f"it grew by {growth:.1f} MiB over the later half of {seen.restarts} restarts; "
+            f"{_GROWTH_MEBIBYTES} are allowed"
+        )
+    return f"{growth:+.1f} MiB over the later half of {seen.restarts} restarts"
+
+
+@check(
+    "RES14",
+    SHOULD,
+    "Restarts of the kubelet leave no threads behind.",
+    why="a thread that still serves the old kubelet takes the changes that were meant for the new one",
+    change="end the handler of ListAndWatch when its context is cancelled, and the server with its workers",
+    source="squat/generic-device-plugin generic.go, where ListAndWatch never looks at its context",
+    lane=_LANE,
+    quick=False,
+)
+async def threads(bed: TestBed) -> str:
+    """Compare the number of threads after many restarts with that after half of them."""
+    seen = await _row(bed)
+    more = more_threads(seen.figures)
+    if more > threads_more(seen.figures):
+        raise FailedError(
+            f"{more} more threads are there after the later half of {seen.restarts} restarts, "
+            f"{seen.figures[-1].threads} in all"
+        )
+    return f"{seen.figures[0].threads} before, {seen.figures[-1].threads} after"

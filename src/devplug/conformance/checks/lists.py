@@ -6,19 +6,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.rules import stream as rules
-from devplug.conformance.stage import once
+from devplug.conformance import rules
+from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.streams import another_stream, clients_of, ids_of, last_client
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.testbed import once
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devplug.conformance.stage import Stage
-    from devplug.exchange import AdvertisedDevice
+    from devplug.conformance.testbed import TestBed
+    from devplug.wire.values import AdvertisedDevice
 
 NUMA_FOLDER = Path("/sys/devices/system/node")
 
@@ -26,9 +25,9 @@ NUMA_FOLDER = Path("/sys/devices/system/node")
 # ── those that end the stream, so that no other check is made ──
 
 
-def _came(stage: Stage) -> list[Sequence[AdvertisedDevice]]:
+def _came(bed: TestBed) -> list[Sequence[AdvertisedDevice]]:
     """Return the lists that came from the plugin on the kubelet's streams."""
-    return [devices for client in clients_of(stage) for _, devices in client.lists]
+    return [devices for client in clients_of(bed) for _, devices in client.lists]
 
 
 def _judge(
@@ -53,15 +52,15 @@ def _judge(
     lane=ARRIVAL,
     harmless=True,
 )
-async def ids_are_text(stage: Stage) -> None:
+async def ids_are_text(bed: TestBed) -> None:
     """Look at the lists that came, and at how a stream ended if one did."""
-    last_client(stage)
-    for client in clients_of(stage):
+    last_client(bed)
+    for client in clients_of(bed):
         if rules.is_undecodable(client.end_reason):
             raise FailedError(
                 f"a list could not be read, as IDs of other bytes than UTF-8: {client.end_reason}"
             )
-    _judge(_came(stage), rules.empty_id_faults)
+    _judge(_came(bed), rules.empty_id_faults)
 
 
 @check(
@@ -74,13 +73,13 @@ async def ids_are_text(stage: Stage) -> None:
     lane=ARRIVAL,
     harmless=True,
 )
-async def list_fits(stage: Stage) -> str:
+async def list_fits(bed: TestBed) -> str:
     """Reckon the size of the lists that came, with every device Unhealthy; see why a stream ended."""
-    last_client(stage)
-    for client in clients_of(stage):
+    last_client(bed)
+    for client in clients_of(bed):
         if rules.is_too_large(client.end_reason):
             raise FailedError(f"a list was larger than the kubelet takes: {client.end_reason}")
-    lists = _came(stage)
+    lists = _came(bed)
     _judge(lists, rules.size_faults)
     return f"{max(map(rules.largest_size_bytes, lists)):,} bytes"
 
@@ -88,18 +87,18 @@ async def list_fits(stage: Stage) -> str:
 # ── what the lists of two streams hold ──
 
 
-async def _seen_twice(stage: Stage) -> Sequence[tuple[frozenset[str], Sequence[Sequence[AdvertisedDevice]]]]:
+async def _seen_twice(bed: TestBed) -> Sequence[tuple[frozenset[str], Sequence[Sequence[AdvertisedDevice]]]]:
     """Open a second stream; return the IDs that the last lists of both hold, and all lists of each."""
-    first = stage.client
-    async with another_stream(stage, first) as second:
+    first = bed.client
+    async with another_stream(bed, first) as second:
         if second.lists:  # a change may be on its way to one of them
-            await stage.kubelet.until(lambda: ids_of(first) == ids_of(second), stage.times.settle_seconds)
+            await bed.kubelet.until(lambda: ids_of(first) == ids_of(second), bed.times.settle_seconds)
         return [(ids_of(stream), [devices for _, devices in stream.lists]) for stream in (first, second)]
 
 
-async def _judge_all(stage: Stage, faults_of: Callable[[Sequence[AdvertisedDevice]], list[str]]) -> None:
-    seen = await once(stage, _seen_twice)
-    _judge([*_came(stage), *seen[-1][1]], faults_of)
+async def _judge_all(bed: TestBed, faults_of: Callable[[Sequence[AdvertisedDevice]], list[str]]) -> None:
+    seen = await once(bed, _seen_twice)
+    _judge([*_came(bed), *seen[-1][1]], faults_of)
 
 
 @check(
@@ -111,9 +110,9 @@ async def _judge_all(stage: Stage, faults_of: Callable[[Sequence[AdvertisedDevic
     source="manager.go, genericDeviceUpdateCallback",
     harmless=True,
 )
-async def no_duplicates(stage: Stage) -> None:
+async def no_duplicates(bed: TestBed) -> None:
     """Look for equal IDs in each list that came, on the kubelet's stream and on a second one."""
-    await _judge_all(stage, rules.duplicate_faults)
+    await _judge_all(bed, rules.duplicate_faults)
 
 
 @check(
@@ -125,9 +124,9 @@ async def no_duplicates(stage: Stage) -> None:
     source="v1beta1 constants.go; manager.go compares byte for byte",
     harmless=True,
 )
-async def health_words(stage: Stage) -> None:
+async def health_words(bed: TestBed) -> None:
     """Look at the health of each device in each list that came, on the kubelet's and on a second stream."""
-    await _judge_all(stage, rules.health_faults)
+    await _judge_all(bed, rules.health_faults)
 
 
 @check(
@@ -139,9 +138,9 @@ async def health_words(stage: Stage) -> None:
     source="v1beta1 api.proto, Device.ID",
     harmless=True,
 )
-async def short_ids(stage: Stage) -> None:
+async def short_ids(bed: TestBed) -> None:
     """Measure the IDs in each list that came, on the kubelet's stream and on a second one."""
-    await _judge_all(stage, rules.long_id_faults)
+    await _judge_all(bed, rules.long_id_faults)
 
 
 @check(
@@ -154,9 +153,9 @@ async def short_ids(stage: Stage) -> None:
     source="topology_hints.go drops what the machine has not; ROCm/k8s-device-plugin, plugin.go",
     harmless=True,
 )
-async def numa_numbers(stage: Stage) -> None:
+async def numa_numbers(bed: TestBed) -> None:
     """Look at the topology of each device in each list that came; 0 to 1023 are possible in Linux."""
-    await _judge_all(stage, rules.numa_faults)
+    await _judge_all(bed, rules.numa_faults)
 
 
 @check(
@@ -168,9 +167,9 @@ async def numa_numbers(stage: Stage) -> None:
     source="kubernetes/kubernetes#96553; container_manager.go, GetAllocatableDevices",
     harmless=True,
 )
-async def no_empty_topology(stage: Stage) -> None:
+async def no_empty_topology(bed: TestBed) -> None:
     """Look for topology messages without nodes in each list that came."""
-    await _judge_all(stage, rules.empty_topology_faults)
+    await _judge_all(bed, rules.empty_topology_faults)
 
 
 @check(
@@ -184,9 +183,9 @@ async def no_empty_topology(stage: Stage) -> None:
     source="manager.go, the checkpoint holds IDs; test/e2e_node/device_plugin_test.go, kubelet restart",
     harmless=True,
 )
-async def same_devices(stage: Stage) -> None:
+async def same_devices(bed: TestBed) -> None:
     """Open a second stream and compare the IDs on it with those that the kubelet got."""
-    (first, _), (second, lists) = await once(stage, _seen_twice)
+    (first, _), (second, lists) = await once(bed, _seen_twice)
     if not lists:
         raise SkippedError("a second stream got no list (STR11)")
     if first != second:
@@ -203,9 +202,9 @@ async def same_devices(stage: Stage) -> None:
     source="NVIDIA_VISIBLE_DEVICES and its kind are comma lists",
     harmless=True,
 )
-async def plain_ids(stage: Stage) -> None:
+async def plain_ids(bed: TestBed) -> None:
     """Look at the characters of the IDs in each list that came."""
-    await _judge_all(stage, rules.awkward_id_faults)
+    await _judge_all(bed, rules.awkward_id_faults)
 
 
 @check(
@@ -217,15 +216,15 @@ async def plain_ids(stage: Stage) -> None:
     source="topology_hints.go, unknown NUMA nodes; kubernetes/kubernetes#138244",
     harmless=True,
 )
-async def numa_nodes_exist(stage: Stage) -> None:
+async def numa_nodes_exist(bed: TestBed) -> None:
     """Compare the NUMA nodes in each list that came with those in /sys/devices/system/node."""
     present = _numa_nodes(NUMA_FOLDER)
     if not present:
         raise SkippedError(f"this machine has no nodes in {NUMA_FOLDER}")
-    await once(stage, _seen_twice)
-    if not any(device.numa_nodes for devices in _came(stage) for device in devices):
+    await once(bed, _seen_twice)
+    if not any(device.numa_nodes for devices in _came(bed) for device in devices):
         raise SkippedError("no device has a NUMA node")
-    await _judge_all(stage, lambda devices: rules.absent_numa_faults(devices, present))
+    await _judge_all(bed, lambda devices: rules.absent_numa_faults(devices, present))
 
 
 def _numa_nodes(folder: Path) -> frozenset[int]:

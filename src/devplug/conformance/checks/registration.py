@@ -1,28 +1,88 @@
-"""Registration: how a plugin comes to be known to a kubelet that is as it should be."""
+"""Registration with a kubelet that is as it should be: the endpoint, the calls, the socket's mode."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registry import MUST, NOTE, SHOULD, check
-from devplug.conformance.rules.registration import endpoint_fault, loose_bits
-from devplug.conformance.verdicts import FailedError, SkippedError
-from devplug.devices import resource_name_fault
-from devplug.errors import quoted
-from devplug.wire.methods import GET_OPTIONS
+from devplug.conformance.runner import ARRIVAL
+from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, SkippedError, check
+from devplug.errors import RegistrationError, quoted
+from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, KUBELET_SOCKET
+from devplug.k8s.resource_names import resource_name_fault
+from devplug.kubelet.pluginfolder import dialled_path
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.wire.deviceplugin import GET_OPTIONS
 
 if TYPE_CHECKING:
-    from devplug.conformance.kubeletend import Attempt, Client
-    from devplug.conformance.stage import Stage
-    from devplug.exchange import PluginOptions
+    from collections.abc import Iterable
+
+    from devplug.conformance.scripted_kubelet import Attempt, Client
+    from devplug.conformance.testbed import TestBed
+    from devplug.wire.values import PluginOptions
+
+__all__ = ["endpoint_fault", "longest_overlap_seconds", "loose_bits"]
+
+_OTHERS_WRITE: Final = 0o022
 
 _ASKED: Final = 3
 _NO_UMASK: Final = 0o777
+
+
+# ── rules on values ──
+
+
+def endpoint_fault(endpoint: str) -> str | None:
+    """Return what keeps `endpoint` from being the name of a socket in the plugin folder, or None.
+
+    The kubelet checks nothing of it: it joins it to the folder, cleans the path (server.go) and parses that
+    as a URL (client.go), so some faulty ones are dialled elsewhere, and some by luck where they should be.
+    """
+    if not endpoint:
+        return "is empty, so the kubelet dials the folder"
+    if endpoint in {".", ".."} or "/" in endpoint:
+        return f"is {quoted(endpoint)}, which is a path and no file name"
+    if endpoint == KUBELET_SOCKET:
+        return f"is {quoted(endpoint)}, the kubelet's own socket"
+    path = Path(KUBELET_PLUGIN_DIR, endpoint)
+    try:
+        dialled = dialled_path(path)
+    except RegistrationError:
+        return f"is {quoted(endpoint)}, which the kubelet cannot dial: it has to be good in a URL"
+    if dialled != path:
+        return f"is {quoted(endpoint)}, for which the kubelet dials {quoted(dialled.name)}: it reads a URL"
+    length = len(os.fsencode(path))
+    if length > SOCKET_PATH_LIMIT_BYTES:
+        return (
+            f"makes a path of {length} bytes in {KUBELET_PLUGIN_DIR}, and a socket's has "
+            f"{SOCKET_PATH_LIMIT_BYTES} at most"
+        )
+    return None
+
+
+def longest_overlap_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """Return for how long two of these were open at once, at most; 0 if they came one after the other."""
+    overlaps = (
+        min(one_end, other_end) - max(one_start, other_start)
+        for (one_start, one_end), (other_start, other_end) in combinations(spans, 2)
+    )
+    return max((0.0, *overlaps))
+
+
+def loose_bits(mode: int, umask: int) -> int:
+    """Return the bits of a socket's mode that let others write, unless the umask that it was given let them.
+
+    To connect to a socket is to write to it (unix(7)).
+    """
+    return mode & _OTHERS_WRITE & umask
+
+
+# ── checks ──
 
 
 @check(
@@ -34,21 +94,21 @@ _NO_UMASK: Final = 0o777
     source="v1beta1 api.proto, service Registration",
     lane=ARRIVAL,
 )
-async def registers(stage: Stage) -> str:
+async def registers(bed: TestBed) -> str:
     """Start the plugin in a folder where a kubelet listens, and wait for its call of Register."""
-    attempts = stage.kubelet.attempts_since(0.0)
+    attempts = bed.kubelet.attempts_since(0.0)
     if not attempts:
-        others = ", ".join(stage.kubelet.resource_names)
-        words = f"it registered only {others}" if others else f"it printed: {stage.program.last_words()}"
-        if (code := stage.program.exit_code) is not None:
+        others = ", ".join(bed.kubelet.resource_names)
+        words = f"it registered only {others}" if others else f"it printed: {bed.program.last_words()}"
+        if (code := bed.program.exit_code) is not None:
             raise FailedError(f"it ended with {code} before it called Register; {words}")
-        raise FailedError(f"no call of Register came within {stage.times.start_seconds:g} s; {words}")
-    after = attempts[0].started_at - stage.program.started_at
+        raise FailedError(f"no call of Register came within {bed.times.start_seconds:g} s; {words}")
+    after = attempts[0].started_at - bed.program.started_at
     return f"{1000 * after:.0f} ms after its start"
 
 
-def _first(stage: Stage) -> Attempt:
-    attempts = stage.kubelet.attempts_since(0.0)
+def _first(bed: TestBed) -> Attempt:
+    attempts = bed.kubelet.attempts_since(0.0)
     if not attempts:
         raise SkippedError("nothing was registered (REG01)")
     return attempts[0]
@@ -59,8 +119,8 @@ def _end_of(attempt: Attempt) -> str:
     if attempt.failure:
         return attempt.failure
     seconds = (attempt.ended_at or time.monotonic()) - attempt.started_at
-    manner = "it gave up" if attempt.was_given_up else "it was waited for"
-    return f"{manner} after {seconds:.1f} s"
+    behavior = "it gave up" if attempt.was_given_up else "it was waited for"
+    return f"{behavior} after {seconds:.1f} s"
 
 
 @check(
@@ -72,9 +132,9 @@ def _end_of(attempt: Attempt) -> str:
     source="pkg/kubelet/cm/devicemanager/plugin/v1beta1: server.go, client.go (dial)",
     lane=ARRIVAL,
 )
-async def serves_before_it_registers(stage: Stage) -> str:
+async def serves_before_it_registers(bed: TestBed) -> str:
     """Dial the socket that the first Register names, before that call is answered."""
-    attempt = _first(stage)
+    attempt = _first(bed)
     if attempt.dialled_seconds is None:
         raise FailedError(f"nobody answered at its socket: {_end_of(attempt)}")
     return f"dialled in {1000 * attempt.dialled_seconds:.0f} ms"
@@ -89,9 +149,9 @@ async def serves_before_it_registers(stage: Stage) -> str:
     source="pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName",
     lane=ARRIVAL,
 )
-async def has_a_valid_name(stage: Stage) -> str:
+async def has_a_valid_name(bed: TestBed) -> str:
     """Compare the name in the first Register with the rule that the kubelet applies to it."""
-    name = _first(stage).request.resource_name
+    name = _first(bed).request.resource_name
     if fault := resource_name_fault(name):
         raise FailedError(f"the resource name {quoted(name)} {fault}")
     return name
@@ -106,9 +166,9 @@ async def has_a_valid_name(stage: Stage) -> str:
     source="v1beta1 constants.go; pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go",
     lane=ARRIVAL,
 )
-async def has_the_version(stage: Stage) -> None:
+async def has_the_version(bed: TestBed) -> None:
     """Look at the first Register."""
-    version = _first(stage).request.version
+    version = _first(bed).request.version
     if version != "v1beta1":
         raise FailedError(f"the version is {quoted(version)}")
 
@@ -122,9 +182,9 @@ async def has_the_version(stage: Stage) -> None:
     source="pkg/kubelet/cm/devicemanager/plugin/v1beta1: server.go, client.go; unix(7)",
     lane=ARRIVAL,
 )
-async def has_a_plain_endpoint(stage: Stage) -> str:
+async def has_a_plain_endpoint(bed: TestBed) -> str:
     """Look at the first Register; the path is measured in the folder where kubelets have it."""
-    endpoint = _first(stage).request.endpoint
+    endpoint = _first(bed).request.endpoint
     if fault := endpoint_fault(endpoint):
         raise FailedError(f"the endpoint {fault}")
     return endpoint
@@ -139,17 +199,17 @@ async def has_a_plain_endpoint(stage: Stage) -> str:
     source="pkg/kubelet/cm/devicemanager/manager.go; e2e_node device_plugin_failures_test.go",
     lane=ARRIVAL,
 )
-async def answers_the_options(stage: Stage) -> None:
+async def answers_the_options(bed: TestBed) -> None:
     """Ask for the options after the dial and before the first Register is answered."""
-    attempt = _first(stage)
+    attempt = _first(bed)
     if attempt.dialled_seconds is None:
         raise SkippedError("its socket was not served (REG02)")
     if attempt.client is None:
         raise FailedError(_end_of(attempt))
 
 
-def _accepted(stage: Stage) -> tuple[Attempt, Client]:
-    attempt = _first(stage)
+def _accepted(bed: TestBed) -> tuple[Attempt, Client]:
+    attempt = _first(bed)
     if attempt.client is None:
         raise SkippedError("the registration failed (REG02, REG06)")
     return attempt, attempt.client
@@ -172,9 +232,9 @@ def _words(options: PluginOptions) -> str:
     source="pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go (options are not read)",
     lane=ARRIVAL,
 )
-async def says_the_same_twice(stage: Stage) -> None:
+async def says_the_same_twice(bed: TestBed) -> None:
     """Compare the first Register with what the plugin answers when it is asked."""
-    attempt, client = _accepted(stage)
+    attempt, client = _accepted(bed)
     if attempt.request.options != client.options:
         raise FailedError(
             f"Register said {_words(attempt.request.options)}, the call {_words(client.options)}"
@@ -191,11 +251,11 @@ async def says_the_same_twice(stage: Stage) -> None:
     lane="silence",
     quick=False,
 )
-async def registers_once(stage: Stage) -> None:
+async def registers_once(bed: TestBed) -> None:
     """Watch a registered plugin while nothing happens, and count its calls of Register."""
-    opened_at = stage.client.stream_opened_at
-    await asyncio.sleep(max(0.0, opened_at + stage.times.silence_seconds - time.monotonic()))
-    attempts = stage.kubelet.attempts_since(0.0)
+    opened_at = bed.client.stream_opened_at
+    await asyncio.sleep(max(0.0, opened_at + bed.times.silence_seconds - time.monotonic()))
+    attempts = bed.kubelet.attempts_since(0.0)
     again = [
         later
         for later in attempts
@@ -206,7 +266,7 @@ async def registers_once(stage: Stage) -> None:
     ]
     if again:
         raise FailedError(
-            f"it registered {len(again)} times more within {stage.times.silence_seconds:g} s, the first time "
+            f"it registered {len(again)} times more within {bed.times.silence_seconds:g} s, the first time "
             f"{again[0].started_at - attempts[0].started_at:.1f} s after the first, while its stream was open"
         )
 
@@ -220,12 +280,12 @@ async def registers_once(stage: Stage) -> None:
     source="pkg/kubelet/cm/devicemanager/manager.go (asked once per registration)",
     harmless=True,
 )
-async def keeps_its_options(stage: Stage) -> None:
+async def keeps_its_options(bed: TestBed) -> None:
     """Ask for the options three times more and compare the answers with the first."""
     for _ in range(_ASKED):
-        options = await stage.call(GET_OPTIONS, None)
-        if options != stage.options:
-            raise FailedError(f"first it answered {_words(stage.options)}, then {_words(options)}")
+        options = await bed.call(GET_OPTIONS, None)
+        if options != bed.options:
+            raise FailedError(f"first it answered {_words(bed.options)}, then {_words(options)}")
 
 
 @check(
@@ -237,14 +297,14 @@ async def keeps_its_options(stage: Stage) -> None:
     source="unix(7): to connect is to write; the kubelet is root",
     harmless=True,
 )
-async def keeps_its_socket_to_itself(stage: Stage) -> str:
+async def keeps_its_socket_to_itself(bed: TestBed) -> str:
     """Look at the mode of its socket's file; what the umask of this run allows is not held against it."""
-    client = stage.client
+    client = bed.client
     try:
         mode = stat.S_IMODE(client.path.stat().st_mode)
     except OSError as error:
         raise SkippedError(f"its socket cannot be looked at: {error.strerror}") from error
-    if loose_bits(mode, _umask() if stage.programs else _NO_UMASK):
+    if loose_bits(mode, _umask() if bed.programs else _NO_UMASK):
         raise FailedError(f"its mode is {mode:04o}: others may write to it")
     return f"mode {mode:04o}"
 
@@ -266,12 +326,12 @@ def _umask() -> int:
     source="kubernetes/kubernetes#71487; pkg/kubelet/pluginmanager (GetInfo, 1 s)",
     lane=ARRIVAL,
 )
-async def answers_the_options_at_once(stage: Stage) -> str:
+async def answers_the_options_at_once(bed: TestBed) -> str:
     """Take the time from the dial's end to the answer, at the first Register."""
-    attempt, _ = _accepted(stage)
+    attempt, _ = _accepted(bed)
     if attempt.options_seconds is None or attempt.dialled_seconds is None:
         raise SkippedError("the kubelet did not ask")
     seconds = attempt.options_seconds - attempt.dialled_seconds
-    if seconds > stage.times.options_limit_seconds:
+    if seconds > bed.times.options_limit_seconds:
         raise FailedError(f"the answer took {seconds:.1f} s")
     return f"{1000 * seconds:.0f} ms"

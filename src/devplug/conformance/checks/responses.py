@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devplug.conformance.answers import answers, demand_none
-from devplug.conformance.registry import MUST, NOTE, SHOULD, check
-from devplug.conformance.rules.response import (
+from devplug.conformance.response_rules import (
     FileKind,
     annotation_faults,
     cdi_name_faults,
@@ -27,14 +26,14 @@ from devplug.conformance.rules.response import (
     node_host_faults,
     permission_faults,
 )
-from devplug.conformance.stage import once
-from devplug.conformance.verdicts import SkippedError
-from devplug.programs import filled
+from devplug.conformance.testbed import once
+from devplug.conformance.verdicts import MUST, NOTE, SHOULD, SkippedError, check
+from devplug.linux.processes import filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.testbed import TestBed
     from devplug.devices import ContainerResponse
 
 # A host path may be any folder; one with so many entries and no node among them is none of devices.
@@ -42,25 +41,25 @@ _ENTRIES_LOOKED_AT = 2000
 
 
 async def _with(
-    stage: Stage, what: str, get: Callable[[ContainerResponse], object]
+    bed: TestBed, what: str, get: Callable[[ContainerResponse], object]
 ) -> Sequence[ContainerResponse]:
     """Return the answers in which `get` finds something; raises `SkippedError` if there is none."""
-    found = [response for response in (await once(stage, answers)).values() if get(response)]
+    found = [response for response in (await once(bed, answers)).values() if get(response)]
     if not found:
         raise SkippedError(f"no answer holds {what}")
     return found
 
 
-async def _with_nodes(stage: Stage) -> Sequence[ContainerResponse]:
-    return await _with(stage, "a device node", lambda response: response.device_nodes)
+async def _with_nodes(bed: TestBed) -> Sequence[ContainerResponse]:
+    return await _with(bed, "a device node", lambda response: response.device_nodes)
 
 
-async def _with_mounts(stage: Stage) -> Sequence[ContainerResponse]:
-    return await _with(stage, "a mount", lambda response: response.mounts)
+async def _with_mounts(bed: TestBed) -> Sequence[ContainerResponse]:
+    return await _with(bed, "a mount", lambda response: response.mounts)
 
 
-async def _with_envs(stage: Stage) -> Sequence[ContainerResponse]:
-    return await _with(stage, "an environment variable", lambda response: response.envs)
+async def _with_envs(bed: TestBed) -> Sequence[ContainerResponse]:
+    return await _with(bed, "an environment variable", lambda response: response.envs)
 
 
 # ── device nodes and mounts ───────────────────────────────────────────────────────────────────────
@@ -103,9 +102,9 @@ def _kind(path: str) -> FileKind:
     change="look at the path before you give it; it has to be the host's, not that of the plugin's container",
     source="containerd/containerd#8682; internal/cri/opts, WithDevices",
 )
-async def node_paths_are_nodes(stage: Stage) -> None:
+async def node_paths_are_nodes(bed: TestBed) -> None:
     """Follow the host paths of all device nodes on this machine."""
-    responses = await _with_nodes(stage)
+    responses = await _with_nodes(bed)
     kinds = _kinds(node.host_path for response in responses for node in response.device_nodes)
     demand_none(chain.from_iterable(node_host_faults(response, kinds) for response in responses))
 
@@ -118,9 +117,9 @@ async def node_paths_are_nodes(stage: Stage) -> None:
     change="say `rw`, or `r` for what is only read",
     source="v1beta1 api.proto, DeviceSpec",
 )
-async def permissions_are_permissions(stage: Stage) -> None:
+async def permissions_are_permissions(bed: TestBed) -> None:
     """Read the permissions of all device nodes."""
-    demand_none(chain.from_iterable(map(permission_faults, await _with_nodes(stage))))
+    demand_none(chain.from_iterable(map(permission_faults, await _with_nodes(bed))))
 
 
 @check(
@@ -131,9 +130,9 @@ async def permissions_are_permissions(stage: Stage) -> None:
     change="say `rw` in place of `rwm` or `mrw`",
     source="Documentation/admin-guide/cgroup-v1/devices.rst",
 )
-async def nobody_may_make_nodes(stage: Stage) -> None:
+async def nobody_may_make_nodes(bed: TestBed) -> None:
     """Look for m in the permissions of all device nodes."""
-    nodes = {node for response in await _with_nodes(stage) for node in response.device_nodes}
+    nodes = {node for response in await _with_nodes(bed) for node in response.device_nodes}
     demand_none(
         f"{node.container_path} has {node.permissions}"
         for node in sorted(nodes, key=lambda node: node.container_path)
@@ -149,9 +148,9 @@ async def nobody_may_make_nodes(stage: Stage) -> None:
     change="put the device's own name or number into its container path",
     source="pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions",
 )
-async def container_paths_are_distinct(stage: Stage) -> None:
+async def container_paths_are_distinct(bed: TestBed) -> None:
     """Compare the container paths of device nodes and mounts, for one device and for two together."""
-    responses = await _with(stage, "a path", lambda response: (*response.device_nodes, *response.mounts))
+    responses = await _with(bed, "a path", lambda response: (*response.device_nodes, *response.mounts))
     demand_none(chain.from_iterable(map(container_path_faults, responses)))
 
 
@@ -163,9 +162,9 @@ async def container_paths_are_distinct(stage: Stage) -> None:
     change="use a path of your own, below /dev for devices and /run, /usr or /var for files",
     source="opencontainers/runc libcontainer/rootfs_linux.go, checkProcMount",
 )
-async def nothing_is_covered(stage: Stage) -> None:
+async def nothing_is_covered(bed: TestBed) -> None:
     """Look at the container paths; the files of /proc that runc lets mounts cover are allowed."""
-    responses = await _with(stage, "a path", lambda response: (*response.device_nodes, *response.mounts))
+    responses = await _with(bed, "a path", lambda response: (*response.device_nodes, *response.mounts))
     demand_none(chain.from_iterable(map(covering_path_faults, responses)))
 
 
@@ -177,9 +176,9 @@ async def nothing_is_covered(stage: Stage) -> None:
     change="give only what is there, and list the device as Unhealthy where something is missing",
     source="containerd internal/cri/opts, WithMounts",
 )
-async def mounts_are_there(stage: Stage) -> None:
+async def mounts_are_there(bed: TestBed) -> None:
     """Follow the host paths of all mounts on this machine."""
-    responses = await _with_mounts(stage)
+    responses = await _with_mounts(bed)
     kinds = _kinds(mount.host_path for response in responses for mount in response.mounts)
     demand_none(chain.from_iterable(mount_host_faults(response, kinds) for response in responses))
 
@@ -193,9 +192,9 @@ async def mounts_are_there(stage: Stage) -> None:
     change="put the node into devices",
     source="v1beta1 api.proto, DeviceSpec; NVIDIA/nvidia-container-toolkit#48",
 )
-async def nodes_are_no_mounts(stage: Stage) -> None:
+async def nodes_are_no_mounts(bed: TestBed) -> None:
     """Look whether the host path of a mount is a character or block device."""
-    responses = await _with_mounts(stage)
+    responses = await _with_mounts(bed)
     kinds = _kinds(mount.host_path for response in responses for mount in response.mounts)
     demand_none(chain.from_iterable(mounted_nodes(response, kinds) for response in responses))
 
@@ -211,9 +210,9 @@ async def nodes_are_no_mounts(stage: Stage) -> None:
     change="make names of letters, digits and underscores",
     source="environ(7); opencontainers/runtime-spec config.md, process.env",
 )
-async def variables_are_variables(stage: Stage) -> None:
+async def variables_are_variables(bed: TestBed) -> None:
     """Read the names and values of all environment variables."""
-    demand_none(chain.from_iterable(map(env_faults, await _with_envs(stage))))
+    demand_none(chain.from_iterable(map(env_faults, await _with_envs(bed))))
 
 
 @check(
@@ -224,9 +223,9 @@ async def variables_are_variables(stage: Stage) -> None:
     change="mount libraries where ldconfig finds them, or name a folder in a variable of your own",
     source="ld.so(8); pkg/kubelet/kubelet_pods.go, a plugin's variables come first",
 )
-async def loader_is_left_alone(stage: Stage) -> None:
+async def loader_is_left_alone(bed: TestBed) -> None:
     """Look for PATH and LD_… among the environment variables."""
-    demand_none(chain.from_iterable(map(loader_envs, await _with_envs(stage))))
+    demand_none(chain.from_iterable(map(loader_envs, await _with_envs(bed))))
 
 
 @check(
@@ -237,9 +236,9 @@ async def loader_is_left_alone(stage: Stage) -> None:
     change="put the values of all its devices into one variable, with a comma between them",
     source="v1beta1 api.proto, envs is a map",
 )
-async def both_devices_are_named(stage: Stage) -> None:
+async def both_devices_are_named(bed: TestBed) -> None:
     """Compare the variables of two devices with those of both in one container."""
-    given = await once(stage, answers)
+    given = await once(bed, answers)
     pair = next((ids for ids in given if len(ids) == 2), None)
     if pair is None or (pair[0],) not in given or (pair[1],) not in given:
         raise SkippedError("no two devices can be had, each alone and both together")
@@ -257,9 +256,9 @@ async def both_devices_are_named(stage: Stage) -> None:
     change="write `your.domain/name`, the name with at most 63 letters, digits, '-', '_' and '.'",
     source="apimachinery pkg/api/validation/objectmeta.go, ValidateAnnotations",
 )
-async def annotations_are_annotations(stage: Stage) -> None:
+async def annotations_are_annotations(bed: TestBed) -> None:
     """Read the keys of all annotations, and add up their sizes."""
-    responses = await _with(stage, "an annotation", lambda response: response.annotations)
+    responses = await _with(bed, "an annotation", lambda response: response.annotations)
     demand_none(chain.from_iterable(annotation_faults(response.annotations) for response in responses))
 
 
@@ -274,9 +273,9 @@ async def annotations_are_annotations(stage: Stage) -> None:
     change="write the kind of your spec file, an equals sign, and the device's name in it",
     source="tags.cncf.io/container-device-interface SPEC.md, kind and name; pkg/parser",
 )
-async def cdi_names_are_names(stage: Stage) -> None:
+async def cdi_names_are_names(bed: TestBed) -> None:
     """Read the CDI names of all answers, also those in annotations."""
-    demand_none(chain.from_iterable(map(cdi_name_faults, await _with(stage, "a CDI name", cdi_names))))
+    demand_none(chain.from_iterable(map(cdi_name_faults, await _with(bed, "a CDI name", cdi_names))))
 
 
 @check(
@@ -287,14 +286,14 @@ async def cdi_names_are_names(stage: Stage) -> None:
     change="write the spec file before the device is listed, under another name first and then renamed",
     source="tags.cncf.io/container-device-interface pkg/cdi, InjectDevices",
 )
-async def cdi_names_are_defined(stage: Stage) -> str:
+async def cdi_names_are_defined(bed: TestBed) -> str:
     """Look for the names in the spec files of /etc/cdi and /var/run/cdi, or of the folders that are told."""
-    responses = await _with(stage, "a CDI name", cdi_names)
+    responses = await _with(bed, "a CDI name", cdi_names)
     names = {
         name for response in responses if not any(cdi_name_faults(response)) for name in cdi_names(response)
     }
     folders = [
-        Path(filled(folder, {"{work}": str(stage.root / "work")})) for folder in stage.lab.subject.cdi_dirs
+        Path(filled(folder, {"{work}": str(bed.root / "work")})) for folder in bed.test_run.subject.cdi_dirs
     ]
     specs = _spec_texts(folders)
     if specs is None:
@@ -321,9 +320,9 @@ def _spec_texts(folders: Iterable[Path]) -> Sequence[tuple[str, str]] | None:
     change="give the device's node, a CDI name, or at least a variable that tells which device it is",
     source="v1beta1 api.proto, ContainerAllocateResponse",
 )
-async def answers_give_something(stage: Stage) -> None:
+async def answers_give_something(bed: TestBed) -> None:
     """Look for answers without a device node, mount, variable, annotation and CDI name."""
-    given = await once(stage, answers)
+    given = await once(bed, answers)
     demand_none(
         f"the answer for {' and '.join(ids)} is empty"
         for ids, response in given.items()

@@ -1,4 +1,8 @@
-"""Restarts of the kubelet: each ends a plugin's registration, and most remove its socket."""
+"""Restarts of the kubelet, each of which ends a registration; and streams that are lost without one.
+
+Most restarts remove the plugin's socket. When ListAndWatch ends while the kubelet and both sockets stay, many
+plugins never notice.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,19 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.conformance.registry import MUST, SHOULD, check
 from devplug.conformance.restart_scenes import (
     absence,
+    expect_loss_survived,
     expect_restart_survived,
     is_listening,
+    losses,
     plain_restart,
 )
-from devplug.conformance.rules.restart import changed_ids
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.rules import changed_ids
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 
 if TYPE_CHECKING:
-    from devplug.conformance.stage import Stage
+    from devplug.conformance.testbed import TestBed
 
 _STOP: Final = 19
 _CONTINUE: Final = 18
@@ -27,6 +32,11 @@ _GAPS_SECONDS: Final = (0.0, 0.02, 0.05)
 _STORM: Final = 5
 _BUSY_SHARE: Final = 0.2
 _LOOK_SECONDS: Final = 0.05
+
+_LANE = "lost stream"
+
+
+# ── restarts ──
 
 
 @check(
@@ -38,9 +48,9 @@ _LOOK_SECONDS: Final = 0.05
     "Register. Do not end instead: what ends is started again after a delay that grows to 5 minutes",
     source="Kubernetes documentation, Device Plugins, Handling kubelet restarts",
 )
-async def back_after_a_restart(stage: Stage) -> None:
+async def back_after_a_restart(bed: TestBed) -> None:
     """End the kubelet, remove all sockets as a new one does, listen anew, and wait for a registration."""
-    if trouble := (await plain_restart(stage)).trouble:
+    if trouble := (await plain_restart(bed)).trouble:
         raise FailedError(trouble)
 
 
@@ -53,11 +63,11 @@ async def back_after_a_restart(stage: Stage) -> None:
     "only after a registration that failed",
     source="kubernetes/kubernetes#118559, k8snetworkplumbingwg/sriov-network-operator#812",
 )
-async def back_soon(stage: Stage) -> str:
+async def back_soon(bed: TestBed) -> str:
     """Take the time from the new kubelet.sock to the call of Register."""
-    await expect_restart_survived(stage)
-    seconds = (await plain_restart(stage)).seconds
-    limit_seconds = stage.times.return_limit_seconds
+    await expect_restart_survived(bed)
+    seconds = (await plain_restart(bed)).seconds
+    limit_seconds = bed.times.return_limit_seconds
     if seconds > limit_seconds:
         raise FailedError(f"it registered {seconds:.1f} s after the restart; {limit_seconds:g} s are allowed")
     return f"after {1000 * seconds:.0f} ms"
@@ -74,10 +84,10 @@ async def back_soon(stage: Stage) -> str:
     source="Kubernetes e2e_node/device_plugin_test.go, the cases over a restart of the kubelet",
     quick=False,
 )
-async def same_ids_after_a_restart(stage: Stage) -> None:
+async def same_ids_after_a_restart(bed: TestBed) -> None:
     """Compare the IDs of the last list before a restart with those of the first lists after it."""
-    await expect_restart_survived(stage)
-    seen = await plain_restart(stage)
+    await expect_restart_survived(bed)
+    seen = await plain_restart(bed)
     if change := changed_ids(seen.ids_before, seen.ids_after):
         raise FailedError(f"after the restart {change}")
 
@@ -94,26 +104,26 @@ async def same_ids_after_a_restart(stage: Stage) -> None:
     lane="folder",
     quick=False,
 )
-async def own_socket_returns(stage: Stage) -> str:
+async def own_socket_returns(bed: TestBed) -> str:
     """Remove the plugin's socket file under its open stream; wait until it, or a new one, can be dialled."""
-    path = stage.client.path
+    path = bed.client.path
     try:
         path.unlink()
     except FileNotFoundError as error:
         raise SkippedError(f"there is no file at {path.name} that could be removed") from error
     begun = time.monotonic()
-    while time.monotonic() - begun < stage.times.return_seconds and stage.is_alive():
-        client = stage.kubelet.client
+    while time.monotonic() - begun < bed.times.return_seconds and bed.is_alive():
+        client = bed.kubelet.client
         if client is not None and is_listening(client.path):
             return f"after {1000 * (time.monotonic() - begun):.0f} ms"
         await asyncio.sleep(_LOOK_SECONDS)
-    if not stage.is_alive():
+    if not bed.is_alive():
         raise FailedError(
-            f"{path.name} was removed, and its process ended with {stage.program.exit_code}: "
-            f"{stage.program.last_words()}"
+            f"{path.name} was removed, and its process ended with {bed.program.exit_code}: "
+            f"{bed.program.last_words()}"
         )
     raise FailedError(
-        f"{path.name} was removed, and {stage.times.return_seconds:g} s later nobody listens where the "
+        f"{path.name} was removed, and {bed.times.return_seconds:g} s later nobody listens where the "
         "kubelet would dial"
     )
 
@@ -128,14 +138,14 @@ async def own_socket_returns(stage: Stage) -> str:
     source="intel-device-plugins-for-kubernetes pkg/deviceplugin/manager.go, its watch is set after Register",
     quick=False,
 )
-async def back_without_a_wipe(stage: Stage) -> None:
+async def back_without_a_wipe(bed: TestBed) -> None:
     """Restart the kubelet so that only kubelet.sock is made anew, and wait for a registration."""
-    await expect_restart_survived(stage)
-    await stage.kubelet.stop()
-    await stage.kubelet.start(clean=False)
-    await stage.wait_back(
-        stage.kubelet.started_at,
-        stage.times.return_seconds,
+    await expect_restart_survived(bed)
+    await bed.kubelet.stop()
+    await bed.kubelet.start(clean=False)
+    await bed.wait_back(
+        bed.kubelet.started_at,
+        bed.times.return_seconds,
         "kubelet.sock was made anew, its own socket left alone, and no list came",
     )
 
@@ -150,10 +160,10 @@ async def back_without_a_wipe(stage: Stage) -> None:
     lane="kubelet away",
     quick=False,
 )
-async def outlives_an_absence(stage: Stage) -> None:
+async def outlives_an_absence(bed: TestBed) -> None:
     """Stop the kubelet, remove all sockets, wait for some seconds, start it; wait for a registration."""
-    await expect_restart_survived(stage)
-    if trouble := (await absence(stage)).trouble:
+    await expect_restart_survived(bed)
+    if trouble := (await absence(bed)).trouble:
         raise FailedError(trouble)
 
 
@@ -167,10 +177,10 @@ async def outlives_an_absence(stage: Stage) -> None:
     lane="kubelet away",
     quick=False,
 )
-async def waits_without_a_hot_loop(stage: Stage) -> str:
+async def waits_without_a_hot_loop(bed: TestBed) -> str:
     """Take the processor time of the plugin in the later half of the time in which the kubelet is away."""
-    await expect_restart_survived(stage)
-    share = (await absence(stage)).processor_share
+    await expect_restart_survived(bed)
+    share = (await absence(bed)).processor_share
     if share is None:
         raise SkippedError("it ended while the kubelet was away, see RES08")
     if share >= _BUSY_SHARE:
@@ -191,15 +201,15 @@ async def waits_without_a_hot_loop(stage: Stage) -> str:
     lane="quick restarts",
     quick=False,
 )
-async def back_after_two_at_once(stage: Stage) -> None:
+async def back_after_two_at_once(bed: TestBed) -> None:
     """Restart the kubelet twice, 0, 20 and 50 ms apart, and wait for a registration with the second."""
-    await expect_restart_survived(stage)
+    await expect_restart_survived(bed)
     for gap_seconds in _GAPS_SECONDS:
-        await stage.kubelet.restart()
+        await bed.kubelet.restart()
         await asyncio.sleep(gap_seconds)
-        moment = await stage.kubelet.restart()
+        moment = await bed.kubelet.restart()
         words = f"after two restarts {1000 * gap_seconds:.0f} ms apart no list came"
-        await stage.wait_back(moment, stage.times.return_seconds, words)
+        await bed.wait_back(moment, bed.times.return_seconds, words)
 
 
 @check(
@@ -212,20 +222,20 @@ async def back_after_two_at_once(stage: Stage) -> None:
     source="kubernetes/kubernetes#117435, a plugin that is stopped; inotify(7), IN_Q_OVERFLOW",
     quick=False,
 )
-async def back_after_a_standstill(stage: Stage) -> None:
+async def back_after_a_standstill(bed: TestBed) -> None:
     """Stop the process with SIGSTOP, restart the kubelet, continue it; wait for a registration."""
-    await expect_restart_survived(stage)
+    await expect_restart_survived(bed)
     # Its call of Register may not be over yet, and a call that is cut is another fault.
-    await asyncio.sleep(stage.times.settle_seconds)
-    program = stage.program
+    await asyncio.sleep(bed.times.settle_seconds)
+    program = bed.program
     program.signal(_STOP)
     try:
-        moment = await stage.kubelet.restart()
-        await asyncio.sleep(stage.times.down_seconds)
+        moment = await bed.kubelet.restart()
+        await asyncio.sleep(bed.times.down_seconds)
     finally:
         program.signal(_CONTINUE)
     words = "it was stopped over a restart of the kubelet, continued, and no list came"
-    await stage.wait_back(moment, stage.times.return_seconds, words)
+    await bed.wait_back(moment, bed.times.return_seconds, words)
 
 
 @check(
@@ -238,13 +248,13 @@ async def back_after_a_standstill(stage: Stage) -> None:
     source="kubernetes/kubernetes#124716",
     quick=False,
 )
-async def no_storm(stage: Stage) -> str:
+async def no_storm(bed: TestBed) -> str:
     """Restart the kubelet, and count the calls of Register until all is quiet."""
-    await expect_restart_survived(stage)
-    moment = await stage.kubelet.restart()
-    await stage.wait_back(moment, stage.times.return_seconds, "after a restart of the kubelet no list came")
-    await asyncio.sleep(stage.times.settle_seconds)
-    calls = len(stage.kubelet.attempts_since(moment))
+    await expect_restart_survived(bed)
+    moment = await bed.kubelet.restart()
+    await bed.wait_back(moment, bed.times.return_seconds, "after a restart of the kubelet no list came")
+    await asyncio.sleep(bed.times.settle_seconds)
+    calls = len(bed.kubelet.attempts_since(moment))
     if calls > _STORM:
         raise FailedError(f"Register was called {calls} times after one restart; {_STORM} are plenty")
     return f"{calls} registration{'s' if calls > 1 else ''}"
@@ -261,24 +271,106 @@ async def no_storm(stage: Stage) -> str:
     lane="folder",
     quick=False,
 )
-async def folder_made_anew(stage: Stage) -> str | None:
+async def folder_made_anew(bed: TestBed) -> str | None:
     """Stop the kubelet, remove the folder, start the kubelet in a new one; wait for a list, or the end."""
-    if stage.lab.subject.default_dir:
+    if bed.test_run.subject.default_dir:
         raise SkippedError(
             "the folder is mounted for the plugin, and a lost mount cannot be mended from inside"
         )
-    await expect_restart_survived(stage)
-    program = stage.program
-    await stage.kubelet.stop()
+    await expect_restart_survived(bed)
+    program = bed.program
+    await bed.kubelet.stop()
     # Out of the way first: a plugin that binds again meanwhile does not keep it from being removed.
-    shutil.rmtree(stage.folder.rename(stage.root / "lost"), ignore_errors=True)
-    await stage.kubelet.start()
+    shutil.rmtree(bed.folder.rename(bed.root / "lost"), ignore_errors=True)
+    await bed.kubelet.start()
     try:
-        await stage.wait_back(
-            stage.kubelet.started_at, stage.times.return_seconds, "the folder was made anew, and no list came"
+        await bed.wait_back(
+            bed.kubelet.started_at, bed.times.return_seconds, "the folder was made anew, and no list came"
         )
     except FailedError:
         if not program.exit_code:
             raise
         return f"it ended with {program.exit_code}, to be started again"
     return None
+
+
+# ── lost streams ──
+
+
+@check(
+    "RES04",
+    MUST,
+    "A plugin registers again when its stream was lost, though kubelet and sockets are still there.",
+    why="the kubelet holds all its devices for Unhealthy then and never calls ListAndWatch by itself",
+    change="take the end of ListAndWatch (its context is cancelled, or a send fails) for a reason to call "
+    "Register again, unless another stream is open or you are ending",
+    source="kubernetes/kubernetes#92958, #125501, #127803",
+    lane=_LANE,
+    quick=False,
+)
+async def back_after_a_lost_stream(bed: TestBed) -> None:
+    """Close the kubelet's connection to the plugin, leave the rest as it is, and wait for a registration."""
+    seen = await losses(bed)
+    if not seen.seconds:
+        raise FailedError(seen.trouble)
+
+
+@check(
+    "RES05",
+    SHOULD,
+    "It is back soon after a lost stream.",
+    why="until then the node has none of its devices to give",
+    change="register at once when the stream ends, and wait only after a registration that failed",
+    source="kubernetes/kubernetes#92958, the kubelet never opens a stream by itself",
+    lane=_LANE,
+    quick=False,
+)
+async def back_soon_after_a_lost_stream(bed: TestBed) -> str:
+    """Take the time from the first lost stream to the call of Register."""
+    seconds = (await expect_loss_survived(bed)).seconds[0]
+    limit_seconds = bed.times.return_seconds / 3
+    if seconds > limit_seconds:
+        raise FailedError(
+            f"it registered {seconds:.1f} s after the lost stream; {limit_seconds:.1f} s are allowed"
+        )
+    return f"after {1000 * seconds:.0f} ms"
+
+
+@check(
+    "RES15",
+    SHOULD,
+    "Registrations that follow each other leave no sockets behind.",
+    why="behind each is a server that is never ended, or nothing, which stays until the kubelet restarts",
+    change="keep the one server over a new registration, or stop the old one and remove its socket first",
+    source="kubevirt/device-plugin-manager pkg/dpm/manager.go, where StopServer works on a copy",
+    lane=_LANE,
+    quick=False,
+)
+async def no_sockets_left(bed: TestBed) -> None:
+    """Lose several streams, one after the other, and count the sockets in the folder before and after."""
+    seen = await expect_loss_survived(bed)
+    if len(seen.seconds) < 3:
+        raise SkippedError(f"it was back after {len(seen.seconds)} lost streams only, which show no leak")
+    if len(seen.sockets_after) > len(seen.sockets_before) + 1:
+        raise FailedError(
+            f"after {len(seen.seconds)} lost streams there are {len(seen.sockets_after)} sockets, "
+            f"{len(seen.sockets_before)} before"
+        )
+
+
+@check(
+    "RES16",
+    MUST,
+    "A plugin whose new stream is lost at once registers a third time.",
+    why="a kubelet that ends the old stream late takes the newest client down with it, up to 1.36",
+    change="do not count registrations or losses: a stream that ends while none is open asks for a new one",
+    source="kubernetes/kubernetes#121994, handler.go of 1.36, PluginDisconnected by resource name",
+    lane=_LANE,
+    quick=False,
+)
+async def back_after_a_second_lost_stream(bed: TestBed) -> str:
+    """Lose the stream, and the next one as soon as its first list is there; wait for a registration."""
+    seen = await expect_loss_survived(bed)
+    if len(seen.seconds) == 1:
+        raise FailedError(seen.trouble)
+    return f"back after each of {len(seen.seconds)} lost streams"

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from devplug.conformance.registry import MUST, NOTE, SHOULD, check
-from devplug.conformance.stage import once
-from devplug.conformance.starts import seconds_until_up
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.testbed import once, seconds_until_up
+from devplug.conformance.verdicts import MUST, NOTE, SHOULD, FailedError, SkippedError, check
 from devplug.errors import one_line
 from devplug.wire.sockets import socket_identity
 
 if TYPE_CHECKING:
     from devplug.conformance.program import Program
-    from devplug.conformance.stage import Lab
+    from devplug.conformance.testbed import TestRun
 
 _LANE: Final = "shutdown"
 _TERM: Final = 15
@@ -47,16 +45,16 @@ class _Ending:
     output: str
 
 
-async def _told_to_end(lab: Lab) -> _Ending:
-    times = lab.times
-    async with lab.stage(launch=False) as stage:
+async def _told_to_end(test_run: TestRun) -> _Ending:
+    times = test_run.times
+    async with test_run.bed(launch=False) as bed:
         with closing(socket.socket(socket.AF_UNIX)) as stranger:
-            stranger.bind(str(stage.folder / "another-plugin.sock"))
+            stranger.bind(str(bed.folder / "another-plugin.sock"))
             stranger.listen()
-            (stage.folder / "left-by-another.txt").write_text("a plain file\n")
-            others = {path: socket_identity(path) for path in sorted(stage.folder.iterdir())}
-            program = await stage.launch()
-            client = await stage.wait_ready(times.start_seconds)
+            (bed.folder / "left-by-another.txt").write_text("a plain file\n")
+            others = {path: socket_identity(path) for path in sorted(bed.folder.iterdir())}
+            program = await bed.launch()
+            client = await bed.wait_ready(times.start_seconds)
             if await program.wait(times.settle_seconds):
                 raise FailedError(f"it ended by itself with {program.exit_code}: {program.last_words()}")
             lost = [f"{path.name} while it ran" for path in others if socket_identity(path) != others[path]]
@@ -79,9 +77,9 @@ async def _end(program: Program, number: int, patience_seconds: float) -> float 
     return None
 
 
-async def _ended(lab: Lab) -> _Ending:
+async def _ended(test_run: TestRun) -> _Ending:
     """Return how it ended by itself. Raises `SkippedError` if it did not."""
-    ending = await once(lab, _told_to_end)
+    ending = await once(test_run, _told_to_end)
     if ending.seconds is None:
         raise SkippedError(_NO_END)
     return ending
@@ -97,12 +95,14 @@ async def _ended(lab: Lab) -> _Ending:
     lane=_LANE,
     fresh=True,
 )
-async def ends(lab: Lab) -> str:
+async def ends(test_run: TestRun) -> str:
     """Send SIGTERM to the registered plugin's process and wait for its end."""
-    ending = await once(lab, _told_to_end)
+    ending = await once(test_run, _told_to_end)
     if ending.seconds is None:
         said = one_line(ending.output.rstrip().rpartition("\n")[2], 200) or "nothing"
-        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran; it last said: {said}")
+        raise FailedError(
+            f"{test_run.times.end_seconds:g} s after SIGTERM it still ran; it last said: {said}"
+        )
     return f"{1000 * ending.seconds:.0f} ms"
 
 
@@ -116,11 +116,11 @@ async def ends(lab: Lab) -> str:
     lane=_LANE,
     fresh=True,
 )
-async def ends_soon(lab: Lab) -> None:
+async def ends_soon(test_run: TestRun) -> None:
     """Take the time from SIGTERM to the end of the process."""
-    ending = await _ended(lab)
-    if ending.seconds is not None and ending.seconds > lab.times.end_limit_seconds:
-        raise FailedError(f"it took {ending.seconds:.1f} s, not {lab.times.end_limit_seconds:g} s")
+    ending = await _ended(test_run)
+    if ending.seconds is not None and ending.seconds > test_run.times.end_limit_seconds:
+        raise FailedError(f"it took {ending.seconds:.1f} s, not {test_run.times.end_limit_seconds:g} s")
 
 
 @check(
@@ -134,9 +134,9 @@ async def ends_soon(lab: Lab) -> None:
     lane=_LANE,
     fresh=True,
 )
-async def ends_well(lab: Lab) -> None:
+async def ends_well(test_run: TestRun) -> None:
     """Look at the exit code after SIGTERM."""
-    ending = await _ended(lab)
+    ending = await _ended(test_run)
     if ending.exit_code:
         of_signal = ", by the signal: nothing handled it" if ending.exit_code == -_TERM else ""
         raise FailedError(f"it ended with {ending.exit_code}{of_signal}")
@@ -152,9 +152,9 @@ async def ends_well(lab: Lab) -> None:
     lane=_LANE,
     fresh=True,
 )
-async def leaves_no_socket(lab: Lab) -> None:
+async def leaves_no_socket(test_run: TestRun) -> None:
     """Look for the file of its socket after its end."""
-    ending = await _ended(lab)
+    ending = await _ended(test_run)
     if ending.left:
         raise FailedError(f"{ending.left} is still in the folder")
 
@@ -169,9 +169,9 @@ async def leaves_no_socket(lab: Lab) -> None:
     lane=_LANE,
     fresh=True,
 )
-async def spares_others(lab: Lab) -> None:
+async def spares_others(test_run: TestRun) -> None:
     """Put another plugin's live socket and a plain file beside kubelet.sock, and look for them at its end."""
-    ending = await once(lab, _told_to_end)
+    ending = await once(test_run, _told_to_end)
     if ending.lost:
         raise FailedError(f"it removed or replaced {ending.lost}")
 
@@ -186,9 +186,9 @@ async def spares_others(lab: Lab) -> None:
     lane=_LANE,
     fresh=True,
 )
-async def prints_no_crash(lab: Lab) -> None:
+async def prints_no_crash(test_run: TestRun) -> None:
     """Search what it printed from its start to its end for tracebacks and panics."""
-    ending = await once(lab, _told_to_end)
+    ending = await once(test_run, _told_to_end)
     if found := _CRASH.search(ending.output):
         line = ending.output[found.start() :].partition("\n")[0]
         raise FailedError(f"it printed: {line}")
@@ -197,19 +197,19 @@ async def prints_no_crash(lab: Lab) -> None:
 # ── in other circumstances ──
 
 
-async def _replace_and_end(lab: Lab) -> Literal["left", "removed", "taken back", "no end"]:
+async def _replace_and_end(test_run: TestRun) -> Literal["left", "removed", "taken back", "no end"]:
     """Put another's socket in the place of the plugin's, end that at once; return how the other fared."""
-    async with lab.stage() as stage:
-        client = await stage.wait_ready(lab.times.start_seconds)
-        await asyncio.sleep(lab.times.settle_seconds)
-        program = stage.program
-        successor = stage.folder / ".successor"
+    async with test_run.bed() as bed:
+        client = await bed.wait_ready(test_run.times.start_seconds)
+        await asyncio.sleep(test_run.times.settle_seconds)
+        program = bed.program
+        successor = bed.folder / ".successor"
         with closing(socket.socket(socket.AF_UNIX)) as server:
             server.bind(str(successor))
             server.listen()
             identity = socket_identity(successor)
             successor.rename(client.path)
-            ending = asyncio.timeout(lab.times.end_seconds)
+            ending = asyncio.timeout(test_run.times.end_seconds)
             program.signal(_TERM)
             try:
                 async with ending:
@@ -222,11 +222,11 @@ async def _replace_and_end(lab: Lab) -> Literal["left", "removed", "taken back",
             return "left" if socket_identity(client.path) == identity else "removed"
 
 
-async def _socket_name(lab: Lab) -> str:
+async def _socket_name(test_run: TestRun) -> str:
     """Start the plugin once more, for longer than names made of seconds stay the same."""
-    async with lab.stage() as stage:
-        client = await stage.wait_ready(lab.times.start_seconds)
-        await asyncio.sleep(lab.times.settle_seconds)
+    async with test_run.bed() as bed:
+        client = await bed.wait_ready(test_run.times.start_seconds)
+        await asyncio.sleep(test_run.times.settle_seconds)
         return client.path.name
 
 
@@ -240,12 +240,12 @@ async def _socket_name(lab: Lab) -> str:
     fresh=True,
     quick=False,
 )
-async def spares_its_successor(lab: Lab) -> None:
+async def spares_its_successor(test_run: TestRun) -> None:
     """Rename another socket over that of the plugin, send SIGTERM at once, and look whether it stays."""
-    outcome = await _replace_and_end(lab)
+    outcome = await _replace_and_end(test_run)
     if outcome == "taken back":  # as is its right; it may have looked just then
-        outcome = await _replace_and_end(lab)
-    if outcome == "removed" and await _socket_name(lab) != await _socket_name(lab):
+        outcome = await _replace_and_end(test_run)
+    if outcome == "removed" and await _socket_name(test_run) != await _socket_name(test_run):
         raise SkippedError("it has another name at each start, so no successor has its own")
     if outcome == "removed":
         raise FailedError("the file at its socket's path was another's, and it removed it")
@@ -263,16 +263,16 @@ async def spares_its_successor(lab: Lab) -> None:
     fresh=True,
     quick=False,
 )
-async def ends_without_a_kubelet(lab: Lab) -> str:
+async def ends_without_a_kubelet(test_run: TestRun) -> str:
     """Start the plugin in an empty folder, and send SIGTERM when it must be up."""
-    patience = max(lab.times.settle_seconds, await seconds_until_up(lab))
-    async with lab.stage(kubelet=False) as stage:
-        program = stage.program
+    patience = max(test_run.times.settle_seconds, await seconds_until_up(test_run))
+    async with test_run.bed(kubelet=False) as bed:
+        program = bed.program
         if await program.wait(patience):
             raise SkippedError(f"it ended by itself with {program.exit_code} (REG10)")
-        seconds = await _end(program, _TERM, lab.times.end_seconds)
+        seconds = await _end(program, _TERM, test_run.times.end_seconds)
     if seconds is None:
-        raise FailedError(f"{lab.times.end_seconds:g} s after SIGTERM it still ran")
+        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGTERM it still ran")
     return f"{1000 * seconds:.0f} ms"
 
 
@@ -286,16 +286,16 @@ async def ends_without_a_kubelet(lab: Lab) -> str:
     fresh=True,
     quick=False,
 )
-async def ends_on_interrupt(lab: Lab) -> None:
+async def ends_on_interrupt(test_run: TestRun) -> None:
     """Send SIGINT to the registered plugin's process and wait for its end."""
-    async with lab.stage() as stage:
-        await stage.wait_ready(lab.times.start_seconds)
-        await asyncio.sleep(lab.times.settle_seconds)
-        seconds = await _end(stage.program, _INT, lab.times.end_seconds)
+    async with test_run.bed() as bed:
+        await bed.wait_ready(test_run.times.start_seconds)
+        await asyncio.sleep(test_run.times.settle_seconds)
+        seconds = await _end(bed.program, _INT, test_run.times.end_seconds)
     if seconds is None and _is_interrupt_ignored():
         raise SkippedError("SIGINT is ignored in this run, as in background jobs, and programs inherit that")
     if seconds is None:
-        raise FailedError(f"{lab.times.end_seconds:g} s after SIGINT it still ran")
+        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGINT it still ran")
 
 
 def _is_interrupt_ignored() -> bool:

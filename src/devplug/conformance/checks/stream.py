@@ -7,18 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devplug.conformance.judging import ARRIVAL
-from devplug.conformance.registry import MUST, SHOULD, check
-from devplug.conformance.rules import stream as rules
-from devplug.conformance.stage import once
+from devplug.conformance import rules
+from devplug.conformance.runner import ARRIVAL
 from devplug.conformance.streams import another_stream, clients_of, last_client
-from devplug.conformance.verdicts import FailedError, SkippedError
+from devplug.conformance.testbed import once
+from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.conformance.stage import Stage
-    from devplug.exchange import AdvertisedDevice
+    from devplug.conformance.testbed import TestBed
+    from devplug.wire.values import AdvertisedDevice
 
 LISTS_PER_SECOND_LIMIT = 10.0
 """More than this is a flood: each costs the kubelet an fsync under its lock."""
@@ -37,13 +36,13 @@ LISTS_PER_SECOND_LIMIT = 10.0
     source="v1beta1 api.proto, ListAndWatch; manager.go fills its tables from lists only",
     lane=ARRIVAL,
 )
-async def first_list_in_time(stage: Stage) -> str:
+async def first_list_in_time(bed: TestBed) -> str:
     """Take the time from the opening of ListAndWatch, after a registration, to the first list."""
-    client = last_client(stage)
-    limit_seconds = stage.times.first_list_limit_seconds
+    client = last_client(bed)
+    limit_seconds = bed.times.first_list_limit_seconds
     opened_at = client.stream_opened_at or time.monotonic()
     left_seconds = opened_at + limit_seconds - time.monotonic()
-    await stage.kubelet.until(lambda: bool(client.lists) or client.has_ended, max(0.0, left_seconds))
+    await bed.kubelet.until(lambda: bool(client.lists) or client.has_ended, max(0.0, left_seconds))
     if client.lists:
         took_seconds = client.lists[0][0] - client.stream_opened_at
         if took_seconds > limit_seconds:
@@ -52,7 +51,7 @@ async def first_list_in_time(stage: Stage) -> str:
                 f"{limit_seconds:g} s are allowed"
             )
         return f"{1000 * took_seconds:.0f} ms"
-    ends = [one.end_reason for one in clients_of(stage)]
+    ends = [one.end_reason for one in clients_of(bed)]
     if any(rules.is_undecodable(end) or rules.is_too_large(end) for end in ends):
         raise SkippedError("a list came, and the kubelet could not take it (STR03, STR10)")
     if client.has_ended:
@@ -69,18 +68,16 @@ async def first_list_in_time(stage: Stage) -> str:
     source="kubernetes/kubernetes#109595, #125579: UnexpectedAdmissionError after a boot",
     lane=ARRIVAL,
 )
-async def first_list_not_empty(stage: Stage) -> None:
+async def first_list_not_empty(bed: TestBed) -> None:
     """See whether the first list was empty and one with devices came right after it."""
-    lists = next((client.lists for client in clients_of(stage) if client.lists), None)
+    lists = next((client.lists for client in clients_of(bed) if client.lists), None)
     if lists is None:
         raise SkippedError("no list came")
     first_at, first = lists[0]
     if first:
         return
-    until = first_at + stage.times.settle_seconds
-    await stage.kubelet.until(
-        lambda: any(devices for _, devices in lists), max(0.0, until - time.monotonic())
-    )
+    until = first_at + bed.times.settle_seconds
+    await bed.kubelet.until(lambda: any(devices for _, devices in lists), max(0.0, until - time.monotonic()))
     later = next(((at, devices) for at, devices in lists if devices and at <= until), None)
     if later is None:
         raise SkippedError("the list stayed empty, so there was nothing to be late with")
@@ -110,11 +107,11 @@ class _Several:
     """Why a stream that was opened after that got no list."""
 
 
-async def _open_several(stage: Stage) -> _Several:
+async def _open_several(bed: TestBed) -> _Several:
     """Open a second and a third stream beside the kubelet's, cancel the third, open a fourth."""
-    kubelet, settle_seconds = stage.kubelet, stage.times.settle_seconds
-    first = stage.client
-    async with another_stream(stage, first) as second:
+    kubelet, settle_seconds = bed.kubelet, bed.times.settle_seconds
+    first = bed.client
+    async with another_stream(bed, first) as second:
         if not second.lists:
             return _Several(None, second.end_reason)
         names = {"the first": first, "the second": second}
@@ -122,14 +119,14 @@ async def _open_several(stage: Stage) -> _Several:
         def ended() -> list[str]:
             return [f"{name} ({one.end_reason})" for name, one in names.items() if one.has_ended]
 
-        async with another_stream(stage, first):
+        async with another_stream(bed, first):
             await kubelet.until(lambda: bool(ended()), settle_seconds)
             devices = (len(first.devices), len(second.devices))
             ended_beside = ended()
         if not ended_beside:
             await kubelet.until(lambda: bool(ended()), settle_seconds)
         ended_with_third = [] if ended_beside else ended()
-        async with another_stream(stage, first) as new:
+        async with another_stream(bed, first) as new:
             new_trouble = (new.end_reason or "none came") if not new.lists else ""
     took_seconds = second.lists[0][0] - second.stream_opened_at
     return _Several(took_seconds, "", devices, ended_beside, ended_with_third, new_trouble)
@@ -146,14 +143,14 @@ async def _open_several(stage: Stage) -> _Several:
     "Mellanox/k8s-rdma-shared-dev-plugin#48",
     lane="streams",
 )
-async def second_stream(stage: Stage) -> str:
+async def second_stream(bed: TestBed) -> str:
     """Open more streams beside the kubelet's, compare the number of devices, and see all stay open."""
-    seen = await once(stage, _open_several)
+    seen = await once(bed, _open_several)
     if seen.second_seconds is None:
         raise FailedError(
             f"a second stream ended without a list: {seen.second_end}"
             if seen.second_end
-            else f"a second stream got no list within {stage.times.first_list_limit_seconds:g} s"
+            else f"a second stream got no list within {bed.times.first_list_limit_seconds:g} s"
         )
     if seen.ended_beside:
         raise FailedError(
@@ -175,9 +172,9 @@ async def second_stream(stage: Stage) -> str:
     "intel/intel-device-plugins-for-kubernetes, sendDevices",
     lane="streams",
 )
-async def cancelled_stream(stage: Stage) -> None:
+async def cancelled_stream(bed: TestBed) -> None:
     """Open more streams and cancel one, see the others stay open for a while, then open a new one."""
-    seen = await once(stage, _open_several)
+    seen = await once(bed, _open_several)
     if seen.second_seconds is None or seen.ended_beside:
         raise SkippedError("the plugin does not serve several streams at once (STR11)")
     if seen.ended_with_third:
@@ -201,12 +198,12 @@ class _Quiet:
     """Why streams ended meanwhile."""
 
 
-async def _watch_quietly(stage: Stage) -> _Quiet:
-    seconds = stage.times.silence_seconds
-    before = {client: (len(client.lists), client.has_ended) for client in clients_of(stage)}
+async def _watch_quietly(bed: TestBed) -> _Quiet:
+    seconds = bed.times.silence_seconds
+    before = {client: (len(client.lists), client.has_ended) for client in clients_of(bed)}
     await asyncio.sleep(seconds)
     rows, new_lists, ends = [], 0, []
-    for client in clients_of(stage):
+    for client in clients_of(bed):
         known, had_ended = before.get(client, (0, False))
         rows.append([devices for _, devices in client.lists[max(0, known - 1) :]])
         new_lists += len(client.lists) - known
@@ -225,9 +222,9 @@ async def _watch_quietly(stage: Stage) -> _Quiet:
     lane="silence",
     quick=False,
 )
-async def silence(stage: Stage) -> None:
+async def silence(bed: TestBed) -> None:
     """Watch the stream while nothing happens on the machine, and count lists equal to the one before."""
-    quiet = await once(stage, _watch_quietly)
+    quiet = await once(bed, _watch_quietly)
     if repeats := sum(map(rules.repeats, quiet.rows)):
         raise FailedError(
             f"the same list was sent {repeats + 1} times in {quiet.seconds:g} s, nothing had changed"
@@ -245,9 +242,9 @@ async def silence(stage: Stage) -> None:
     lane="silence",
     quick=False,
 )
-async def stays_open(stage: Stage) -> None:
+async def stays_open(bed: TestBed) -> None:
     """Watch the stream while nothing happens on the machine, and see whether the plugin ends it."""
-    quiet = await once(stage, _watch_quietly)
+    quiet = await once(bed, _watch_quietly)
     if quiet.ends:
         raise FailedError(
             f"{len(quiet.ends)} streams were ended in {quiet.seconds:g} s, the last with: {quiet.ends[-1]}"
@@ -264,9 +261,9 @@ async def stays_open(stage: Stage) -> None:
     lane="silence",
     quick=False,
 )
-async def no_flood(stage: Stage) -> str:
+async def no_flood(bed: TestBed) -> str:
     """Count the lists that come while nothing happens on the machine, on average over the time."""
-    quiet = await once(stage, _watch_quietly)
+    quiet = await once(bed, _watch_quietly)
     rate = quiet.new_lists / quiet.seconds
     if rate > LISTS_PER_SECOND_LIMIT:
         raise FailedError(
@@ -287,8 +284,8 @@ async def no_flood(stage: Stage) -> str:
     lane="silence",
     quick=False,
 )
-async def no_flapping(stage: Stage) -> None:
+async def no_flapping(bed: TestBed) -> None:
     """Watch the stream while nothing happens on the machine, and look for IDs that a list left out."""
-    quiet = await once(stage, _watch_quietly)
+    quiet = await once(bed, _watch_quietly)
     if faults := [fault for row in quiet.rows for fault in rules.flapping(row)]:
         raise FailedError(f"in {quiet.seconds:g} s {rules.summary(faults)}")

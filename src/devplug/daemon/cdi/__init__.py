@@ -1,1 +1,1 @@
-"""CDI specs of ours: what they say, the rules they keep, their files, and the names that were given out."""
+"""CDI specs of ours: their text and rules, the folder they are in, and the names that were given out."""

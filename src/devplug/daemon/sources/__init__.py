@@ -1,1 +1,1 @@
-"""Where devices come from: one module per kind of host device."""
+"""Sources of devices: one module per kind of discovery, and the host and hardware that they look at."""

@@ -9,24 +9,22 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.grammar.dangerous import DISK_NODES
-from devplug.daemon.grammar.globs import covers
-from devplug.daemon.grammar.loading import DEVICE_ROOTS
-from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, unusable_in_containers
+from devplug.daemon.config.globs import covers
+from devplug.daemon.config.host_paths import DISK_NODES
+from devplug.daemon.config.loader import DEVICE_ROOTS
+from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.hardware import device_of_node, numa_node_of
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
-from devplug.daemon.sources.naming import Names
-from devplug.daemon.sources.sysdevices import device_of_node
-from devplug.daemon.sources.timing import timed
 from devplug.errors import quoted
-from devplug.plugin.feed import watch_paths
+from devplug.plugin.discovery import watch_paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
 
-    from devplug.daemon.grammar.selectors import BundlePath, BundleSelector
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.config.selectors import BundlePath, BundleSelector
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device import FoundNode
 
 __all__ = ["BundleSource", "bundle_identities"]
 
@@ -93,7 +91,7 @@ class BundleSource:
             return None
         present = [node for node in nodes.values() if node is not None]
         first = nodes[_first(selector).path] or present[0]
-        numa_nodes = {number for node in present if (number := self.host.numa_node(node)) is not None}
+        numa_nodes = {number for node in present if (number := numa_node_of(self.host, node)) is not None}
         numa_node = numa_nodes.pop() if len(numa_nodes) == 1 else None
         facts: dict[str, str | int] = {"file": _file_name(first.host_path), "hostPath": first.host_path}
         if numa_node is not None:

@@ -1,21 +1,27 @@
-"""A look at single device nodes and what sysfs knows of them; the host's root folder is a parameter."""
+"""The host that sources look at: its device nodes, and the time that a scan takes.
+
+Its root folder is a parameter.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from devplug.daemon.sources.found import FoundNode
-from devplug.daemon.sources.sysdevices import device_at
+from devplug.daemon.sources.device import FoundNode
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "unusable_in_containers"]
+    from devplug.daemon.sources.device import Found
+
+__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
 
 MEMORY_MAJOR: Final = 1
 """Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
@@ -25,6 +31,9 @@ MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
 
 TERMINAL_MAJORS: Final = range(136, 144)
 """Majors of pseudo-terminals (the kernel's devices.txt, Unix98 PTY slaves)."""
+
+
+# ── device nodes ──────────────────────────────────────────────────────────────────────────────────
 
 
 class NotADeviceNodeError(PluginError):
@@ -95,34 +104,6 @@ class Host:
                     found.append(self.outside(path))
         return sorted(found)
 
-    def numa_node(self, node: FoundNode) -> int | None:
-        """Return the NUMA node of the hardware behind `node`, or None where sysfs knows of none.
-
-        The first `numa_node` on the way from the node's own folder up to /sys/devices, if that is good;
-        where it is not, `SysDevice` knows what else there is.
-        """
-        kind = "block" if node.is_block else "char"
-        link = self.inside(f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}")
-        top = self.inside("/sys/devices")
-        try:
-            # The one link on the way: below /sys/devices all folders are real. Plain text here, because this
-            # runs for every node at every look.
-            folder = os.path.normpath(f"{os.path.dirname(link)}/{os.readlink(link)}")  # noqa: PTH115, PTH120
-        except OSError:
-            return None
-        while len(folder) > len(top):
-            try:
-                with open(f"{folder}/numa_node", encoding="ascii") as file:  # noqa: PTH123
-                    number = int(file.read())
-            except (OSError, ValueError):
-                folder = folder.rpartition("/")[0]
-                continue
-            if number >= 0 and _has_processors(folder):
-                return number
-            device = device_at(self, self.outside(folder))
-            return None if device is None else device.numa_node
-        return None
-
 
 def unusable_in_containers(node: FoundNode) -> str:
     """Return why no container can open a node that programs of the machine can; empty for any other. Pure.
@@ -139,15 +120,6 @@ def unusable_in_containers(node: FoundNode) -> str:
     )
 
 
-def _has_processors(folder: str) -> bool:
-    """Whether the hardware has processors near to it: a NUMA node without any may be a firmware's lie."""
-    try:
-        with open(f"{folder}/local_cpulist", encoding="ascii") as file:  # noqa: PTH123
-            return bool(file.read().strip())
-    except OSError:
-        return True
-
-
 def _kind_of(mode: int) -> str:
     kinds = (
         (stat.S_ISREG, "a regular file"),
@@ -156,3 +128,29 @@ def _kind_of(mode: int) -> str:
         (stat.S_ISSOCK, "a socket"),
     )
     return next((name for is_kind, name in kinds if is_kind(mode)), "something else")
+
+
+# ── how long scans take ───────────────────────────────────────────────────────────────────────────
+
+
+class _OnHost(Protocol):
+    @property
+    def host(self) -> Host:
+        """The machine that is looked at."""
+
+
+Source = TypeVar("Source", bound=_OnHost)
+
+
+def timed(look: Callable[[Source], tuple[Found, ...]]) -> Callable[[Source], tuple[Found, ...]]:
+    """Return a source's `look` that tells its host how long it took, whatever came of it."""
+
+    @wraps(look)
+    def timed_look(source: Source) -> tuple[Found, ...]:
+        started = time.perf_counter()
+        try:
+            return look(source)
+        finally:
+            source.host.on_look(time.perf_counter() - started)
+
+    return timed_look

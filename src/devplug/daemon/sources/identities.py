@@ -28,15 +28,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.naming import Wanted, wanted_name
-from devplug.daemon.sources.sysdevices import SysDevice, natural
+from devplug.daemon.sources.device import Wanted, wanted_name
+from devplug.daemon.sources.hardware import SysDevice, natural
 from devplug.daemon.sources.usb import port_of
 from devplug.devices import stable_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.daemon.grammar.templates import Template
+    from devplug.daemon.config.templates import Template
 
 __all__ = [
     "Anchor",

@@ -20,25 +20,22 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.following import follow
-from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import Host
+from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.device_nodes import StableLinks, class_nodes_below, nodes_with_links, with_rdma_cm
+from devplug.daemon.sources.follower import follow
+from devplug.daemon.sources.hardware import devices_of_subsystem
+from devplug.daemon.sources.host import Host, timed
 from devplug.daemon.sources.identities import Identity, anchor_of, wanted_by
-from devplug.daemon.sources.kernelnodes import class_nodes_below, with_rdma_cm
-from devplug.daemon.sources.naming import Names
-from devplug.daemon.sources.stablelinks import StableLinks, nodes_with_links
-from devplug.daemon.sources.sysdevices import devices_of_subsystem
-from devplug.daemon.sources.timing import timed
 from devplug.daemon.sources.vfio import group_fault, group_nodes, is_for_user_space, members, shared_nodes
 from devplug.devices import Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterator
 
-    from devplug.daemon.grammar.selectors import NetSelector
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.found import FoundNode
-    from devplug.daemon.sources.sysdevices import SysDevice
+    from devplug.daemon.config.selectors import NetSelector
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.hardware import SysDevice
 
 __all__ = ["NetSource"]
 

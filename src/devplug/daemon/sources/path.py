@@ -10,23 +10,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.grammar.dangerous import DISK_NODES
-from devplug.daemon.grammar.globs import covers, covers_whole_root, has_wildcard
-from devplug.daemon.grammar.loading import DEVICE_ROOTS
-from devplug.daemon.grammar.templates import Missing, render_one
-from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, unusable_in_containers
-from devplug.daemon.sources.timing import timed
+from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
+from devplug.daemon.config.host_paths import DISK_NODES
+from devplug.daemon.config.loader import DEVICE_ROOTS
+from devplug.daemon.config.templates import Missing, render_one
+from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.hardware import numa_node_of
+from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.devices import stable_id
 from devplug.errors import quoted
-from devplug.plugin.feed import watch_paths
+from devplug.plugin.discovery import watch_paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Mapping
 
-    from devplug.daemon.grammar.selectors import PathSelector
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.config.selectors import PathSelector
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device import FoundNode
 
 __all__ = ["PathSource"]
 
@@ -76,7 +76,7 @@ class PathSource:
                 seen.add(identity)
                 if reason := unusable_in_containers(node):
                     self._tell(path, reason, _UNUSABLE)
-                numa_node = self.host.numa_node(node)
+                numa_node = numa_node_of(self.host, node)
                 facts = _facts(node, numa_node)
                 name = self._name(selector.glob, node, facts)
                 if self._owners.setdefault(name, path) != path:

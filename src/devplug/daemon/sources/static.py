@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.sources.found import Found
+from devplug.daemon.sources.device import Found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from devplug.daemon.grammar.selectors import StaticSelector
+    from devplug.daemon.config.selectors import StaticSelector
 
 __all__ = ["StaticSource"]
 

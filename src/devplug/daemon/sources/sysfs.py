@@ -15,25 +15,30 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.following import follow
-from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import MEMORY_NUMBERS, Host
+from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.device_nodes import (
+    DISKS,
+    LINK_GLOBS,
+    class_nodes_below,
+    nodes_with_links,
+    rdma_nodes,
+    stable_links,
+    with_rdma_cm,
+)
+from devplug.daemon.sources.follower import follow
+from devplug.daemon.sources.hardware import SysDevice, devices_of_subsystem
+from devplug.daemon.sources.host import MEMORY_NUMBERS, Host, timed
 from devplug.daemon.sources.identities import Ranks, called_by, identity_of, parts_of, wanted_by
-from devplug.daemon.sources.kernelnodes import DISKS, class_nodes_below, rdma_nodes, with_rdma_cm
-from devplug.daemon.sources.naming import Names
-from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
-from devplug.daemon.sources.sysdevices import SysDevice, devices_of_subsystem
-from devplug.daemon.sources.timing import timed
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 
-    from devplug.daemon.grammar.selectors import SysfsSelector
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.config.selectors import SysfsSelector
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device_nodes import StableLinks
     from devplug.daemon.sources.identities import Identity
-    from devplug.daemon.sources.stablelinks import StableLinks
 
 __all__ = ["STABLE_ATTRIBUTES", "SysfsSource"]
 

@@ -10,22 +10,20 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.following import follow
-from devplug.daemon.sources.found import Found
-from devplug.daemon.sources.host import Host
-from devplug.daemon.sources.naming import Names, Wanted, wanted_name
-from devplug.daemon.sources.stablelinks import LINK_GLOBS, nodes_with_links, stable_links
-from devplug.daemon.sources.sysdevices import devices_of_subsystem
-from devplug.daemon.sources.timing import timed
+from devplug.daemon.sources.device import Found, Names, Wanted, wanted_name
+from devplug.daemon.sources.device_nodes import LINK_GLOBS, nodes_with_links, stable_links
+from devplug.daemon.sources.follower import follow
+from devplug.daemon.sources.hardware import devices_of_subsystem
+from devplug.daemon.sources.host import Host, timed
 from devplug.devices import Health
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
-    from devplug.daemon.grammar.selectors import UsbSelector
-    from devplug.daemon.grammar.templates import Template
-    from devplug.daemon.sources.stablelinks import StableLinks
-    from devplug.daemon.sources.sysdevices import SysDevice
+    from devplug.daemon.config.selectors import UsbSelector
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.sources.device_nodes import StableLinks
+    from devplug.daemon.sources.hardware import SysDevice
 
 __all__ = ["ATTRIBUTES", "UsbSource", "port_of"]
 

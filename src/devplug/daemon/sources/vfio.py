@@ -9,15 +9,15 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.sources.hardware import device_at, natural
 from devplug.daemon.sources.host import NotADeviceNodeError
-from devplug.daemon.sources.sysdevices import device_at, natural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.daemon.sources.found import FoundNode
+    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
-    from devplug.daemon.sources.sysdevices import SysDevice
 
 __all__ = ["Member", "group_fault", "group_nodes", "is_for_user_space", "members", "shared_nodes"]
 

@@ -1,27 +1,356 @@
-"""Which rule a pod is judged by. Pure."""
+"""The diagnosis of a pod: one that is not there, one that has a node, and which rule judges it. Pure.
+
+Container states and their reasons are the kubelet's (pkg/kubelet/kuberuntime, pkg/kubelet/images).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
-from devplug.monitor.why.missing import missing
-from devplug.monitor.why.placed import placed
-from devplug.monitor.why.refused import failed
-from devplug.monitor.why.unscheduled import unscheduled
-from devplug.monitor.why.values import State, Verdict, Who
-from devplug.objects import text
+from devplug.k8s.objects import Object, fields, text, whole
+from devplug.monitor.cluster_view import device_statuses, is_ready
+from devplug.monitor.pod_requests import counts, requests
+from devplug.monitor.why.evidence import (
+    Actor,
+    State,
+    Verdict,
+    condition,
+    container_statuses,
+    last_event,
+    nearest,
+    some,
+)
+from devplug.monitor.why.failure import failed, plugin_said
+from devplug.monitor.why.scheduling import unscheduled
 
 if TYPE_CHECKING:
-    from devplug.monitor.why.values import Evidence
+    from collections.abc import Iterator, Sequence
+
+    from devplug.monitor.why.evidence import Evidence
 
 __all__ = ["explain"]
+
+
+_QUOTA: Final = re.compile(
+    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*), used: (?P<used>.*), "
+    r"limited: (?P<limited>.*)"
+)
+_FORBIDDEN: Final = re.compile(r"is forbidden: (?P<why>.*)", re.DOTALL)
+_INVALID: Final = re.compile(r"is invalid: (?P<why>.*)", re.DOTALL)
+
+_PRE_START: Final = "PreStartContainer"
+_PRE_START_RPC: Final = "device plugin PreStartContainer rpc failed with err: "
+_CDI: Final = re.compile(r"unresolvable CDI devices? (?P<names>.+?)(: unknown|$)")
+_IMAGE: Final = {
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+}
+
+_AT_WORK: Final = {"ContainerCreating", "PodInitializing", ""}
+_RUNTIME: Final = {"CreateContainerError", "RunContainerError", "CreatePodSandboxError"}
+_TROUBLES: Final = ("FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_UNHEALTHY: Final = "Unhealthy"
+"""Not `Unknown`, which drivers of DRA have for what they have not heard of for a while."""
+
+
+# ── pods that are not there ───────────────────────────────────────────────────────────────────────
+
+
+def _missing(evidence: Evidence) -> Verdict:
+    """Judge a name that no pod has: it may be that of what should make the pods."""
+    refusals = [
+        one for one in evidence.events if text(one, "reason") == "FailedCreate" and _is_of(evidence, one)
+    ]
+    if refusals:
+        return _refused(evidence, last_event(refusals, "FailedCreate"))
+    here = [text(one, "metadata", "name") for one in evidence.pods or ()]
+    own = sorted(name for name in here if name.startswith(evidence.name + "-"))
+    meant = nearest(evidence.name, here)
+    because = f"namespace {evidence.namespace} has no such pod"
+    if own:
+        because += f"; these begin so: {some(own)}"
+    elif meant:
+        because += f"; did you mean {meant}?"
+    advice = [f"kubectl get pods -n {evidence.namespace} names those there are; -n names another namespace"]
+    if not own and not meant:
+        advice.append(
+            "if kubectl or a controller could not make it, its answer says why: what the API server refuses "
+            "(a quota, a fraction of a device) never becomes a pod"
+        )
+    return _not_found(evidence, Actor.NOBODY, because, advice=tuple(advice))
+
+
+def _is_of(evidence: Evidence, event: Object) -> bool:
+    """Whether an event is on something that makes pods of this name, as a ReplicaSet, DaemonSet or Job."""
+    owner = text(event, "involvedObject", "name")
+    return (
+        owner == evidence.name
+        or evidence.name.startswith(f"{owner}-")
+        or owner.startswith(f"{evidence.name}-")
+    )
+
+
+def _refused(evidence: Evidence, event: Object) -> Verdict:
+    message = text(event, "message")
+    kind, owner = text(event, "involvedObject", "kind"), text(event, "involvedObject", "name")
+    if quota := _QUOTA.search(message):
+        return _not_found(
+            evidence,
+            Actor.QUOTA,
+            f"quota {quota['quota']} lets {kind} {owner} make no more pods",
+            facts=(
+                f"asked for {quota['requested']}; in use {quota['used']}; allowed {quota['limited']}",
+                f"told: {message}",
+            ),
+            advice=(
+                "delete pods of the namespace that ask for it, or ask for less",
+                f"have the quota raised: kubectl edit quota -n {evidence.namespace} {quota['quota']}",
+            ),
+            message=message,
+        )
+    found = _FORBIDDEN.search(message) or _INVALID.search(message)
+    because = f"it lets {kind} {owner} make no pod: {found['why'] if found else message}"
+    advice = (f"mend the pod template of {kind} {owner}, or what is told",)
+    facts = (f"told: {message}",)
+    return _not_found(evidence, Actor.API_SERVER, because, facts=facts, advice=advice, message=message)
+
+
+def _not_found(
+    evidence: Evidence,
+    rejected_by: Actor,
+    because: str,
+    *,
+    facts: tuple[str, ...] = (),
+    advice: tuple[str, ...] = (),
+    message: str = "",
+) -> Verdict:
+    return Verdict(
+        namespace=evidence.namespace,
+        pod=evidence.name,
+        state=State.NOT_FOUND,
+        rejected_by=rejected_by,
+        because=because,
+        facts=facts,
+        advice=advice,
+        message=message,
+        unread=evidence.unread,
+    )
+
+
+# ── pods with a node ──────────────────────────────────────────────────────────────────────────────
+
+
+def _placed(evidence: Evidence, pod: Object) -> Verdict:
+    """Judge a pod that is bound to a node and has not failed."""
+    for status in container_statuses(pod):
+        waiting = fields(status, "state", "waiting")
+        if waiting and text(waiting, "reason") not in _AT_WORK:
+            return _of_waiting(evidence, pod, status, waiting)
+    if text(pod, "metadata", "deletionTimestamp"):
+        because = "it is being deleted; its devices come free when its containers have ended"
+        return _verdict(evidence, State.TERMINATING, Actor.NOBODY, because, facts=_devices(pod))
+    if text(pod, "status", "phase") == "Running":
+        return _running(evidence, pod)
+    return _starting(evidence, pod)
+
+
+def _verdict(
+    evidence: Evidence,
+    state: State,
+    rejected_by: Actor,
+    because: str,
+    *,
+    facts: Sequence[str] = (),
+    advice: Sequence[str] = (),
+    message: str = "",
+) -> Verdict:
+    return Verdict(
+        namespace=evidence.namespace,
+        pod=evidence.name,
+        state=state,
+        rejected_by=rejected_by,
+        because=because,
+        facts=(*facts, *([f"told: {message}"] if message else [])),
+        advice=tuple(advice),
+        message=message,
+        unread=evidence.unread,
+    )
+
+
+# ── a container that waits ────────────────────────────────────────────────────────────────────────
+
+
+def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object) -> Verdict:
+    """Judge by one container that cannot be made, or not be kept."""
+    name, reason, message = text(status, "name"), text(waiting, "reason"), text(waiting, "message")
+    node = text(pod, "spec", "nodeName")
+    logs = f"kubectl logs -n {evidence.namespace} {evidence.name} -c {name}"
+    if _PRE_START in message:
+        return _of_pre_start(evidence, name, message)
+    if cdi := _CDI.search(message):
+        return _verdict(
+            evidence,
+            State.WAITING,
+            Actor.RUNTIME,
+            f"the container runtime of {node} finds no CDI file with {cdi['names']}; it is tried again",
+            advice=(
+                "see that the plugin writes its CDI files where the runtime looks: /etc/cdi and /var/run/cdi",
+                "see that CDI is switched on in the runtime: containerd 2 and CRI-O have it on by default",
+            ),
+            message=message,
+        )
+    if reason in _IMAGE:
+        because = f"the image {text(status, 'image')} of container {name} cannot be had ({reason})"
+        advice = ("see that the image's name is right, that the registry answers, and who may pull",)
+        return _verdict(evidence, State.WAITING, Actor.IMAGE, because, advice=advice, message=message)
+    if reason == "CrashLoopBackOff":
+        end = fields(status, "lastState", "terminated")
+        because = f"container {name} ended {whole(status, 'restartCount')} times"
+        because += f", last with code {whole(end, 'exitCode')} ({text(end, 'reason')})" if end else ""
+        advice = (f"see what the program said: {logs} --previous",)
+        facts = _devices(pod)
+        return _verdict(
+            evidence, State.WAITING, Actor.PROGRAM, because, facts=facts, advice=advice, message=message
+        )
+    rejected_by = Actor.RUNTIME if reason in _RUNTIME else Actor.KUBELET
+    because = f"container {name} cannot be made ({reason}); it is tried again"
+    advice = ("mend what is told; the pod need not be made anew",)
+    return _verdict(evidence, State.WAITING, rejected_by, because, advice=advice, message=message)
+
+
+def _of_pre_start(evidence: Evidence, container: str, message: str) -> Verdict:
+    code, said = plugin_said(message)
+    if code == "DeadlineExceeded":
+        because = f"the plugin's pre_start of container {container} took longer than 30 s"
+    else:
+        told = said or message.removeprefix(_PRE_START_RPC)
+        because = f"the plugin's pre_start refused container {container}: {told}"
+    return _verdict(
+        evidence,
+        State.WAITING,
+        Actor.PLUGIN,
+        because,
+        facts=("the kubelet tries it again by itself, and the pod keeps its devices",),
+        advice=("do what the plugin says; the pod need not be made anew",),
+        message=message,
+    )
+
+
+# ── starting ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _starting(evidence: Evidence, pod: Object) -> Verdict:
+    node = text(pod, "spec", "nodeName")
+    known = next((one for one in evidence.nodes or () if text(one, "metadata", "name") == node), None)
+    if known is None and evidence.nodes:
+        because = f"there is no node {node}, to which it is bound"
+        advice = ("mend spec.nodeName and make the pod anew",)
+        return _verdict(evidence, State.WAITING, Actor.NODE, because, advice=advice)
+    if known is not None and not is_ready(known):
+        because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
+        advice = (f"see whether the kubelet runs on {node}",)
+        return _verdict(evidence, State.WAITING, Actor.NODE, because, advice=advice)
+    trouble = last_event(evidence.events, *_TROUBLES)
+    if trouble:
+        rejected_by = Actor.RUNTIME if text(trouble, "reason") == _TROUBLES[0] else Actor.KUBELET
+        because = f"its containers cannot be made yet ({text(trouble, 'reason')}); it is tried again"
+        advice = ("mend what is told; the pod need not be made anew",)
+        return _verdict(
+            evidence, State.WAITING, rejected_by, because, advice=advice, message=text(trouble, "message")
+        )
+    if not container_statuses(pod):
+        facts, steps = [], ["ask again in a moment"]
+        if requests(pod):
+            facts = [
+                "Allocate has no time limit, and while a plugin is busy in it, no pod of the node starts"
+            ]
+            steps += ["if it stays so, see in the plugin's log what Allocate does"]
+        because = f"the kubelet of {node} has not taken it up yet"
+        return _verdict(evidence, State.STARTING, Actor.NOBODY, because, facts=facts, advice=steps)
+    return _verdict(
+        evidence,
+        State.STARTING,
+        Actor.NOBODY,
+        f"{node} has admitted it and makes its containers",
+        facts=_devices(pod),
+        advice=("ask again in a moment",),
+    )
+
+
+# ── running ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _running(evidence: Evidence, pod: Object) -> Verdict:
+    sick = [
+        f"{device.id} of {resource} in container {container}"
+        + (f" ({device.message})" if device.message else "")
+        for (container, resource), devices in sorted(device_statuses(pod).items())
+        for device in devices
+        if device.health == _UNHEALTHY
+    ]
+    if sick:
+        return _verdict(
+            evidence,
+            State.RUNNING,
+            Actor.PLUGIN,
+            f"it runs, but {some(sick, 10)} is not healthy any more",
+            facts=(*_devices(pod), "the kubelet stops no container because of that"),
+            advice=("mend the device, or make the pod anew: it then gets one that is healthy",),
+        )
+    facts = [*_devices(pod), *_without(evidence, pod)]
+    unready = [text(one, "name") for one in container_statuses(pod) if _is_unready(one)]
+    if unready:
+        because = f"it runs, but container {some(unready)} is not ready"
+        return _verdict(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
+    because = f"it runs on {text(pod, 'spec', 'nodeName')}"
+    return _verdict(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
+
+
+def _is_unready(status: Object) -> bool:
+    return bool(fields(status, "state", "running")) and status.get("ready") is False
+
+
+def _devices(pod: Object) -> list[str]:
+    """Say which devices each container holds, or why that is not told."""
+    asked = requests(pod)
+    if not asked:
+        return ["it asks for no devices"]
+    told = [
+        f"container {container} holds {some([one.id for one in devices], 20)} of {resource}"
+        for (container, resource), devices in sorted(device_statuses(pod).items())
+        if resource in asked and devices
+    ]
+    if told or text(pod, "status", "phase") != "Running":
+        return told
+    parts = some([f"{number} {name}" for name, number in asked.items()])
+    return [f"it has {parts}; which ones is not told (the kubelet's gate ResourceHealthStatus is off)"]
+
+
+def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
+    """Say which resources its node does not know: by name bound, a pod starts without them."""
+    node = text(pod, "spec", "nodeName")
+    known = [one for one in evidence.nodes or () if text(one, "metadata", "name") == node]
+    for resource in requests(pod):
+        if known and resource not in {
+            **counts(known[0], "status", "capacity"),
+            **counts(known[0], "status", "allocatable"),
+        }:
+            yield f"{node} does not know {resource}: it was bound there by name, and runs without"
+
+
+# ── diagnosis ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def explain(evidence: Evidence) -> Verdict:
     """Say why a pod is as it is, who said no, and what to do."""
     pod = evidence.pod
     if pod is None:
-        return missing(evidence)
+        return _missing(evidence)
     phase = text(pod, "status", "phase")
     if phase == "Failed":
         return failed(evidence, pod)
@@ -30,10 +359,10 @@ def explain(evidence: Evidence) -> Verdict:
             namespace=evidence.namespace,
             pod=evidence.name,
             state=State.SUCCEEDED,
-            who_said_no=Who.NOBODY,
+            rejected_by=Actor.NOBODY,
             because="its containers have ended well, and it holds no devices any more",
             unread=evidence.unread,
         )
     if not text(pod, "spec", "nodeName"):
         return unscheduled(evidence, pod)
-    return placed(evidence, pod)
+    return _placed(evidence, pod)

@@ -1,4 +1,4 @@
-"""What the API server writes where authors wrote nothing, and quantities in the form in which it tells them.
+"""The defaults of fields that authors left out, and quantities in their canonical form.
 
 The values are those of pkg/apis/core/v1/defaults.go and apps/v1/defaults.go, and of the admission plugins
 that every cluster has (Priority, DefaultTolerationSeconds).
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.kubelet.quantity import Quantity, QuantityError
+from devplug.sandbox.api.errors import bad_request
 from devplug.sandbox.api.objects import entries, fields, part, same, text, with_part
-from devplug.sandbox.api.quantitytexts import canonical
-from devplug.sandbox.api.statuses import bad_request
+from devplug.sandbox.api.quantity import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

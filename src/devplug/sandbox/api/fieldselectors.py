@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.sandbox.api.labelselectors import SelectorError
 from devplug.sandbox.api.objects import part, text
-from devplug.sandbox.api.selectors import SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

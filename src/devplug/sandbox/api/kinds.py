@@ -1,7 +1,7 @@
-"""What the sandbox serves, kind by kind, and what it only knows in order to refuse it in words.
+"""The kinds that the sandbox serves, and those that it only knows in order to refuse them in words.
 
 The names, short names, verbs and subresources are Kubernetes' own (discovery of v1.36). What becomes of an
-object of a kind is told by a flag here and done by `lifecycle`.
+object of a kind is told by a flag here and done by `strategy`.
 """
 
 from __future__ import annotations

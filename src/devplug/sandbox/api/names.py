@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["label_faults", "label_key_faults", "label_value_faults", "subdomain_faults"]
+__all__ = ["label_errors", "label_key_errors", "label_value_errors", "subdomain_errors"]
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -23,50 +23,50 @@ _LABEL_LIMIT_BYTES: Final = 63
 _SUBDOMAIN_LIMIT_BYTES: Final = 253
 
 
-def label_faults(name: str) -> list[str]:
+def label_errors(name: str) -> list[str]:
     """Return what keeps `name` from being a DNS label, as namespaces and containers are called."""
-    faults = _too_long(name, _LABEL_LIMIT_BYTES)
+    errors = _too_long(name, _LABEL_LIMIT_BYTES)
     if re.fullmatch(_LABEL, name):
-        return faults
+        return errors
     if re.fullmatch(_SUBDOMAIN, name):
-        return [*faults, "must not contain dots"]
+        return [*errors, "must not contain dots"]
     sentence = f"a lowercase RFC 1123 label {_LOWER} or '-', {_ENDS}"
-    return [*faults, _by_expression(sentence, _LABEL, "my-name", "123-abc")]
+    return [*errors, _by_expression(sentence, _LABEL, "my-name", "123-abc")]
 
 
-def subdomain_faults(name: str) -> list[str]:
+def subdomain_errors(name: str) -> list[str]:
     """Return what keeps `name` from being a DNS subdomain, as most objects are called."""
-    faults = _too_long(name, _SUBDOMAIN_LIMIT_BYTES)
+    errors = _too_long(name, _SUBDOMAIN_LIMIT_BYTES)
     if re.fullmatch(_SUBDOMAIN, name):
-        return faults
+        return errors
     sentence = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
-    return [*faults, _by_expression(sentence, _SUBDOMAIN, "example.com")]
+    return [*errors, _by_expression(sentence, _SUBDOMAIN, "example.com")]
 
 
-def label_key_faults(key: str) -> list[str]:
+def label_key_errors(key: str) -> list[str]:
     """Return what keeps `key` from being a label's key: a name, with a domain and `/` before it or not."""
     prefix, slash, name = key.rpartition("/")
     sentence = _by_expression(f"must {_CHARACTERS}", _KEY, "MyName", "my.name", "123-abc")
     if "/" in prefix:
         domain = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         return [f"a valid label key {sentence} {domain}"]
-    faults = []
+    errors = []
     if slash:
-        parts = subdomain_faults(prefix) if prefix else ["must be non-empty"]
-        faults = [f"prefix part {fault}" for fault in parts]
+        parts = subdomain_errors(prefix) if prefix else ["must be non-empty"]
+        errors = [f"prefix part {fault}" for fault in parts]
     parts = _too_long(name, _LABEL_LIMIT_BYTES) if name else ["must be non-empty"]
     if not re.fullmatch(_KEY, name):
         parts.append(sentence)
-    return [*faults, *(f"name part {fault}" for fault in parts)]
+    return [*errors, *(f"name part {fault}" for fault in parts)]
 
 
-def label_value_faults(value: str) -> list[str]:
+def label_value_errors(value: str) -> list[str]:
     """Return what keeps `value` from being a label's value."""
-    faults = _too_long(value, _LABEL_LIMIT_BYTES)
+    errors = _too_long(value, _LABEL_LIMIT_BYTES)
     if re.fullmatch(_VALUE, value):
-        return faults
+        return errors
     sentence = f"a valid label must be an empty string or {_CHARACTERS}"
-    return [*faults, _by_expression(sentence, _VALUE, "MyValue", "my_value", "12345")]
+    return [*errors, _by_expression(sentence, _VALUE, "MyValue", "my_value", "12345")]
 
 
 def _too_long(name: str, limit_bytes: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Kubernetes objects in the sandbox: read as everywhere (`devplug.objects`), and changed in a copy.
+"""Kubernetes objects in the sandbox: read as everywhere (`devplug.k8s.objects`), and changed in a copy.
 
 Nobody changes an object in place, here or elsewhere: the store, its log and every answer share them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devplug.objects import Object, fields, part, text, whole
+from devplug.k8s.objects import Object, fields, part, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,9 +11,9 @@ import base64
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import quoted
+from devplug.sandbox.api.errors import StatusError, bad_request
 from devplug.sandbox.api.kinds import REFUSED
 from devplug.sandbox.api.objects import fields, text
-from devplug.sandbox.api.statuses import StatusError, bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Which specs and statuses the API server refuses, field by field, where devices are concerned.
+"""The validation of specs and statuses, field by field, where devices are concerned.
 
 The rules and sentences are those of pkg/apis/core/validation/validation.go (kubelet.md 8.6). Images, volumes
 and the like are not looked at beyond their being there. Objects have their defaults by then (`defaults`).
@@ -11,22 +11,28 @@ import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import resource_name_fault
-from devplug.kubelet.quantities import Quantity
-from devplug.sandbox.api.faults import duplicate, forbidden, invalid, required, unsupported
-from devplug.sandbox.api.names import label_faults, label_key_faults
+from devplug.k8s.resource_names import resource_name_fault
+from devplug.kubelet.quantity import Quantity
+from devplug.sandbox.api.errors import (
+    duplicate_field,
+    forbidden_field,
+    invalid_field,
+    required_field,
+    unsupported_field,
+)
+from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
+from devplug.sandbox.api.names import label_errors, label_key_errors
 from devplug.sandbox.api.objects import entries, fields, part, same, text, whole
-from devplug.sandbox.api.quantitytexts import canonical
-from devplug.sandbox.api.selectors import SelectorError, selector_of_object
+from devplug.sandbox.api.quantity import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.sandbox.api.faults import FieldFault
+    from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
 
-__all__ = ["change_faults", "object_faults"]
+__all__ = ["change_errors", "object_errors"]
 
 _STANDARD: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 """What a container may ask for under a name without a domain (helpers.go IsStandardContainerResourceName)."""
@@ -54,119 +60,119 @@ _CHANGEABLE: Final = (
 )
 
 
-def object_faults(resource: Resource, one: Object) -> list[FieldFault]:
+def object_errors(resource: Resource, one: Object) -> list[FieldError]:
     """Return what is wrong with an object, in the order of its fields."""
     match resource.kind:
         case "Pod":
-            return list(_spec_faults(fields(one, "spec"), "spec", _RESTARTS))
+            return list(_spec_errors(fields(one, "spec"), "spec", _RESTARTS))
         case "DaemonSet":
-            return list(_daemon_faults(one))
+            return list(_daemon_errors(one))
         case "Node":
-            return list(_node_faults(one))
+            return list(_node_errors(one))
         case "ResourceQuota":
-            return list(_quota_faults(one))
+            return list(_quota_errors(one))
     return []
 
 
-def change_faults(resource: Resource, new: Object, old: Object) -> list[FieldFault]:
+def change_errors(resource: Resource, new: Object, old: Object) -> list[FieldError]:
     """Return what is wrong with a change, where the object itself is right."""
     if resource.kind == "Pod":
-        return list(_pod_change_faults(fields(new, "spec"), fields(old, "spec")))
+        return list(_pod_change_errors(fields(new, "spec"), fields(old, "spec")))
     if resource.kind == "DaemonSet":
         before, after = part(old, "spec", "selector"), part(new, "spec", "selector")
-        return [] if same(before, after) else [invalid("spec.selector", after, "field is immutable")]
+        return [] if same(before, after) else [invalid_field("spec.selector", after, "field is immutable")]
     return []
 
 
 # ── pods ──
 
 
-def _spec_faults(spec: Object, place: str, restarts: tuple[str, ...]) -> Iterator[FieldFault]:
+def _spec_errors(spec: Object, place: str, restarts: tuple[str, ...]) -> Iterator[FieldError]:
     names: set[str] = set()
     if not entries(spec, "containers"):
-        yield required(f"{place}.containers")
+        yield required_field(f"{place}.containers")
     for word in ("containers", "initContainers"):
         for number, container in enumerate(entries(spec, word)):
             here = f"{place}.{word}[{number}]"
-            yield from _container_faults(fields(container), here)
+            yield from _container_errors(fields(container), here)
             if (name := text(container, "name")) in names:
-                yield duplicate(f"{here}.name", name)
+                yield duplicate_field(f"{here}.name", name)
             names.add(name)
     for path in (("overhead",), ("resources", "limits"), ("resources", "requests")):
         for name, value in sorted(fields(spec, *path).items()):
-            yield from _quantity_faults(name, value, ".".join((place, *path, name)))
+            yield from _quantity_errors(name, value, ".".join((place, *path, name)))
     if (restart := text(spec, "restartPolicy")) not in restarts:
-        yield unsupported(f"{place}.restartPolicy", restart, restarts)
+        yield unsupported_field(f"{place}.restartPolicy", restart, restarts)
     for key in fields(spec, "nodeSelector"):
-        yield from (invalid(f"{place}.nodeSelector", key, fault) for fault in label_key_faults(key))
+        yield from (invalid_field(f"{place}.nodeSelector", key, fault) for fault in label_key_errors(key))
 
 
-def _container_faults(container: Object, place: str) -> Iterator[FieldFault]:
+def _container_errors(container: Object, place: str) -> Iterator[FieldError]:
     if name := text(container, "name"):
-        yield from (invalid(f"{place}.name", name, fault) for fault in label_faults(name))
+        yield from (invalid_field(f"{place}.name", name, fault) for fault in label_errors(name))
     else:
-        yield required(f"{place}.name")
+        yield required_field(f"{place}.name")
     if not text(container, "image"):
-        yield required(f"{place}.image")
-    yield from _resource_faults(fields(container, "resources"), f"{place}.resources")
+        yield required_field(f"{place}.image")
+    yield from _resource_errors(fields(container, "resources"), f"{place}.resources")
 
 
-def _resource_faults(resources: Object, place: str) -> Iterator[FieldFault]:
+def _resource_errors(resources: Object, place: str) -> Iterator[FieldError]:
     limits, requests = fields(resources, "limits"), fields(resources, "requests")
     for name, value in sorted(limits.items()):
-        yield from _name_faults(name, f"{place}.limits[{name}]")
-        yield from _quantity_faults(name, value, f"{place}.limits[{name}]")
+        yield from _name_errors(name, f"{place}.limits[{name}]")
+        yield from _quantity_errors(name, value, f"{place}.limits[{name}]")
     for name, value in sorted(requests.items()):
-        yield from _name_faults(name, f"{place}.requests[{name}]")
-        yield from _quantity_faults(name, value, f"{place}.requests[{name}]")
+        yield from _name_errors(name, f"{place}.requests[{name}]")
+        yield from _quantity_errors(name, value, f"{place}.requests[{name}]")
         shared = _is_native(name) and not name.startswith("hugepages-")
         if name not in limits:
             if not shared:
-                yield required(f"{place}.limits", "Limit must be set for non overcommitable resources")
+                yield required_field(f"{place}.limits", "Limit must be set for non overcommitable resources")
             continue
         asked, limit = _read(value), _read(limits[name])
         word = "less than or equal" if shared else "equal"
         if asked.number > limit.number or (not shared and asked.number != limit.number):
             detail = f"must be {word} to {name} limit of {canonical(limit)}"
-            yield invalid(f"{place}.requests", canonical(asked), detail)
+            yield invalid_field(f"{place}.requests", canonical(asked), detail)
 
 
-def _name_faults(name: str, place: str) -> Iterator[FieldFault]:
+def _name_errors(name: str, place: str) -> Iterator[FieldError]:
     """Yield what keeps a container from asking for something of this name (validateContainerResourceName)."""
-    wrong = label_key_faults(name)
-    yield from (invalid(place, name, fault) for fault in wrong)
+    wrong = label_key_errors(name)
+    yield from (invalid_field(place, name, fault) for fault in wrong)
     if "/" not in name:
         if not _STANDARD.fullmatch(name):
             if not wrong and not _is_standard(name):
-                yield invalid(place, name, "must be a standard resource type or fully qualified")
-            yield invalid(place, name, "must be a standard resource for containers")
+                yield invalid_field(place, name, "must be a standard resource type or fully qualified")
+            yield invalid_field(place, name, "must be a standard resource for containers")
     elif not _is_native(name) and not _is_extended(name):
-        yield invalid(place, name, "doesn't follow extended resource name standard")
+        yield invalid_field(place, name, "doesn't follow extended resource name standard")
 
 
-def _quantity_faults(name: str, value: object, place: str) -> Iterator[FieldFault]:
+def _quantity_errors(name: str, value: object, place: str) -> Iterator[FieldError]:
     quantity = _read(value)
     if quantity.number < 0:
-        yield invalid(place, canonical(quantity), "must be greater than or equal to 0")
+        yield invalid_field(place, canonical(quantity), "must be greater than or equal to 0")
     if not quantity.is_whole and (_is_extended(name) or _COUNTED.fullmatch(name)):
-        yield invalid(place, canonical(quantity), "must be an integer")
+        yield invalid_field(place, canonical(quantity), "must be an integer")
 
 
-def _pod_change_faults(new: Object, old: Object) -> Iterator[FieldFault]:
+def _pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     for word in ("containers", "initContainers"):
         if len(entries(new, word)) != len(entries(old, word)):
-            yield forbidden(f"spec.{word}", "pod updates may not add or remove containers")
+            yield forbidden_field(f"spec.{word}", "pod updates may not add or remove containers")
             return
     held = entries(new, "tolerations")
     if not all(any(same(one, other) for other in held) for one in entries(old, "tolerations")):
-        yield forbidden(
+        yield forbidden_field(
             "spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"
         )
     old = {field: value for field, value in old.items() if value is not None}
     left = _without_changeable(new, old)
     if not same(left, old):
         told = f"pod updates may not change fields other than {','.join(_CHANGEABLE)}"
-        yield forbidden("spec", f"{told}\n{_difference(old, left)}")
+        yield forbidden_field("spec", f"{told}\n{_difference(old, left)}")
 
 
 def _without_changeable(new: Object, old: Object) -> Object:
@@ -194,60 +200,60 @@ def _difference(old: Object, new: Object) -> str:
 # ── other kinds ──
 
 
-def _daemon_faults(daemons: Object) -> Iterator[FieldFault]:
+def _daemon_errors(daemons: Object) -> Iterator[FieldError]:
     spec = fields(daemons, "spec")
     labels = fields(spec, "selector", "matchLabels")
     if not labels and not entries(spec, "selector", "matchExpressions"):
-        yield required("spec.selector")
+        yield required_field("spec.selector")
     held = fields(spec, "template", "metadata", "labels")
     try:
         is_match = selector_of_object(part(spec, "selector")).matches(held)
     except SelectorError as error:
-        yield invalid("spec.selector", part(spec, "selector"), str(error))
+        yield invalid_field("spec.selector", part(spec, "selector"), str(error))
     else:
         if not is_match:
-            yield invalid(
+            yield invalid_field(
                 "spec.template.metadata.labels", held, "`selector` does not match template `labels`"
             )
-    yield from _spec_faults(fields(spec, "template", "spec"), "spec.template.spec", ("Always",))
+    yield from _spec_errors(fields(spec, "template", "spec"), "spec.template.spec", ("Always",))
     for word in ("minReadySeconds", "revisionHistoryLimit"):
         if whole(spec, word) < 0:
-            yield invalid(f"spec.{word}", whole(spec, word), "must be greater than or equal to 0")
-    yield from _strategy_faults(fields(spec, "updateStrategy"), "spec.updateStrategy")
+            yield invalid_field(f"spec.{word}", whole(spec, word), "must be greater than or equal to 0")
+    yield from _strategy_errors(fields(spec, "updateStrategy"), "spec.updateStrategy")
 
 
-def _strategy_faults(strategy: Object, place: str) -> Iterator[FieldFault]:
+def _strategy_errors(strategy: Object, place: str) -> Iterator[FieldError]:
     """Yield what is wrong with how pods follow their template (apps/validation ValidateDaemonSet...)."""
     type_ = text(strategy, "type")
     if type_ not in _UPDATES:
-        yield unsupported(f"{place}.type", type_, _UPDATES)
+        yield unsupported_field(f"{place}.type", type_, _UPDATES)
     if type_ != "RollingUpdate":
         return
     rolling = fields(strategy, "rollingUpdate")
     most, surge = (rolling.get(word) not in {0, "0", "0%", None} for word in ("maxUnavailable", "maxSurge"))
     if most and surge:
         why = "may not be set when maxUnavailable is non-zero"
-        yield invalid(f"{place}.rollingUpdate.maxSurge", rolling["maxSurge"], why)
+        yield invalid_field(f"{place}.rollingUpdate.maxSurge", rolling["maxSurge"], why)
     elif not most and not surge:
-        yield required(f"{place}.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
+        yield required_field(f"{place}.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
-def _node_faults(node: Object) -> Iterator[FieldFault]:
+def _node_errors(node: Object) -> Iterator[FieldError]:
     for word in ("capacity", "allocatable"):
         for name, value in sorted(fields(node, "status", word).items()):
-            yield from _quantity_faults(name, value, f"status.{word}.{name}")
+            yield from _quantity_errors(name, value, f"status.{word}.{name}")
 
 
-def _quota_faults(quota: Object) -> Iterator[FieldFault]:
+def _quota_errors(quota: Object) -> Iterator[FieldError]:
     for name, value in sorted(fields(quota, "spec", "hard").items()):
         place = f"spec.hard[{name}]"
-        wrong = label_key_faults(name)
-        yield from (invalid(place, name, fault) for fault in wrong)
+        wrong = label_key_errors(name)
+        yield from (invalid_field(place, name, fault) for fault in wrong)
         if "/" not in name and not _OF_QUOTAS.fullmatch(name):
             if not wrong and not _is_standard(name):
-                yield invalid(place, name, "must be a standard resource type or fully qualified")
-            yield invalid(place, name, "must be a standard resource for quota")
-        yield from _quantity_faults(name, value, place)
+                yield invalid_field(place, name, "must be a standard resource type or fully qualified")
+            yield invalid_field(place, name, "must be a standard resource for quota")
+        yield from _quantity_errors(name, value, place)
 
 
 def _read(value: object) -> Quantity:

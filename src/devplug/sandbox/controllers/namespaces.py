@@ -1,4 +1,4 @@
-"""The namespaces that every cluster has, and the end of those that are deleted: first all that is in them.
+"""The namespace controller: it makes those that every cluster has, and empties those that are deleted.
 
 After pkg/controller/namespace/deletion. That nothing new is made in an ending namespace is admission's.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.changes import ChangeType, Selection
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.api.objects import entries, fields, text, with_part
-from devplug.sandbox.controllers.loops import Worklist, keep
+from devplug.sandbox.api.watchlog import ChangeType, Selection
+from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
 from devplug.sandbox.registry import NAMESPACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devplug.sandbox.api.changes import WatchEvent
+    from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["Namespaces", "make_first_namespaces"]
+__all__ = ["NamespaceController", "make_first_namespaces"]
 
 _FIRST: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 """What the API server makes at its start (controlplane/controller/systemnamespaces)."""
@@ -42,18 +42,18 @@ def make_first_namespaces(registry: Registry) -> None:
             registry.create(NAMESPACES, "", {"metadata": {"name": name}})
 
 
-class Namespaces:
+class NamespaceController:
     """The namespace controller of one sandbox; lives as long as `run`."""
 
     def __init__(self, registry: Registry, *, seconds: Callable[[], float] = time.monotonic) -> None:
         self._registry = registry
-        self._work = Worklist(seconds)
+        self._work = WorkQueue(seconds)
 
     async def run(self) -> None:
         """Make the first namespaces, and end those that are deleted, until cancelled."""
         make_first_namespaces(self._registry)
         notes = {NAMESPACES: self._note, **dict.fromkeys(_CONTAINED, self._note_inside)}
-        await keep(self._registry, notes, self._work, self._look)
+        await run_loop(self._registry, notes, self._work, self._look)
 
     def _note(self, event: WatchEvent) -> None:
         if text(event.object, "metadata", "deletionTimestamp"):

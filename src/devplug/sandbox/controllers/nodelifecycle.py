@@ -1,6 +1,7 @@
-"""The node controller: it tells that nodes come and go, and keeps pods off nodes that are not ready.
+"""The node lifecycle controller: it keeps pods off nodes that are not ready or cordoned, by taints.
 
-Nothing is evicted, and no heartbeat is watched: the nodes of a sandbox are in the same process.
+After pkg/controller/nodelifecycle doNoScheduleTaintingPass. Nothing is evicted, so only `NoSchedule`, and no
+heartbeat is watched: the nodes of a sandbox are in the same process.
 """
 
 from __future__ import annotations
@@ -8,20 +9,57 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.changes import ChangeType
-from devplug.sandbox.api.objects import entries, same, text, with_part
-from devplug.sandbox.controllers.loops import Worklist, keep
-from devplug.sandbox.controllers.rules.nodetaints import tainted
-from devplug.sandbox.recording import Recorder, Source
+from devplug.sandbox.api.objects import entries, part, same, text, with_part
+from devplug.sandbox.api.times import stamp
+from devplug.sandbox.api.watchlog import ChangeType
+from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
+from devplug.sandbox.events import EventRecorder, EventSource
 from devplug.sandbox.registry import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-    from devplug.sandbox.api.changes import WatchEvent
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["NodeLifecycle"]
+__all__ = ["NodeLifecycleController", "tainted"]
+
+_DOMAIN: Final = "node.kubernetes.io/"
+_BY_CONDITION: Final = {
+    ("DiskPressure", "True"): "disk-pressure",
+    ("MemoryPressure", "True"): "memory-pressure",
+    ("NetworkUnavailable", "True"): "network-unavailable",
+    ("PIDPressure", "True"): "pid-pressure",
+    ("Ready", "False"): "not-ready",
+    ("Ready", "Unknown"): "unreachable",
+}
+_CORDONED: Final = "unschedulable"
+_OURS: Final = frozenset(_DOMAIN + word for word in (*_BY_CONDITION.values(), _CORDONED))
+
+
+def tainted(node: Object, now: datetime) -> list[object]:
+    """Return the taints that a node shall have: those of others, and ours as its conditions ask for them."""
+    wanted = {
+        _DOMAIN + word
+        for one in entries(node, "status", "conditions")
+        if (word := _BY_CONDITION.get((text(one, "type"), text(one, "status"))))
+    }
+    if part(node, "spec", "unschedulable") is True:
+        wanted.add(_DOMAIN + _CORDONED)
+    taints = entries(node, "spec", "taints")
+    kept = [one for one in taints if not _is_ours(one) or text(one, "key") in wanted]
+    held = {text(one, "key") for one in kept if _is_ours(one)}
+    return [
+        *kept,
+        *({"key": key, "effect": "NoSchedule", "timeAdded": stamp(now)} for key in sorted(wanted - held)),
+    ]
+
+
+def _is_ours(taint: object) -> bool:
+    return text(taint, "effect") == "NoSchedule" and text(taint, "key") in _OURS
+
 
 _TOLD: Final = {
     ChangeType.ADDED: ("RegisteredNode", "Registered Node {name} in Controller"),
@@ -30,17 +68,17 @@ _TOLD: Final = {
 """Reasons and messages (nodelifecycle/node_lifecycle_controller.go monitorNodeHealth)."""
 
 
-class NodeLifecycle:
+class NodeLifecycleController:
     """The node controller of one sandbox; lives as long as `run`."""
 
     def __init__(self, registry: Registry, *, seconds: Callable[[], float] = time.monotonic) -> None:
         self._registry = registry
-        self._recorder = Recorder(registry, Source("node-controller"))
-        self._work = Worklist(seconds)
+        self._recorder = EventRecorder(registry, EventSource("node-controller"))
+        self._work = WorkQueue(seconds)
 
     async def run(self) -> None:
         """Watch over nodes until cancelled; those that are there at first are told of as new ones."""
-        await keep(self._registry, {NODES: self._note}, self._work, self._look)
+        await run_loop(self._registry, {NODES: self._note}, self._work, self._look)
 
     def _note(self, event: WatchEvent) -> None:
         node = event.object

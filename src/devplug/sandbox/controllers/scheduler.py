@@ -1,44 +1,110 @@
-"""The scheduler's loop: it follows nodes and pods, asks the pure scheduler, binds and tells.
+"""The loop of the scheduler: it follows nodes and pods, asks the pure scheduler, and binds pods.
 
-Which node is the best, who is next and what a pod is told is `devplug.sandbox.scheduling`'s.
+Which node is the best, which pod is next and what a pod is told is decided in `devplug.sandbox.scheduler`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.changes import ChangeType
-from devplug.sandbox.api.objects import fields, text
-from devplug.sandbox.api.statuses import StatusError
-from devplug.sandbox.controllers.loops import follow
-from devplug.sandbox.controllers.rules.unscheduled import (
-    GATED,
-    SCHEDULER_NAME,
-    UNSCHEDULABLE,
-    Standing,
-    standing,
-    status_of_waiting,
-)
-from devplug.sandbox.recording import Recorder, Source, reference
+from devplug.sandbox.admission import has_ended
+from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.api.objects import entries, fields, same, text, whole
+from devplug.sandbox.api.times import stamp
+from devplug.sandbox.api.watchlog import ChangeType
+from devplug.sandbox.controllers.workqueue import follow
+from devplug.sandbox.events import EventRecorder, EventSource, reference
 from devplug.sandbox.registry import NODES, PODS
-from devplug.sandbox.scheduling import reading
-from devplug.sandbox.scheduling.cluster import Cluster
-from devplug.sandbox.scheduling.hinting import NodeChange, PodGone
-from devplug.sandbox.scheduling.queue import Queue
-from devplug.sandbox.scheduling.scoring import ScoringSettings
+from devplug.sandbox.scheduler import (
+    ClusterSnapshot,
+    NodeChange,
+    PodGone,
+    Queue,
+    ScoringSettings,
+    node_of,
+    pod_of,
+    shape,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
-    from devplug.sandbox.api.changes import WatchEvent
     from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.scheduling.values import Node, PendingPod
+    from devplug.sandbox.scheduler import Node, PendingPod
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "SchedulingState", "scheduling_state", "status_of_waiting"]
+
+SCHEDULER_NAME: Final = "default-scheduler"
+UNSCHEDULABLE: Final = "Unschedulable"
+GATED: Final = ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+"""Reason and message of a pod with gates (registry/core/pod/strategy.go applySchedulingGatedCondition)."""
+
+_SCHEDULED: Final = "PodScheduled"
+
+
+# ── Pods without a node ──
+
+
+class SchedulingState(enum.Enum):
+    """What a pod is to the scheduler."""
+
+    WAITING = "waiting"
+    GATED = "gated"
+    """It waits, and somebody must take its gates away first (KEP-3521)."""
+    PLACED = "placed"
+    ENDED = "ended"
+    """It uses nothing of its node any more."""
+    FOREIGN = "foreign"
+    """It waits for another scheduler, or for its end."""
+
+
+def scheduling_state(pod: Object) -> SchedulingState:
+    """Return what a pod is to the scheduler."""
+    spec = fields(pod, "spec")
+    if has_ended(pod):
+        return SchedulingState.ENDED
+    if text(spec, "nodeName"):
+        return SchedulingState.PLACED
+    if text(spec, "schedulerName") != SCHEDULER_NAME or text(pod, "metadata", "deletionTimestamp"):
+        return SchedulingState.FOREIGN
+    return SchedulingState.GATED if entries(spec, "schedulingGates") else SchedulingState.WAITING
+
+
+def status_of_waiting(pod: Object, reason: str, message: str, now: datetime) -> Object:
+    """Return the status of a pod that has no node, for this reason; the same one if it says so already.
+
+    The condition keeps its place and its time as long as it is False (podutil.UpdatePodCondition).
+    """
+    status = fields(pod, "status")
+    conditions = entries(status, "conditions")
+    place = next((at for at, one in enumerate(conditions) if text(one, "type") == _SCHEDULED), None)
+    since = stamp(now)
+    if place is not None and text(conditions[place], "status") == "False":
+        since = text(conditions[place], "lastTransitionTime") or since
+    condition: Object = {
+        "type": _SCHEDULED,
+        "observedGeneration": whole(pod, "metadata", "generation"),
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+    if place is None:
+        return {**status, "conditions": [*conditions, condition]}
+    if same(conditions[place], condition):
+        return status
+    return {**status, "conditions": [*conditions[:place], condition, *conditions[place + 1 :]]}
+
+
+# ── The loop ──
 
 
 class Scheduler:
@@ -59,9 +125,9 @@ class Scheduler:
     ) -> None:
         self._registry = registry
         self._seconds = seconds
-        source = Source(SCHEDULER_NAME, f"{SCHEDULER_NAME}-{host}", writes_series=True)
-        self._recorder = Recorder(registry, source)
-        self._cluster = Cluster(settings or ScoringSettings(), seed)
+        source = EventSource(SCHEDULER_NAME, f"{SCHEDULER_NAME}-{host}", writes_series=True)
+        self._recorder = EventRecorder(registry, source)
+        self._cluster = ClusterSnapshot(settings or ScoringSettings(), seed)
         self._queue = Queue()
         self._waiting: dict[str, PendingPod] = {}
         """Pods that were put into the queue, by UID: a change of anything else is no reason to try again."""
@@ -91,7 +157,7 @@ class Scheduler:
     # ── what happens ──
 
     def _note_node(self, event: WatchEvent) -> None:
-        after = reading.node(event.object)
+        after = node_of(event.object)
         before = self._nodes.get(after.name)
         if event.type is ChangeType.DELETED:
             self._nodes.pop(after.name, None)
@@ -105,19 +171,19 @@ class Scheduler:
     def _note_pod(self, event: WatchEvent) -> None:
         pod = event.object
         uid = text(pod, "metadata", "uid")
-        what = Standing.ENDED if event.type is ChangeType.DELETED else standing(pod)
-        if what is Standing.WAITING:
-            self._take_in(reading.pod(pod))
+        what = SchedulingState.ENDED if event.type is ChangeType.DELETED else scheduling_state(pod)
+        if what is SchedulingState.WAITING:
+            self._take_in(pod_of(pod))
             return
         self._let_go(uid)
-        if what is Standing.ENDED and self._cluster.node_of(uid) is not None:
+        if what is SchedulingState.ENDED and self._cluster.node_of(uid) is not None:
             self._cluster.forget(uid)
             self._queue.change(PodGone(), self._seconds())
             self._woken.set()
-        elif what is Standing.PLACED and self._cluster.node_of(uid) is None:
+        elif what is SchedulingState.PLACED and self._cluster.node_of(uid) is None:
             spec = fields(pod, "spec")
-            self._cluster.assume(uid, reading.shape(spec), text(spec, "nodeName"))
-        elif what is Standing.GATED:
+            self._cluster.assume(uid, shape(spec), text(spec, "nodeName"))
+        elif what is SchedulingState.GATED:
             self._explain(pod, *GATED)
 
     def _take_in(self, pod: PendingPod) -> None:
@@ -134,7 +200,11 @@ class Scheduler:
 
     def _schedule(self, pod: PendingPod) -> None:
         found = self._registry.find(PODS, pod.namespace, pod.name)
-        if found is None or text(found, "metadata", "uid") != pod.uid or standing(found) != Standing.WAITING:
+        if (
+            found is None
+            or text(found, "metadata", "uid") != pod.uid
+            or scheduling_state(found) != SchedulingState.WAITING
+        ):
             self._let_go(pod.uid)
         elif node_name := self._cluster.choose(pod.shape):
             self._bind(pod, node_name)

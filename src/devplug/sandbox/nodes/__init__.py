@@ -1,4 +1,4 @@
-"""One agent per node: it joins the emulated kubelet with the objects that people see.
+"""The nodes: an agent for each, which joins the emulated kubelet with API objects and containers.
 
 What to do and what to tell is decided by pure rules here; the agent and its workers only do it.
 """

@@ -1,6 +1,7 @@
 """The agent of one node: it keeps the pods of the node and its Node object as a kubelet does, over restarts.
 
-It only follows and passes on: a pod is `podworker`'s, the Node object `nodereport`'s, devices the kubelet's.
+It only follows and passes on: a pod is `podworker`'s, the Node object `noderegistration`'s, devices are the
+kubelet's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.kubelet.changes import ChangeKind
-from devplug.sandbox.api.changes import ChangeType, Selection
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.objects import text
-from devplug.sandbox.nodes.addresses import AddressPool
+from devplug.sandbox.api.watchlog import ChangeType, Selection
 from devplug.sandbox.nodes.description import describe_node
-from devplug.sandbox.nodes.nodereport import NodeReport
-from devplug.sandbox.nodes.plans import Role
-from devplug.sandbox.nodes.podcontainers import Surroundings
+from devplug.sandbox.nodes.noderegistration import NodeRegistration
+from devplug.sandbox.nodes.podcontainers import AddressPool, NodeContext
+from devplug.sandbox.nodes.podlifecycle import Role
 from devplug.sandbox.nodes.podworker import PodWorker
 from devplug.sandbox.nodes.staticpods import StaticPods, is_mirror
 from devplug.sandbox.registry import NODES, PODS
@@ -28,11 +28,11 @@ from devplug.sandbox.registry import NODES, PODS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.kubelet.manager import Kubelet
-    from devplug.sandbox.api.changes import WatchEvent
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.watchlog import WatchEvent
+    from devplug.sandbox.nodes.containerruntime import ContainerRuntime, Ended
     from devplug.sandbox.nodes.nodestatus import NodeFacts
-    from devplug.sandbox.nodes.runtime import Ended, Runtime
     from devplug.sandbox.registry import Registry
 
 __all__ = ["AgentSettings", "NodeAgent"]
@@ -64,15 +64,15 @@ class NodeAgent:
         facts: NodeFacts,
         kubelet: Kubelet,
         registry: Registry,
-        runtime: Runtime,
+        runtime: ContainerRuntime,
         settings: AgentSettings | None = None,
     ) -> None:
         self.name = facts.name
         self.kubelet = kubelet
         self._settings = settings or AgentSettings()
         self._registry = registry
-        self._report = NodeReport(facts, kubelet, registry)
-        self._around = Surroundings(
+        self._report = NodeRegistration(facts, kubelet, registry)
+        self._context = NodeContext(
             facts.name,
             registry,
             kubelet,
@@ -88,7 +88,7 @@ class NodeAgent:
         if (folder := self._settings.manifests) is not None:
             self._static = StaticPods(facts.name, folder, registry)
         self._around_static = replace(
-            self._around,
+            self._context,
             registry=registry if self._static is None else self._static.registry,
             is_up=asyncio.Event(),
             is_static=True,
@@ -116,7 +116,7 @@ class NodeAgent:
                 )
                 for pod in known:
                     if not is_mirror(pod):
-                        self._take_on(pod, tasks, self._around)
+                        self._take_on(pod, tasks, self._context)
                 self._open()
                 tasks.create_task(self._settle(tuple(self._workers.values())))
                 if self._static is not None:
@@ -162,7 +162,7 @@ class NodeAgent:
         """
         self.kubelet.lose_api_server()
         self._report.recorder.is_cut_off = True
-        self._around.is_up.clear()
+        self._context.is_up.clear()
         self._dirty.set()
 
     async def reconnect(self) -> None:
@@ -204,8 +204,8 @@ class NodeAgent:
             raise KubeletError(f"there is no pod {namespace}/{name} on node {self.name}")
         return worker
 
-    def _take_on(self, pod: Object, tasks: asyncio.TaskGroup, around: Surroundings) -> None:
-        worker = PodWorker(pod, around)
+    def _take_on(self, pod: Object, tasks: asyncio.TaskGroup, context: NodeContext) -> None:
+        worker = PodWorker(pod, context)
         self._workers[worker.uid] = worker
         tasks.create_task(self._work(worker))
 
@@ -226,7 +226,7 @@ class NodeAgent:
             if is_mirror(event.object):
                 self._mirror()
             else:
-                self._note(event, tasks, self._around)
+                self._note(event, tasks, self._context)
 
     async def _follow_static(self, static: StaticPods, tasks: asyncio.TaskGroup) -> None:
         self._mirror()  # of an earlier life of the sandbox there may be some that are too many
@@ -236,11 +236,11 @@ class NodeAgent:
                 static.look_again()
             self._mirror()
 
-    def _note(self, event: WatchEvent, tasks: asyncio.TaskGroup, around: Surroundings) -> None:
+    def _note(self, event: WatchEvent, tasks: asyncio.TaskGroup, context: NodeContext) -> None:
         if worker := self._workers.get(text(event.object, "metadata", "uid")):
             worker.wake()
         elif event.type is not ChangeType.DELETED:
-            self._take_on(event.object, tasks, around)
+            self._take_on(event.object, tasks, context)
 
     def _mirror(self) -> None:
         if self._static is not None and self.kubelet.is_api_server_up:
@@ -280,7 +280,7 @@ class NodeAgent:
     @property
     def _is_up(self) -> bool:
         """Whether there is a kubelet that the API server hears of, or another one in a moment."""
-        return self.kubelet.is_api_server_up and (self._around.is_up.is_set() or self._starting.locked())
+        return self.kubelet.is_api_server_up and (self._context.is_up.is_set() or self._starting.locked())
 
     async def _restart(self, *, reboot: bool) -> None:
         async with self._starting:
@@ -309,7 +309,7 @@ class NodeAgent:
             self._around_static.is_up.set()
         if is_up and self.kubelet.is_api_server_up:
             self._report.recorder.is_cut_off = False
-            self._around.is_up.set()
+            self._context.is_up.set()
         for worker in self._workers.values():
             worker.wake()
         self._mirror()
@@ -317,7 +317,7 @@ class NodeAgent:
 
     def _close(self) -> None:
         """Have all workers wait for the kubelet."""
-        self._around.is_up.clear()
+        self._context.is_up.clear()
         self._around_static.is_up.clear()
 
     def _crashed(self, error: KubeletCrashError) -> None:

@@ -1,4 +1,4 @@
-"""What a kubelet knows and no API object shows: who holds which device, and what containers get.
+"""The description of a node, which no API object has: who holds which device, and what containers get.
 
 Pure, but that it reads the kubelet as it is at the moment.
 """
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from devplug.errors import KubeletError
 from devplug.kubelet.allocation import NO_NUMA_NODE
 from devplug.sandbox.api.objects import entries, fields, text
-from devplug.sandbox.nodes.containerstatuses import is_in_name_only
+from devplug.sandbox.nodes.podstatus import is_in_name_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.nodes.records import ContainerRecord
+    from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
 __all__ = ["describe_node"]
 
@@ -42,7 +42,7 @@ def describe_node(
         "capacity": fields(status, "capacity"),
         "allocatable": fields(status, "allocatable"),
         "resources": [
-            _resource(kubelet, name, names) for name in sorted(kubelet.device_manager.ledger.resources)
+            _resource(kubelet, name, names) for name in sorted(kubelet.device_manager.allocations.resources)
         ],
         "pods": [_pod(kubelet, pod, records) for pod, records in listed],
     }
@@ -50,10 +50,10 @@ def describe_node(
 
 def _resource(kubelet: Kubelet, name: str, names: Mapping[str, str]) -> Object:
     """Return one resource: every device that is listed, or is still held though it is not."""
-    ledger = kubelet.device_manager.ledger
-    state = ledger.state(name)
+    allocations = kubelet.device_manager.allocations
+    state = allocations.state(name)
     holders: dict[str, str] = {}
-    for held in ledger.assignments:
+    for held in allocations.assignments:
         if held.allocation.resource_name == name:
             pod = names.get(held.allocation.pod_uid, held.allocation.pod_uid)
             holders |= dict.fromkeys(held.allocation.device_ids, f"{pod}/{held.allocation.container_name}")

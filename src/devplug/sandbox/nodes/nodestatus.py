@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.devices import resource_name_fault
-from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.k8s.resource_names import resource_name_fault
+from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.api.objects import entries, fields, same, text
 from devplug.sandbox.api.times import micro_stamp, moment, stamp
 

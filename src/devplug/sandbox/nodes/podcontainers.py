@@ -1,6 +1,7 @@
-"""The containers of one pod on its node: starting, stopping and ending them, and remembering it.
+"""The containers of one pod on its node: starting, stopping and ending them, with records and pod addresses.
 
-When any of that is done is `podworker`'s.
+When any of that is done is decided by `podworker`. A pod has its address for as long as it is there; nothing
+listens on it.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from devplug.errors import DevplugError, KubeletError
 from devplug.kubelet.pods import ContainerState
 from devplug.sandbox.api.objects import entries, fields, text
-from devplug.sandbox.nodes.containerstatuses import container_id, is_in_name_only
-from devplug.sandbox.nodes.plans import Role, plan_of
-from devplug.sandbox.nodes.records import ContainerRecord, record_of
-from devplug.sandbox.nodes.runtime import StartOrder
-from devplug.sandbox.recording import reference
+from devplug.sandbox.events import reference
+from devplug.sandbox.nodes.containerrecords import ContainerRecord, record_of
+from devplug.sandbox.nodes.containerruntime import StartOrder
+from devplug.sandbox.nodes.podlifecycle import Role, plan_of
+from devplug.sandbox.nodes.podstatus import container_id, is_in_name_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from devplug.errors import KubeletCrashError
-    from devplug.kubelet.manager import Kubelet
+    from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.nodes.addresses import AddressPool
-    from devplug.sandbox.nodes.plans import PodPlan
-    from devplug.sandbox.nodes.runtime import Ended, Runtime
-    from devplug.sandbox.recording import Recorder
+    from devplug.sandbox.events import EventRecorder
+    from devplug.sandbox.nodes.containerruntime import ContainerRuntime, Ended
+    from devplug.sandbox.nodes.podlifecycle import PodPlan
     from devplug.sandbox.registry import Registry
 
-__all__ = ["PodContainers", "Surroundings"]
+__all__ = ["AddressPool", "NodeContext", "PodContainers"]
+
+_RESERVED = 2
+"""The network's own address and the gateway's."""
 
 _RETRY_SECONDS = 10.0
 """After how long a container is tried again that could not be made."""
@@ -42,15 +46,46 @@ _START_ERROR = 128
 """The exit code of a container whose program could not be started (containerd)."""
 
 
+# ── Addresses ──
+
+
+class AddressPool:
+    """The addresses of one node, given out in turn; lives as long as the node."""
+
+    def __init__(self, subnet: str) -> None:
+        self._network = IPv4Network(subnet)
+        self._taken: dict[str, int] = {}
+        self._last = _RESERVED - 1
+
+    def take(self, pod_uid: str) -> str:
+        """Return a pod's address, a new one if it has none; empty if all are taken."""
+        if pod_uid not in self._taken:
+            used = set(self._taken.values())
+            places = range(_RESERVED, self._network.num_addresses - 1)
+            after = [*range(self._last + 1, places.stop), *places]
+            place = next((one for one in after if one not in used), None)
+            if place is None:
+                return ""
+            self._taken[pod_uid] = self._last = place
+        return str(self._network[self._taken[pod_uid]])
+
+    def release(self, pod_uid: str) -> None:
+        """Take a pod's address back; one without is no error."""
+        self._taken.pop(pod_uid, None)
+
+
+# ── Containers ──
+
+
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NodeContext:
     """What all workers of one node share."""
 
     node_name: str
     registry: Registry
     kubelet: Kubelet
-    runtime: Runtime
-    recorder: Recorder
+    runtime: ContainerRuntime
+    recorder: EventRecorder
     addresses: AddressPool
     host_ip: str
     is_up: asyncio.Event
@@ -70,14 +105,14 @@ class PodContainers:
     `pod` is the pod as it was looked at last, and `changed` is called when a container has ended.
     """
 
-    def __init__(self, pod: Object, around: Surroundings, changed: Callable[[], None]) -> None:
+    def __init__(self, pod: Object, context: NodeContext, changed: Callable[[], None]) -> None:
         self.pod = pod
         self.plan = plan_of(pod)
         self.pod_ip = ""
-        self._around = around
+        self._context = context
         self._changed = changed
         self._uid = text(pod, "metadata", "uid")
-        self._records = dict(_first_records(pod, self.plan, around.registry.now))
+        self._records = dict(_first_records(pod, self.plan, context.registry.now))
         self._exit_codes: dict[str, int] = {}
 
     @property
@@ -96,44 +131,44 @@ class PodContainers:
         if container:
             word = "containers" if self._role(container) is Role.APP else "initContainers"
             path = f"spec.{word}{{{container}}}"
-        self._around.recorder.tell(reference(self.pod, path), type_, reason, message)
+        self._context.recorder.tell(reference(self.pod, path), type_, reason, message)
 
     # ── starting ──
 
     async def start(self, name: str) -> None:
         """Start a container; one that cannot be made is tried again later. Raises `KubeletError`."""
-        around, container = self._around, self._container(name)
+        context, container = self._context, self._container(name)
         image = text(container, "image")
-        in_name_only = not around.runtime.maps(image)
+        in_name_only = not context.runtime.maps(image)
         if not self.pod_ip:
-            self.pod_ip = around.addresses.take(self._uid)
+            self.pod_ip = context.addresses.take(self._uid)
         found = f'Container image "{image}" already present on machine and can be accessed by the pod'
         self.tell("Normal", "Pulled", found, name)
-        status = await around.kubelet.start_container(self._uid, name)
+        status = await context.kubelet.start_container(self._uid, name)
         if status.state is not ContainerState.RUNNING:
             self._hold_up(name, status.reason, status.message)
             return
         order = StartOrder(
             self.pod,
-            around.node_name,
-            around.kubelet.plugin_dir,
+            context.node_name,
+            context.kubelet.plugin_dir,
             container,
             self._records[name].starts,
-            around.kubelet.container_config(self._uid, name),
+            context.kubelet.container_config(self._uid, name),
         )
         id_ = container_id(self._uid, name, order.restart_count, in_name_only=in_name_only)
         self.tell("Normal", "Created", "Container created", name)
         self._records[name] = self._records[name].running(self._now, id_, image)
         if not in_name_only:
             try:
-                await around.runtime.start(order)
+                await context.runtime.start(order)
             except (DevplugError, OSError) as error:
                 self.tell("Warning", "Failed", f"Error: {error}", name)
                 self._note_end(name, _START_ERROR, self._now, "StartError", str(error))
                 return
             if not self._records[name].is_running:
                 # It has ended already, or the node was booted meanwhile: nothing may be left of it.
-                await around.runtime.stop(self._uid, name, 0)
+                await context.runtime.stop(self._uid, name, 0)
         self.tell("Normal", "Started", "Container started", name)
         if in_name_only and self._role(name) is Role.INITIAL:
             self._note_end(name, 0, self._now)
@@ -169,7 +204,7 @@ class PodContainers:
             return
         if not is_in_name_only(self._records[name].container_id):
             self._exit_codes[name] = exit_code
-            await self._around.runtime.stop(self._uid, name, 0)
+            await self._context.runtime.stop(self._uid, name, 0)
         self._note_end(name, exit_code, self._now)
 
     async def stop(self, names: Iterable[str], grace_seconds: float) -> None:
@@ -186,7 +221,7 @@ class PodContainers:
 
     async def _stop_one(self, name: str, grace_seconds: float) -> None:
         if not is_in_name_only(self._records[name].container_id):
-            await self._around.runtime.stop(self._uid, name, grace_seconds)
+            await self._context.runtime.stop(self._uid, name, grace_seconds)
         self._note_end(name, 0, self._now)
 
     async def boot(self) -> None:
@@ -197,7 +232,7 @@ class PodContainers:
         self.release_address()
         for name in running:
             if not is_in_name_only(self._records[name].container_id):
-                await self._around.runtime.stop(self._uid, name, 0)
+                await self._context.runtime.stop(self._uid, name, 0)
 
     def kubelet_started(self) -> None:
         """Forget what a kubelet does not know after its start."""
@@ -205,7 +240,7 @@ class PodContainers:
 
     def release_address(self) -> None:
         """Give the pod's address back, as with its network."""
-        self._around.addresses.release(self._uid)
+        self._context.addresses.release(self._uid)
         self.pod_ip = ""
 
     def _note_end(
@@ -217,12 +252,12 @@ class PodContainers:
         if record.is_running:
             self._records[name] = record.terminated(exit_code, finished, reason=reason, message=message)
             with suppress(KubeletError):
-                self._around.kubelet.end_container(self._uid, name)
+                self._context.kubelet.end_container(self._uid, name)
             self._changed()
 
     @property
     def _now(self) -> datetime:
-        return self._around.registry.now
+        return self._context.registry.now
 
     def _role(self, name: str) -> Role:
         return next((one.role for one in self.plan.containers if one.name == name), Role.APP)

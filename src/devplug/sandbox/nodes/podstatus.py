@@ -1,33 +1,143 @@
-"""A pod's status as the real kubelet writes it: phase, conditions, addresses and containers. Pure.
+"""The status of a pod as the real kubelet writes it: phase, conditions, addresses and containers. Pure.
 
-The real one's is made in pkg/kubelet/kubelet_pods.go generateAPIPodStatus and pkg/kubelet/status/generate.go.
+The real one's is made in pkg/kubelet/kubelet_pods.go generateAPIPodStatus and convertToAPIContainerStatuses,
+and in pkg/kubelet/status/generate.go; fields and their order are its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from devplug.kubelet.pods import PodPhase
-from devplug.kubelet.quantities import Quantity, QuantityError
+from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.api.objects import entries, fields, text, whole
-from devplug.sandbox.api.quantitytexts import canonical
+from devplug.sandbox.api.quantity import canonical
 from devplug.sandbox.api.times import stamp
-from devplug.sandbox.nodes.containerstatuses import container_status
-from devplug.sandbox.nodes.lifecycle import phase_of
-from devplug.sandbox.nodes.plans import Role
+from devplug.sandbox.nodes.podlifecycle import Role, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.nodes.lifecycle import Verdict
-    from devplug.sandbox.nodes.plans import PodPlan
-    from devplug.sandbox.nodes.records import ContainerRecord
+    from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
+    from devplug.sandbox.nodes.podlifecycle import PodPlan, PodResult
 
-__all__ = ["PodFacts", "status_of"]
+__all__ = ["PodFacts", "container_id", "is_in_name_only", "status_of"]
+
+_SCHEME: Final = "sandbox://"
+"""What IDs of containers and images begin with, as with `containerd://` on other nodes."""
+
+_IN_NAME_ONLY: Final = f"{_SCHEME}in-name-only/"
+"""What they begin with where nothing runs."""
+
+
+# ── Container statuses ──
+
+
+def container_id(pod_uid: str, name: str, start: int, *, in_name_only: bool) -> str:
+    """Return the ID of a container's start, which says whether it is a process."""
+    return f"{_IN_NAME_ONLY if in_name_only else _SCHEME}{_hexadecimal(f'{pod_uid}/{name}/{start}')}"
+
+
+def is_in_name_only(id_: str) -> bool:
+    """Whether the container of that ID is no process."""
+    return id_.startswith(_IN_NAME_ONLY)
+
+
+def _container_status(
+    container: Object,
+    record: ContainerRecord,
+    allocated: Mapping[str, Mapping[str, str]],
+    waiting_reason: str,
+    *,
+    is_ready: bool,
+) -> Object:
+    """Return the status of one container of the spec.
+
+    `allocated` is resource name → device ID → health, of app containers; `waiting_reason` is why a
+    container waits that was not tried yet.
+    """
+    image = record.image or text(container, "image")
+    status: Object = {
+        "name": record.name,
+        "state": _state(record, waiting_reason),
+        "lastState": _last_state(record, waiting_reason),
+        "ready": is_ready,
+        "restartCount": record.restart_count,
+        "image": image,
+        "imageID": _image_id(image, record.container_id),
+        **({"containerID": record.container_id} if record.container_id else {}),
+        "started": record.is_running,
+    }
+    resources = fields(container, "resources")
+    if requests := fields(resources, "requests"):
+        status["allocatedResources"] = requests
+    status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
+    if allocated:
+        status["allocatedResourcesStatus"] = [
+            {
+                "name": name,
+                "resources": [
+                    {"resourceID": one, "health": health} for one, health in sorted(devices.items())
+                ],
+            }
+            for name, devices in sorted(allocated.items())
+        ]
+    return status
+
+
+def _waits(record: ContainerRecord, waiting_reason: str) -> bool:
+    """Whether the state is that of a container that waits, though it may have ended before."""
+    return not record.is_running and bool(
+        record.waits_for or record.ended is None or (record.is_stale and waiting_reason)
+    )
+
+
+def _state(record: ContainerRecord, waiting_reason: str) -> Object:
+    if record.started is not None:
+        return {"running": {"startedAt": stamp(record.started)}}
+    if _waits(record, waiting_reason) or record.ended is None:
+        told = {"reason": record.waits_for or waiting_reason, "message": record.message}
+        return {"waiting": {key: value for key, value in told.items() if value}}
+    return {"terminated": _terminated(record.ended)}
+
+
+def _last_state(record: ContainerRecord, waiting_reason: str) -> Object:
+    is_over = record.is_running or _waits(record, waiting_reason)
+    last = record.ended if is_over else record.ended_before
+    return {} if last is None else {"terminated": _terminated(last)}
+
+
+def _terminated(end: Termination) -> Object:
+    told: Object = {"exitCode": end.exit_code}
+    if end.reason:
+        told["reason"] = end.reason
+    if end.message:
+        told["message"] = end.message
+    if end.started is not None:
+        told["startedAt"] = stamp(end.started)
+    told["finishedAt"] = stamp(end.finished)
+    if end.container_id:
+        told["containerID"] = end.container_id
+    return told
+
+
+def _image_id(image: str, of_container: str) -> str:
+    """Return the ID of an image, which nobody has; empty before the first start of a container."""
+    if not of_container:
+        return ""
+    return f"{_IN_NAME_ONLY if is_in_name_only(of_container) else _SCHEME}{_hexadecimal(image)}"
+
+
+def _hexadecimal(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+# ── The pod's status ──
 
 _CONDITIONS: Final = (
     "PodReadyToStartContainers",
@@ -68,7 +178,7 @@ class PodFacts:
     """When the node took it on."""
     allocated: Mapping[str, Mapping[str, Mapping[str, str]]]
     """Container name → resource name → device ID → health, of app containers."""
-    verdict: Verdict | None = None
+    result: PodResult | None = None
     pod_ip: str = ""
     """Empty before its first container is started."""
     host_ip: str = ""
@@ -80,19 +190,19 @@ class PodFacts:
 def status_of(pod: Object, facts: PodFacts, now: datetime) -> Object:
     """Return the status of a pod that is on a node; what is not the kubelet's to tell is kept."""
     old = fields(pod, "status")
-    verdict = facts.verdict
-    phase = verdict.phase if verdict is not None else phase_of(facts.plan, facts.records)
+    result = facts.result
+    phase = result.phase if result is not None else phase_of(facts.plan, facts.records)
     status: Object = {
         "observedGeneration": whole(pod, "metadata", "generation"),
         "phase": phase.value,
         **{key: value for key, value in old.items() if key not in _OURS},
         "startTime": text(old, "startTime") or stamp(facts.since),
     }
-    if verdict is not None:
+    if result is not None:
         status |= {
-            key: value for key, value in (("reason", verdict.reason), ("message", verdict.message)) if value
+            key: value for key, value in (("reason", result.reason), ("message", result.message)) if value
         }
-    if verdict is not None and verdict.was_rejected:
+    if result is not None and result.was_rejected:
         kept = [one for one in entries(old, "conditions") if text(one, "type") not in _CONDITIONS]
         return {**status, "conditions": kept} if kept else status
     if facts.host_ip:
@@ -130,7 +240,7 @@ def _conditions(pod: Object, facts: PodFacts, phase: PodPhase, now: datetime) ->
 
 def _judged(facts: PodFacts, phase: PodPhase) -> Iterator[tuple[bool, str, str]]:
     """Yield whether each condition is met, with reason and message (pkg/kubelet/status/generate.go)."""
-    yield bool(facts.pod_ip) and facts.verdict is None, "", ""
+    yield bool(facts.pod_ip) and facts.result is None, "", ""
     completed = {PodPhase.SUCCEEDED: "PodCompleted", PodPhase.FAILED: "PodFailed"}.get(phase, "")
     pending = [
         one.name for one in facts.plan.of_role(Role.INITIAL, Role.SIDECAR) if not _is_set_up(facts, one.name)
@@ -142,13 +252,13 @@ def _judged(facts: PodFacts, phase: PodPhase) -> Iterator[tuple[bool, str, str]]
     lasting = facts.plan.of_role(Role.SIDECAR, Role.APP)
     unready = [one.name for one in lasting if not facts.records[one.name].is_running]
     if completed:
-        verdict = (False, completed, "")
+        condition = (False, completed, "")
     elif unready:
-        verdict = (False, "ContainersNotReady", f"containers with unready status: {_listed(unready)}")
+        condition = (False, "ContainersNotReady", f"containers with unready status: {_listed(unready)}")
     else:
-        verdict = (True, "", "")
-    yield verdict
-    yield verdict
+        condition = (True, "", "")
+    yield condition
+    yield condition
     yield True, "", ""
 
 
@@ -183,7 +293,7 @@ def _container_statuses(pod: Object, facts: PodFacts) -> Object:
             name = text(container, "name")
             is_ready = _is_set_up(facts, name) if name in initial else facts.records[name].is_running
             statuses.append(
-                container_status(
+                _container_status(
                     fields(container),
                     facts.records[name],
                     facts.allocated.get(name, {}) if is_app else {},

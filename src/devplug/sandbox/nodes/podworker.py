@@ -1,6 +1,6 @@
 """One pod on its node: whatever is done about it is done here, one thing after the other.
 
-What that is, is `lifecycle`'s; how containers are started and ended is `podcontainers`'; what people are
+What that is, is `podlifecycle`'s; how containers are started and ended is `podcontainers`'; what people are
 told is `podstatus`'.
 """
 
@@ -12,15 +12,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
+from devplug.kubelet.manifests import PodReader
 from devplug.kubelet.pods import PodPhase
-from devplug.kubelet.podspecs import PodReader
-from devplug.sandbox.api.lifecycle import Preconditions
+from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import part, same, text
-from devplug.sandbox.api.statuses import StatusError
+from devplug.sandbox.api.strategy import Preconditions
 from devplug.sandbox.api.times import moment
-from devplug.sandbox.nodes.lifecycle import BackOff, End, Finish, Remove, Replace, Start, Stop, Verdict, look
-from devplug.sandbox.nodes.plans import AnnotationError, plan_of, planned_exit
 from devplug.sandbox.nodes.podcontainers import PodContainers
+from devplug.sandbox.nodes.podlifecycle import (
+    AnnotationError,
+    BackOff,
+    End,
+    Finish,
+    PodResult,
+    Remove,
+    Replace,
+    Start,
+    Stop,
+    next_step,
+    plan_of,
+    planned_exit,
+)
 from devplug.sandbox.nodes.podstatus import PodFacts, status_of
 from devplug.sandbox.registry import PODS
 
@@ -29,8 +41,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.nodes.lifecycle import Step
-    from devplug.sandbox.nodes.podcontainers import Surroundings
+    from devplug.sandbox.nodes.podcontainers import NodeContext
+    from devplug.sandbox.nodes.podlifecycle import Step
 
 __all__ = ["PodWorker"]
 
@@ -41,17 +53,17 @@ class PodWorker:
     A pod that is over, or was before its node knew it, keeps its status until it is deleted.
     """
 
-    def __init__(self, pod: Object, around: Surroundings) -> None:
+    def __init__(self, pod: Object, context: NodeContext) -> None:
         self.uid = text(pod, "metadata", "uid")
-        self.containers = PodContainers(pod, around, self.wake)
+        self.containers = PodContainers(pod, context, self.wake)
         self.is_admitted = asyncio.Event()
         """Set once the kubelet has decided about the pod for the first time."""
-        self._around = around
+        self._context = context
         self._namespace = text(pod, "metadata", "namespace")
         self._name = text(pod, "metadata", "name")
         self._since = moment(text(pod, "status", "startTime")) or self._now
-        self._verdict = _verdict_of(pod)
-        self._is_over = self._verdict is not None
+        self._result = _result_of(pod)
+        self._is_over = self._result is not None
         self._is_settled = False
         self._told_annotation = ""
         self._woken = asyncio.Event()
@@ -79,38 +91,38 @@ class PodWorker:
         while True:
             self._woken.clear()
             if not self._is_over:
-                await self._around.is_up.wait()
+                await self._context.is_up.wait()
             if not self._is_here():
                 break
             self._note_rejection()
             self._tell_annotation()
             self._write_status()
             plan, records = self.containers.plan, self.containers.records
-            seen = look(plan, records, self._now, since=self._since, verdict=self._verdict)
+            seen = next_step(plan, records, self._now, since=self._since, result=self._result)
             try:
                 if seen.step is None:
                     await self._wait(seen.until)
                 else:
                     await self._do(seen.step)
             except KubeletCrashError as error:
-                self._around.crashed(error)
+                self._context.crashed(error)
             except KubeletError:
                 # Between two lives of the kubelet; it says so when the next one is there.
                 await self._wait(None)
         await self.containers.stop(self.containers.running, 0)
         self.containers.release_address()
         with suppress(KubeletError):
-            self._around.kubelet.remove_pod(self.uid)
+            self._context.kubelet.remove_pod(self.uid)
 
     # ── looking ──
 
     @property
     def _now(self) -> datetime:
-        return self._around.registry.now
+        return self._context.registry.now
 
     def _is_here(self) -> bool:
         """Whether the pod still exists; what it says now is taken over."""
-        found = self._around.registry.find(PODS, self._namespace, self._name)
+        found = self._context.registry.find(PODS, self._namespace, self._name)
         if found is None or text(found, "metadata", "uid") != self.uid:
             return False
         self.containers.pod, self.containers.plan = found, plan_of(found)
@@ -126,20 +138,20 @@ class PodWorker:
     async def _admit(self) -> None:
         """Have the kubelet decide about the pod, unless that is over or on its way out."""
         reader = PodReader(self.containers.pod)
-        pod = replace(reader.pod(self.uid), is_static=self._around.is_static)
-        while self._verdict is None:
+        pod = replace(reader.pod(self.uid), is_static=self._context.is_static)
+        while self._result is None:
             self._woken.clear()
-            await self._around.is_up.wait()
+            await self._context.is_up.wait()
             if not self._is_here() or self.containers.plan.is_deleted:
                 return
             if reader.problems:
                 self._reject("InvalidPod", "; ".join(map(str, reader.problems)))
                 return
-            self._around.refresh_node()
+            self._context.refresh_node()
             try:
-                await self._around.kubelet.admit(pod)
+                await self._context.kubelet.admit(pod)
             except KubeletCrashError as error:
-                self._around.crashed(error)
+                self._context.crashed(error)
                 return
             except KubeletError:
                 await self._wait(None)
@@ -149,13 +161,13 @@ class PodWorker:
     def _note_rejection(self) -> None:
         """Take over that the kubelet has refused the pod, now or after a start of its own."""
         with suppress(KubeletError):
-            status = self._around.kubelet.pod(self.uid)
-            if self._verdict is None and status.phase is PodPhase.FAILED:
+            status = self._context.kubelet.pod(self.uid)
+            if self._result is None and status.phase is PodPhase.FAILED:
                 self._reject(status.reason, status.message.removeprefix("Pod was rejected: "))
 
     def _reject(self, reason: str, message: str) -> None:
         told = f"Pod was rejected: {message}"
-        self._verdict = Verdict(PodPhase.FAILED, reason, told, was_rejected=True)
+        self._result = PodResult(PodPhase.FAILED, reason, told, was_rejected=True)
         self.containers.tell("Warning", reason, message)
 
     # ── telling ──
@@ -166,28 +178,28 @@ class PodWorker:
             return
         allocated: dict[str, Mapping[str, Mapping[str, str]]] = {}
         with suppress(KubeletError):
-            seen = self._around.kubelet.pod(self.uid)
+            seen = self._context.kubelet.pod(self.uid)
             allocated = {one.name: one.allocated_resources for one in seen.containers}
         facts = PodFacts(
             self.containers.plan,
             self.containers.records,
             self._since,
             allocated,
-            self._verdict,
+            self._result,
             self.containers.pod_ip,
-            self._around.host_ip,
+            self._context.host_ip,
             self._is_settled,
         )
         status = status_of(self.containers.pod, facts, self._now)
         if not same(status, part(self.containers.pod, "status")):
-            self.containers.pod = self._around.registry.update(
+            self.containers.pod = self._context.registry.update(
                 PODS,
                 self._namespace,
                 self._name,
                 lambda old: {**old, "status": status},
                 part_name="status",
             )
-        self._is_over = self._verdict is not None and not self.containers.running
+        self._is_over = self._result is not None and not self.containers.running
 
     def _tell_annotation(self) -> None:
         """Say once what is wrong with an annotation of ours."""
@@ -214,14 +226,14 @@ class PodWorker:
                 await self.containers.stop(names, self.containers.plan.grace_seconds)
             case Replace(name):
                 await self._replace(name)
-            case Finish(verdict):
-                self._verdict = verdict
+            case Finish(result):
+                self._result = result
             case Remove():
                 self._remove()
                 if self._is_here():
                     await self._wait(None)
-        if self._verdict is not None and not self.containers.running:
-            self._end_at_kubelet(self._verdict.phase)
+        if self._result is not None and not self.containers.running:
+            self._end_at_kubelet(self._result.phase)
 
     async def _replace(self, name: str) -> None:
         """Stop a container and start it as the pod has it now, unless the pod was deleted meanwhile."""
@@ -232,20 +244,20 @@ class PodWorker:
     def _end_at_kubelet(self, phase: PodPhase) -> None:
         """Have the pod's devices freed, now that none of its containers runs."""
         with suppress(KubeletError):
-            if not self._around.kubelet.pod(self.uid).is_terminal:
-                self._around.kubelet.end_pod(self.uid, phase)
+            if not self._context.kubelet.pod(self.uid).is_terminal:
+                self._context.kubelet.end_pod(self.uid, phase)
 
     def _remove(self) -> None:
         """Take the pod away for good; with a finalizer it stays until somebody takes that away."""
         with suppress(StatusError):
-            self._around.registry.delete(
+            self._context.registry.delete(
                 PODS, self._namespace, self._name, grace_seconds=0, preconditions=Preconditions(self.uid)
             )
 
 
-def _verdict_of(pod: Object) -> Verdict | None:
+def _result_of(pod: Object) -> PodResult | None:
     """Return the end of a pod that was over before its node knew it."""
     for phase in (PodPhase.SUCCEEDED, PodPhase.FAILED):
         if text(pod, "status", "phase") == phase.value:
-            return Verdict(phase, text(pod, "status", "reason"), text(pod, "status", "message"))
+            return PodResult(phase, text(pod, "status", "reason"), text(pod, "status", "message"))
     return None

@@ -1,4 +1,4 @@
-"""What kinds look like, field by field: the OpenAPI documents, and what a decoder says of an object.
+"""The fields of all kinds: their tables, the OpenAPI documents, and the decoder that checks objects by them.
 
 Values in, values out: no socket, no file and no clock.
 """

@@ -1,7 +1,11 @@
-"""Types as OpenAPI schemas, in the two dialects: 2.0, which `/openapi/v2` tells, and 3.0.
+"""Types as OpenAPI schemas, in the two dialects, 2.0 (`/openapi/v2`) and 3.0, with their descriptions.
 
 The extensions are Kubernetes' own (`x-kubernetes-…`): kubectl finds a kind's schema by one of them, and
 merges lists by others.
+
+`kubectl explain` has descriptions of the types and fields that people who work with devices look for, in our
+words; the rest has its name and its type. A field of a type is written `Type.field`, and `*.field` is of
+every type.
 """
 
 from __future__ import annotations
@@ -9,23 +13,184 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from devplug.sandbox.api.kinds import REFUSED, SERVED
-from devplug.sandbox.openapi.descriptions import FIELDS, PLAINS
-from devplug.sandbox.openapi.descriptions import TYPES as TOLD
-from devplug.sandbox.openapi.fields.words import WORDS
-from devplug.sandbox.openapi.notation import Form
-from devplug.sandbox.openapi.types import TYPES, patch_rule, reachable, type_of
+from devplug.sandbox.openapi.types import TYPES, WORDS, Form, patch_rule, reachable, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.objects import Object
-    from devplug.sandbox.openapi.notation import Field
-    from devplug.sandbox.openapi.types import Type
+    from devplug.sandbox.openapi.types import Field, Type
 
-__all__ = ["list_name", "qualified_kind", "reference", "schemas"]
+__all__ = [
+    "FIELD_DESCRIPTIONS",
+    "PLAIN_DESCRIPTIONS",
+    "TYPE_DESCRIPTIONS",
+    "list_name",
+    "qualified_kind",
+    "reference",
+    "schemas",
+]
+
+_BY_COMMAND: Final = (
+    "In the sandbox a container runs only if its image is mapped to a local command (`--image`)."
+)
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_IN_3: Final[Mapping[str, Object]] = {
+    "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+}
+"""What the dialect 2.0 has no words for."""
+
+_EVERYWHERE: Final = ("DeleteOptions", "Patch", "Status")
+"""The types that every version's document has."""
+
+
+# ── Descriptions ──
+
+
+TYPE_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "Binding": "Gives a pod to a node, as the scheduler does.",
+    "ConfigMap": "Settings as texts and bytes, under keys.",
+    "Container": f"One program of a pod, and the devices that it asks for. {_BY_COMMAND}",
+    "ContainerStatus": "How the kubelet sees one container of a pod.",
+    "DaemonSet": "A pod on each node that its template fits: the usual way to run a device plugin.",
+    "DaemonSetSpec": "What the pods of a DaemonSet are like, and how they are replaced.",
+    "DaemonSetStatus": "On how many nodes the pods of a DaemonSet are, and should be.",
+    "DeleteOptions": "How something is deleted.",
+    "Event": "What somebody saw happen to an object, as `kubectl describe` shows it at the end.",
+    "HostPathVolumeSource": "A file or folder of the node; how a device plugin reaches the kubelet's socket.",
+    "LabelSelector": "Which labels objects must have: all of `matchLabels` and of `matchExpressions`.",
+    "Lease": "Something that one holder keeps alive; nodes have one each.",
+    "Namespace": "A room for names.",
+    "Node": "A machine with a kubelet, with what it has of each resource.",
+    "NodeSpec": "What is wanted of a node.",
+    "NodeStatus": "What the kubelet tells of its node.",
+    "NodeSystemInfo": "Names and versions of the node's machine, kernel and programs.",
+    "ObjectMeta": "What all objects have: name, namespace, labels, owners.",
+    "Pod": f"Containers that are placed on one node together. {_BY_COMMAND}",
+    "PodSpec": "What a pod is made of, and where it may run.",
+    "PodStatus": "What the kubelet and the scheduler tell of a pod.",
+    "PodTemplateSpec": "What pods are made after.",
+    "ResourceHealth": "How one device that a container holds is, as its plugin says (KEP-4680).",
+    "ResourceQuota": "How much all pods of a namespace may request together.",
+    "ResourceRequirements": (
+        "What a container needs. Devices are extended resources, `vendor.com/kind`: whole numbers under "
+        "`limits`, and the same under `requests` or nothing."
+    ),
+    "ResourceStatus": "How the devices of one resource are that a container holds.",
+    "SelfSubjectAccessReview": "Whether one may do something, as `kubectl auth can-i` asks.",
+    "SelfSubjectReview": "Who one is, as `kubectl auth whoami` asks.",
+    "SelfSubjectRulesReview": "All that one may do, as `kubectl auth can-i --list` asks.",
+    "Status": "How a request ended.",
+    "Taint": "Keeps pods off a node that do not tolerate it.",
+    "Toleration": "Lets a pod onto nodes with a taint.",
+}
+"""The sentences by type."""
+
+FIELD_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "*.apiVersion": "The group and the version of the kind, as in `apps/v1`; for the core group `v1`.",
+    "*.kind": "What sort of object it is.",
+    "Affinity.nodeAffinity": "Which nodes, by their labels.",
+    "Affinity.podAffinity": "Near which pods.",
+    "Affinity.podAntiAffinity": "Away from which pods.",
+    "Container.args": "What the program is started with.",
+    "Container.command": "The program, in place of the image's own.",
+    "Container.env": "Variables of the environment; a device plugin's answer adds to them.",
+    "Container.image": "The container image.",
+    "Container.name": "The name, once in a pod.",
+    "Container.ports": "Ports that the program listens on; for information.",
+    "Container.resources": "What it needs, devices included. A pod waits until a node has so much left.",
+    "Container.restartPolicy": "For init containers: `Always` makes one a sidecar that runs on.",
+    "Container.volumeMounts": "Where volumes of the pod appear in the container.",
+    "ContainerStatus.allocatedResources": "What the node set aside for it.",
+    "ContainerStatus.allocatedResourcesStatus": "The health of its devices, by resource (KEP-4680).",
+    "ContainerStatus.ready": "Whether it serves.",
+    "ContainerStatus.restartCount": "How often it was started again.",
+    "ContainerStatus.state": "Waiting, running or terminated, with the reason.",
+    "DaemonSetSpec.selector": "Which pods are its own; the template's labels must match.",
+    "DaemonSetSpec.template": "What its pods are made after.",
+    "DaemonSetSpec.updateStrategy": "How pods are replaced when the template changes.",
+    "DaemonSetStatus.desiredNumberScheduled": "How many nodes should run the pod.",
+    "DaemonSetStatus.numberReady": "How many nodes run it, and it is ready.",
+    "Event.count": "How often it happened.",
+    "Event.involvedObject": "The object that it happened to.",
+    "Event.message": "What happened, for people.",
+    "Event.reason": "What happened, in one word, as in `FailedScheduling`.",
+    "Event.type": "`Normal` or `Warning`.",
+    "HostPathVolumeSource.path": "The path on the node, as in /var/lib/kubelet/device-plugins.",
+    "HostPathVolumeSource.type": "What must be there before the pod starts; empty for no check.",
+    "NodeSpec.taints": "What keeps pods away.",
+    "NodeSpec.unschedulable": "Whether new pods are kept away (`kubectl cordon`).",
+    "NodeStatus.allocatable": "What pods can have of each resource: the healthy devices of each plugin.",
+    "NodeStatus.capacity": (
+        "All that the node has of each resource. A resource stays here with 0 allocatable when its plugin is "
+        "gone; one without a plugin can be written here by a patch of the status."
+    ),
+    "NodeStatus.conditions": "What the kubelet says of the node's state.",
+    "ObjectMeta.annotations": "Texts under keys, not for selection.",
+    "ObjectMeta.creationTimestamp": "When it was made; the server writes it.",
+    "ObjectMeta.deletionTimestamp": "When it is gone at the latest; set while it ends.",
+    "ObjectMeta.finalizers": "Who must let go of it before it is deleted.",
+    "ObjectMeta.generateName": "The beginning of a name that the server completes.",
+    "ObjectMeta.labels": "Texts under keys, by which objects are selected.",
+    "ObjectMeta.name": "The name, once in its namespace for its kind.",
+    "ObjectMeta.namespace": "The namespace that it is in.",
+    "ObjectMeta.ownerReferences": "What it goes with when that is deleted.",
+    "ObjectMeta.resourceVersion": "The version of the object; an update that names an older one is refused.",
+    "ObjectMeta.uid": "Tells apart objects that had the same name one after the other.",
+    "PodSpec.affinity": "Which nodes it must or should run on, and near or away from which pods.",
+    "PodSpec.containers": "The containers; at least one.",
+    "PodSpec.hostNetwork": "Whether it uses the node's network.",
+    "PodSpec.initContainers": "Containers that run before, in turn. Devices of theirs are used again.",
+    "PodSpec.nodeName": "The node that it is on. One that is given here goes past the scheduler.",
+    "PodSpec.nodeSelector": "Labels that the node must have.",
+    "PodSpec.priorityClassName": "How important the pod is.",
+    "PodSpec.resourceClaims": "Devices by claims (DRA), which the sandbox has no drivers for.",
+    "PodSpec.resources": "What all containers need together.",
+    "PodSpec.restartPolicy": "Whether containers are started again when they end.",
+    "PodSpec.schedulerName": "Who places it.",
+    "PodSpec.schedulingGates": "What must be taken away before it is placed.",
+    "PodSpec.terminationGracePeriodSeconds": "How long it has to end, in seconds.",
+    "PodSpec.tolerations": "Which taints of nodes it is let past.",
+    "PodSpec.topologySpreadConstraints": "How pods spread over nodes or zones.",
+    "PodSpec.volumes": "Files and folders that containers can mount.",
+    "PodStatus.conditions": "What is true of it by now; `PodScheduled` says why it waits.",
+    "PodStatus.containerStatuses": "How each container is.",
+    "PodStatus.extendedResourceClaimStatus": "Which claim stands for extended resources (KEP-5004).",
+    "PodStatus.message": "Why it is as it is, for people.",
+    "PodStatus.phase": "How far it is.",
+    "PodStatus.qosClass": "How sure it can be of its resources.",
+    "PodStatus.reason": "Why it is as it is, in one word, as in `UnexpectedAdmissionError`.",
+    "ResourceHealth.health": "`Healthy`, `Unhealthy` or `Unknown`.",
+    "ResourceHealth.resourceID": "The device's ID, as its plugin names it.",
+    "ResourceQuotaSpec.hard": "The most of each; of devices `requests.vendor.com/kind`.",
+    "ResourceQuotaStatus.used": "How much is requested by now.",
+    "ResourceRequirements.claims": "Which claims of the pod it uses (DRA).",
+    "ResourceRequirements.limits": (
+        "The most that it gets. Devices stand here, as in `vendor.com/kind: 1`: a whole number of them."
+    ),
+    "ResourceRequirements.requests": (
+        "What the scheduler counts; what is not here is as under `limits`. Of devices both must be equal."
+    ),
+    "Taint.effect": "What becomes of pods that do not tolerate it.",
+    "VolumeMount.mountPath": "The path in the container.",
+    "VolumeMount.name": "The name of the volume.",
+}
+"""The sentences by field."""
+
+PLAIN_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "FieldsV1": "Who manages which fields; its form is the server's.",
+    "IntOrString": "A whole number, or a text such as `25%`.",
+    "MicroTime": "A moment to the microsecond (RFC 3339).",
+    "Quantity": "An amount: a number, with or without a suffix, as in `2`, `500m` and `1Gi`.",
+    "Time": "A moment to the second (RFC 3339).",
+}
+"""The sentences of the plain types."""
+
+# ── Schemas ──
+
 
 _NAMED: Final[Mapping[str, str]] = {
     "FieldsV1": f"{_META}.FieldsV1",
@@ -49,15 +214,6 @@ _PLAIN: Final[Mapping[str, Object]] = {
     "int64": {"format": "int64", "type": "integer"},
     "string": {"type": "string"},
 }
-
-_IN_3: Final[Mapping[str, Object]] = {
-    "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
-    "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-}
-"""What the dialect 2.0 has no words for."""
-
-_EVERYWHERE: Final = ("DeleteOptions", "Patch", "Status")
-"""The types that every version's document has."""
 
 
 def reference(qualified: str, *, dialect: int) -> Object:
@@ -99,7 +255,7 @@ def schemas(resources: Iterable[Resource], *, dialect: int) -> dict[str, Object]
 def _schema(one: Type, dialect: int) -> Object:
     properties = {name: _property(one, field, dialect) for name, field in one.fields.items()}
     schema: Object = {"type": "object"}
-    if told := TOLD.get(one.name):
+    if told := TYPE_DESCRIPTIONS.get(one.name):
         schema["description"] = told
     if properties:
         schema["properties"] = properties
@@ -111,7 +267,9 @@ def _schema(one: Type, dialect: int) -> Object:
 
 
 def _property(owner: Type, field: Field, dialect: int) -> Object:
-    told = FIELDS.get(f"{owner.name}.{field.name}") or FIELDS.get(f"*.{field.name}", "")
+    told = FIELD_DESCRIPTIONS.get(f"{owner.name}.{field.name}") or FIELD_DESCRIPTIONS.get(
+        f"*.{field.name}", ""
+    )
     schema: Object = {"description": told} if told else {}
     match field.form:
         case Form.ONE:
@@ -145,7 +303,7 @@ def _plain(type_: str, dialect: int) -> Object:
         values = WORDS[type_]
         return {"type": "string", **({"enum": list(values)} if values else {})}
     schema = _IN_3.get(type_, _PLAIN[type_]) if dialect == 3 else _PLAIN[type_]
-    return {**schema, **({"description": PLAINS[type_]} if type_ in PLAINS else {})}
+    return {**schema, **({"description": PLAIN_DESCRIPTIONS[type_]} if type_ in PLAIN_DESCRIPTIONS else {})}
 
 
 def _kinds_of(one: Type) -> list[Object]:

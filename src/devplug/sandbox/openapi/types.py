@@ -1,29 +1,155 @@
-"""The types of all fields: those with fields of their own, and the plain ones that they end in."""
+"""The types of all fields: those with fields of their own, the plain ones that they end in, and enums.
+
+The tables of fields are written as `name! image args:[string] limits:{Quantity} *ProbeHandler`: words apart
+by spaces, each a field's name, `!` if it has to be there, `:` and its type, `[…]` for a list of that type
+and `{…}` for a map of texts to it. Without a type it is a text. `*Type` stands for the fields of another
+type, which has no place of its own in an object (a Go struct's embedded one).
+
+The values of enums are those that Kubernetes' OpenAPI has as `enum` (`+enum` in api/core/v1/types.go and its
+like), in the order of the alphabet. A decoder takes any text; what may stand there is decided by validation.
+"""
 
 from __future__ import annotations
 
+import enum
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.patchrules import RULES
-from devplug.sandbox.openapi.fields.containers import CONTAINERS
-from devplug.sandbox.openapi.fields.meta import META
-from devplug.sandbox.openapi.fields.nodes import NODES
-from devplug.sandbox.openapi.fields.objects import APPS, COORDINATION, CORE, EVENTS
-from devplug.sandbox.openapi.fields.pods import PODS
-from devplug.sandbox.openapi.fields.podstatuses import POD_STATUSES
-from devplug.sandbox.openapi.fields.reviews import AUTHENTICATION, AUTHORIZATION
-from devplug.sandbox.openapi.fields.volumes import VOLUMES
-from devplug.sandbox.openapi.fields.words import WORDS
-from devplug.sandbox.openapi.notation import Field, read_fields
+from devplug.sandbox.api.strategicpatch import RULES
+from devplug.sandbox.openapi.objectfields import (
+    APPS,
+    AUTHENTICATION,
+    AUTHORIZATION,
+    COORDINATION,
+    CORE,
+    EVENTS,
+    META,
+    NODES,
+)
+from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.patchrules import FieldRule
+    from devplug.sandbox.api.strategicpatch import FieldRule
 
-__all__ = ["PLAIN", "TYPES", "Type", "patch_rule", "reachable", "type_of"]
+__all__ = ["PLAIN", "TYPES", "WORDS", "Field", "Form", "Type", "patch_rule", "reachable", "type_of"]
+
+_FIELD: Final = re.compile(r"(?P<name>\w+)(?P<required>!?)(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?")
+_PATCHED_AS: Final = {
+    "DaemonSetStatus": "WithConditions",
+    "EphemeralContainer": "Container",
+    "NamespaceStatus": "WithConditions",
+}
+"""The types for which `strategicpatch` has another name."""
+
+
+# ── How the tables are written ──
+
+
+class Form(enum.Enum):
+    """How many values of its type a field has."""
+
+    ONE = ""
+    LIST = "["
+    MAP = "{"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a type, for as long as the program runs."""
+
+    name: str
+    type: str
+    """The name of the type of its value, or of each of its values."""
+    form: Form
+    required: bool
+    embedded: str
+    """The Go struct inside of its type that it is written in; mostly empty."""
+
+
+def _read_fields(notation: str, tables: Mapping[str, str], embedded: str = "") -> Iterator[Field]:
+    """Yield the fields of a type; `tables` has the types that it names with `*`."""
+    for word in notation.split():
+        if word.startswith("*"):
+            yield from _read_fields(tables[word[1:]], tables, word[1:])
+            continue
+        found = _FIELD.fullmatch(word)
+        assert found is not None, word
+        yield Field(
+            found["name"],
+            found["type"] or "string",
+            Form(found["open"] or ""),
+            bool(found["required"]),
+            embedded,
+        )
+
+
+# ── Enums ──
+
+_VALUES: Final[Mapping[str, str]] = {
+    "AppArmorProfileType": "Localhost RuntimeDefault Unconfined",
+    "AzureDataDiskCachingMode": "None ReadOnly ReadWrite",
+    "AzureDataDiskKind": "Dedicated Managed Shared",
+    "DNSPolicy": "ClusterFirst ClusterFirstWithHostNet Default None",
+    "DaemonSetUpdateStrategyType": "OnDelete RollingUpdate",
+    "HostPathType": '"" BlockDevice CharDevice Directory DirectoryOrCreate File FileOrCreate Socket',
+    "MountPropagationMode": "Bidirectional HostToContainer None",
+    "NamespacePhase": "Active Terminating",
+    "NodeInclusionPolicy": "Honor Ignore",
+    "NodePhase": "Pending Running Terminated",
+    "NodeSelectorOperator": "DoesNotExist Exists Gt In Lt NotIn",
+    "PersistentVolumeAccessMode": "ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod",
+    "PersistentVolumeMode": "Block Filesystem",
+    "PodFSGroupChangePolicy": "Always OnRootMismatch",
+    "PodPhase": "Failed Pending Running Succeeded Unknown",
+    "PodQOSClass": "BestEffort Burstable Guaranteed",
+    "PreemptionPolicy": "Never PreemptLowerPriority",
+    "ProcMountType": "Default Unmasked",
+    "Protocol": "SCTP TCP UDP",
+    "PullPolicy": "Always IfNotPresent Never",
+    "ResourceQuotaScope": """
+        BestEffort CrossNamespacePodAffinity NotBestEffort NotTerminating PriorityClass Terminating
+        VolumeAttributesClass
+    """,
+    "RestartPolicy": "Always Never OnFailure",
+    "ScopeSelectorOperator": "DoesNotExist Exists In NotIn",
+    "SeccompProfileType": "Localhost RuntimeDefault Unconfined",
+    "Signal": """
+        SIGABRT SIGALRM SIGBUS SIGCHLD SIGCLD SIGCONT SIGFPE SIGHUP SIGILL SIGINT SIGIO SIGIOT SIGKILL SIGPIPE
+        SIGPOLL SIGPROF SIGPWR SIGQUIT SIGRTMAX SIGRTMAX-1 SIGRTMAX-10 SIGRTMAX-11 SIGRTMAX-12 SIGRTMAX-13
+        SIGRTMAX-14 SIGRTMAX-2 SIGRTMAX-3 SIGRTMAX-4 SIGRTMAX-5 SIGRTMAX-6 SIGRTMAX-7 SIGRTMAX-8 SIGRTMAX-9
+        SIGRTMIN SIGRTMIN+1 SIGRTMIN+10 SIGRTMIN+11 SIGRTMIN+12 SIGRTMIN+13 SIGRTMIN+14 SIGRTMIN+15 SIGRTMIN+2
+        SIGRTMIN+3 SIGRTMIN+4 SIGRTMIN+5 SIGRTMIN+6 SIGRTMIN+7 SIGRTMIN+8 SIGRTMIN+9 SIGSEGV SIGSTKFLT SIGSTOP
+        SIGSYS SIGTERM SIGTRAP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGUSR1 SIGUSR2 SIGVTALRM SIGWINCH SIGXCPU
+        SIGXFSZ
+    """,
+    "SupplementalGroupsPolicy": "Merge Strict",
+    "TaintEffect": "NoExecute NoSchedule PreferNoSchedule",
+    "TerminationMessagePolicy": "FallbackToLogsOnError File",
+    "TolerationOperator": "Equal Exists Gt Lt",
+    "URIScheme": "HTTP HTTPS",
+    "UnsatisfiableConstraintAction": "DoNotSchedule ScheduleAnyway",
+}
+
+_OPEN: Final = """
+    Capability CauseType ConditionStatus ContainerRestartPolicy ContainerRestartRuleAction
+    ContainerRestartRuleOnExitCodesOperator CoordinatedLeaseStrategy DaemonSetConditionType
+    DeletionPropagation FinalizerName LabelSelectorOperator ManagedFieldsOperationType NamespaceConditionType
+    NodeAddressType NodeConditionType OSName PodConditionType PodResizeStatus PodSELinuxChangePolicy
+    RecursiveReadOnlyMode ResourceHealthStatus ResourceID ResourceName ResourceResizeRestartPolicy
+    StatusReason StorageMedium UniqueVolumeName
+"""
+
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_OPEN.split(), ()),
+    **{word: tuple(value.strip('"') for value in values.split()) for word, values in _VALUES.items()},
+}
+"""The values by type; none for a type of which Kubernetes tells none."""
+
+# ── Types ──
 
 PLAIN: Final = frozenset(
     {
@@ -54,13 +180,6 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.apimachinery.pkg.apis.meta.v1": META,
 }
 
-_PATCHED_AS: Final = {
-    "DaemonSetStatus": "WithConditions",
-    "EphemeralContainer": "Container",
-    "NamespaceStatus": "WithConditions",
-}
-"""The types for which `patchrules` has another name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Type:
@@ -86,7 +205,7 @@ def _types() -> Iterator[Type]:
     tables = {name: fields for table in _PACKAGES.values() for name, fields in table.items()}
     for package, table in _PACKAGES.items():
         for name, notation in table.items():
-            yield Type(name, package, {field.name: field for field in read_fields(notation, tables)})
+            yield Type(name, package, {field.name: field for field in _read_fields(notation, tables)})
 
 
 TYPES: Final[Mapping[str, Type]] = {one.name: one for one in _types()}

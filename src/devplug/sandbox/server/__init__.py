@@ -1,4 +1,4 @@
-"""The Kubernetes API of the sandbox over HTTP: requests become acts upon the registry, and answers.
+"""The Kubernetes API of the sandbox over HTTP: requests become changes of the registry, and responses.
 
-What is asked and what is answered are values of pure modules; `app`, `exchange` and `serving` are the shell.
+Requests and responses are values of pure modules; `app`, `handlers` and `listener` are the shell.
 """

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: it lets in who may ask, and has what is asked for answered.
+"""The server as an ASGI application: it lets in who has the token, and has each request answered.
 
 Every request runs within a limit that can be set to now, by which the server ends all of them when it stops.
 """
@@ -7,61 +7,193 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import parse_qs
 
+from devplug.errors import DevplugError
+from devplug.kubelet.gotext import go_quoted
+from devplug.sandbox.api.errors import StatusError, bad_request, internal_error, too_large
 from devplug.sandbox.api.objects import text
-from devplug.sandbox.api.statuses import StatusError, internal_error
+from devplug.sandbox.api.options import include_of, list_options, log_options, refuse_without_log
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.requests.bodies import decoded_json
-from devplug.sandbox.requests.options import include_of, list_options
-from devplug.sandbox.requests.podlogs import log_options, refuse_without_log
-from devplug.sandbox.requests.routes import Verb, node_of_metrics, request_of
-from devplug.sandbox.server.access import admitted_path, refuse_strangers
-from devplug.sandbox.server.acting import Acts
-from devplug.sandbox.server.answers import (
+from devplug.sandbox.server.auth import admitted_path, refuse_strangers
+from devplug.sandbox.server.bodies import BODY_LIMIT_BYTES, decoded_json
+from devplug.sandbox.server.discovery import document_at, nothing_here
+from devplug.sandbox.server.handlers import BEAT_SECONDS, RequestHandlers, watched
+from devplug.sandbox.server.responses import (
     Page,
     error_line,
     form_of,
     json_answer,
-    object_told,
-    page_told,
     refusal_answer,
-    shown,
+    rendered_object,
+    rendered_page,
     text_answer,
+    wants_pretty,
     watch_lines,
 )
-from devplug.sandbox.server.documents import document_at, nothing_here
-from devplug.sandbox.server.exchange import Exchange, GoneError
-from devplug.sandbox.server.watching import BEAT_SECONDS, watched
+from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.registry import Registry
-    from devplug.sandbox.requests.routes import Request
-    from devplug.sandbox.server.answers import Answer
-    from devplug.sandbox.server.exchange import Receive, Scope, Send
-    from devplug.sandbox.server.hooks import Hooks
+    from devplug.sandbox.server.responses import Answer
+    from devplug.sandbox.server.routes import Request
 
-__all__ = ["App"]
+__all__ = ["App", "Control", "Exchange", "GoneError", "Logs", "Metrics"]
 
 logger = logging.getLogger(__name__)
 
-_GONE = 410
+_GONE: Final = 410
+_FIELD_LIMIT: Final = 100
+"""How many parameters a query may have; no client sends a tenth of it."""
+
+
+# ── One request and the way to its client (ASGI 3) ──
+
+Message: TypeAlias = Mapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Scope: TypeAlias = Mapping[str, Any]
+Send: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class GoneError(DevplugError):
+    """The client went away before it had sent its request."""
+
+
+class Exchange:
+    """One request and its answer; lives as long as both."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.scheme: str = scope["scheme"]
+        self.path: str = scope["raw_path"].decode("ascii", "replace")
+        """The path as it came, escapes and all."""
+        self.headers: dict[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        self._query: bytes = scope["query_string"]
+        self._length = self.header("content-length")
+        self.has_begun = False
+        """Whether something of the answer has been sent."""
+        self.is_gone = False
+        """Whether nobody reads any longer."""
+
+    def header(self, name: str) -> str:
+        """Return a header, by its name in small letters; empty if it is not there."""
+        return self.headers.get(name, "")
+
+    @property
+    def query(self) -> Mapping[str, list[str]]:
+        """The parameters; none if they cannot be read."""
+        try:
+            told = self._query.decode("ascii", "replace")
+            return parse_qs(told, keep_blank_values=True, max_num_fields=_FIELD_LIMIT)
+        except ValueError:
+            return {}
+
+    async def body(self) -> bytes:
+        """Return what was sent; raises `StatusError` (413) for too much, and `GoneError`."""
+        over = too_large(f"limit is {BODY_LIMIT_BYTES}")
+        if self._length.isdigit() and int(self._length) > BODY_LIMIT_BYTES:
+            raise over
+        if coding := self.header("content-encoding"):
+            raise bad_request(f"the content encoding {go_quoted(coding)} is not read here; send it as it is")
+        body = bytearray()
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise GoneError("the client went away")
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > BODY_LIMIT_BYTES:
+                raise over
+        return bytes(body)
+
+    async def until_gone(self) -> None:
+        """Wait until the client goes away. What it still sends is not looked at."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+
+    async def answer(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        warnings = [(b"warning", _warning(told)) for told in answer.warnings]
+        length = (b"content-length", str(len(answer.body)).encode())
+        await self._begin(answer.code, answer.media_type, [length, *warnings])
+        await self._send({"type": "http.response.body", "body": answer.body})
+
+    async def send_piece(self, piece: bytes, media_type: str) -> None:
+        """Send a piece of an answer; an empty one lets it begin."""
+        if not self.has_begun:
+            await self._begin(200, media_type, [])
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end_pieces(self, media_type: str) -> None:
+        """End an answer that was sent in pieces, or that had none."""
+        if not self.has_begun:
+            await self._begin(200, media_type, [])
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _begin(self, code: int, media_type: str, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun = True
+        told = [
+            (b"content-type", media_type.encode()),
+            (b"cache-control", b"no-cache, private"),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        await self._send({"type": "http.response.start", "status": code, "headers": [*told, *headers]})
+
+
+def _warning(told: str) -> bytes:
+    """Return one warning as its header has it (RFC 7234 section 5.5; apimachinery util/net http.go)."""
+    plain = "".join(character if character.isprintable() else " " for character in told)
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{escaped}"'.encode()
+
+
+# ── The application ──
+
+Logs: TypeAlias = "Callable[[Object, LogOptions], AsyncGenerator[bytes, None]]"
+"""Yields the log of `options.container` of a pod, all options heeded; to follow, until the container ends."""
+
+Metrics: TypeAlias = Callable[[str], str | None]
+"""Returns the metrics of a node's kubelet in Prometheus' text format; None for no such node."""
+
+Control: TypeAlias = "Callable[[str, str, object], Awaitable[tuple[int, Object] | None]]"
+"""Does what a method and a path below `/sandbox/` ask, with the decoded body, or None without one.
+
+Returns the HTTP status and the answer, None if nothing is there."""
 
 
 class App:
     """The application, for as long as the server lives; called once for each request."""
 
     def __init__(
-        self, registry: Registry, hooks: Hooks, *, token: str, beat_seconds: float = BEAT_SECONDS
+        self,
+        registry: Registry,
+        *,
+        logs: Logs,
+        metrics: Metrics,
+        control: Control,
+        token: str,
+        beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._registry = registry
-        self._hooks = hooks
+        self._logs = logs
+        self._metrics = metrics
+        self._control = control
         self._token = token
         self._beat_seconds = beat_seconds
-        self._acts = Acts(registry, hooks.field_report)
+        self._handlers = RequestHandlers(registry)
         self._limits: set[asyncio.Timeout] = set()
         self._is_ending = False
 
@@ -93,7 +225,7 @@ class App:
         if exchange.has_begun:
             logger.warning("An answer broke off", extra={"reason": refusal.message})
             return
-        pretty = shown(exchange.query, exchange.header("user-agent"))
+        pretty = wants_pretty(exchange.query, exchange.header("user-agent"))
         await exchange.answer(refusal_answer(refusal, pretty=pretty))
 
     async def _serve(self, exchange: Exchange) -> None:
@@ -107,13 +239,12 @@ class App:
             path,
             exchange.header("accept"),
             exchange.header("host"),
-            self._hooks.documents,
-            pretty=shown(exchange.query, exchange.header("user-agent")),
+            pretty=wants_pretty(exchange.query, exchange.header("user-agent")),
         )
         if document is not None:
             return await exchange.answer(document)
         node = node_of_metrics(exchange.method, path)
-        if node and (counted := self._hooks.metrics(node)) is not None:
+        if node and (counted := self._metrics(node)) is not None:
             return await exchange.answer(text_answer(counted))
         request = request_of(exchange.method, path, exchange.query)
         if request is None:
@@ -128,18 +259,18 @@ class App:
     async def _controlled(self, exchange: Exchange, path: str) -> Answer:
         body = await exchange.body()
         told = decoded_json(body).value if body else None
-        answer = await self._hooks.control(exchange.method, path, told)
+        answer = await self._control(exchange.method, path, told)
         return nothing_here() if answer is None else json_answer(answer[1], answer[0])
 
     async def _acted(self, exchange: Exchange, request: Request) -> Answer:
         form, include = form_of(exchange.header("accept")), include_of(request.query)
-        outcome = self._acts.perform(request, await exchange.body(), exchange.header("content-type"))
+        outcome = self._handlers.perform(request, await exchange.body(), exchange.header("content-type"))
         now = self._registry.now
         if isinstance(outcome.value, Page):
-            told = page_told(request.resource, outcome.value, form, now, include)
+            told = rendered_page(request.resource, outcome.value, form, now, include)
         else:
-            told = object_told(request.resource, outcome.value, form, now, include)
-        pretty = shown(request.query, exchange.header("user-agent"))
+            told = rendered_object(request.resource, outcome.value, form, now, include)
+        pretty = wants_pretty(request.query, exchange.header("user-agent"))
         return json_answer(told, outcome.code, pretty=pretty, warnings=outcome.warnings)
 
     async def _watch(self, exchange: Exchange, request: Request) -> None:
@@ -168,7 +299,7 @@ class App:
         if not text(pod, "spec", "nodeName"):
             return await exchange.answer(text_answer(""))
         refuse_without_log(pod, options)
-        return await self._stream(exchange, self._hooks.logs(pod, options), "text/plain", None)
+        return await self._stream(exchange, self._logs(pod, options), "text/plain", None)
 
     async def _stream(
         self, exchange: Exchange, chunks: AsyncGenerator[bytes, None], media_type: str, seconds: float | None

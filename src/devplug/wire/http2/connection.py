@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devplug.wire.http2 import events
-from devplug.wire.http2.blocks import HEADER_LIST_LIMIT_BYTES, BlockReader
-from devplug.wire.http2.faults import ConnectionFaultError, ErrorCode, MisuseError, StreamFaultError
+from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, MisuseError, StreamFaultError
+from devplug.wire.http2.flow_control import FIRST_WINDOW, FloodGuard, PeerSettings, ReceiveWindow, Setting
 from devplug.wire.http2.frames import (
     PREFACE,
     Continuation,
@@ -28,17 +28,15 @@ from devplug.wire.http2.frames import (
     WindowUpdate,
 )
 from devplug.wire.http2.headers import (
+    HEADER_LIST_LIMIT_BYTES,
+    BlockReader,
     content_length,
     wrong_in_request,
     wrong_in_response,
     wrong_in_trailers,
 )
-from devplug.wire.http2.outlet import CHUNK_BYTES, Outlet
-from devplug.wire.http2.patience import Patience
-from devplug.wire.http2.settings import PeerSettings, Setting
-from devplug.wire.http2.states import State, Step
-from devplug.wire.http2.streams import Streams
-from devplug.wire.http2.windows import FIRST_WINDOW, ReceiveWindow
+from devplug.wire.http2.send_queue import CHUNK_BYTES, SendQueue
+from devplug.wire.http2.streams import State, Step, Streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,14 +66,14 @@ class Connection:
         self._is_client = is_client
         self._limits = limits
         self._peer = PeerSettings()
-        self._outlet = Outlet(self._peer)
+        self._queue = SendQueue(self._peer)
         self._frames = FrameReader(wants_preface=not is_client)
         self._blocks = BlockReader()
         self._streams = Streams(
             is_client=is_client, receive_size=limits.stream_window_bytes, limit=limits.streams
         )
         self._window = ReceiveWindow(limits.connection_window_bytes)
-        self._patience = Patience()
+        self._floods = FloodGuard()
         self._now = 0.0
         self._events: list[Event] = []
         self.has_settings = False
@@ -101,7 +99,7 @@ class Connection:
 
     def _begin(self) -> None:
         if self._is_client:
-            self._outlet.put(PREFACE)
+            self._queue.put(PREFACE)
         first = {
             Setting.ENABLE_PUSH: 0,
             Setting.MAX_CONCURRENT_STREAMS: self._limits.streams,
@@ -110,9 +108,9 @@ class Connection:
         }
         # Each end has one of the first two to say (6.5.2).
         del first[Setting.MAX_CONCURRENT_STREAMS if self._is_client else Setting.ENABLE_PUSH]
-        self._outlet.put(Settings(tuple((int(name), value) for name, value in first.items())).to_bytes())
+        self._queue.put(Settings(tuple((int(name), value) for name, value in first.items())).to_bytes())
         # Only this changes the window of the connection (6.9.2).
-        self._outlet.put(WindowUpdate(0, self._limits.connection_window_bytes - FIRST_WINDOW).to_bytes())
+        self._queue.put(WindowUpdate(0, self._limits.connection_window_bytes - FIRST_WINDOW).to_bytes())
 
     # ── what users do ──
 
@@ -166,67 +164,67 @@ class Connection:
     def send_content(self, stream_id: int, content: bytes) -> None:
         """Send content as the windows let it through; `take` tells when all is through."""
         if (stream := self._streams.open.get(stream_id)) is not None:
-            self._outlet.put_content(stream, content)
+            self._queue.put_content(stream, content)
 
     def end(self, stream_id: int, trailers: bytes = b"") -> None:
         """Say that this was all, after the content: with a block of trailers, or without."""
         if (stream := self._streams.open.get(stream_id)) is not None:
-            self._outlet.put_end(stream, trailers)
+            self._queue.put_end(stream, trailers)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
         """End a stream at once; nothing if it is over."""
         if (stream := self._streams.open.get(stream_id)) is not None:
             stream.step(Step.SEND_RESET)
-            self._outlet.put(Reset(stream_id, code).to_bytes())
+            self._queue.put(Reset(stream_id, code).to_bytes())
             self._streams.forget(stream, was_reset=True)
 
     def give_back(self, stream_id: int, size: int) -> None:
         """Say that so much of a stream was read, so that as much may follow (5.2.1)."""
         if increment := self._window.give_back(size):
-            self._outlet.put(WindowUpdate(0, increment).to_bytes())
+            self._queue.put(WindowUpdate(0, increment).to_bytes())
         stream = self._streams.open.get(stream_id)
         if stream is None or stream.state is State.HALF_CLOSED_REMOTE:
             return
         if increment := stream.receive_window.give_back(size):
-            self._outlet.put(WindowUpdate(stream_id, increment).to_bytes())
+            self._queue.put(WindowUpdate(stream_id, increment).to_bytes())
 
     def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
         """Say that no more streams are taken; those that are open go on (6.8)."""
         if not self._streams.is_shut:
             self._streams.is_shut = True
-            self._outlet.put(GoAway(self._streams.last_of_peer, code, why.encode()).to_bytes())
+            self._queue.put(GoAway(self._streams.last_of_peer, code, why.encode()).to_bytes())
 
     def take(self, limit_bytes: int | None) -> tuple[bytes, list[int]]:
         """Return what is to be sent now, and the streams all of whose content is through by it.
 
         At most about `limit_bytes` of content; with None only what must not wait.
         """
-        content, done = self._outlet.take(limit_bytes)
+        content, done = self._queue.take(limit_bytes)
         for stream in done:
-            self._patience.reward()
+            self._floods.reward()
             if stream.state is State.HALF_CLOSED_LOCAL and not self._is_client:
                 # All is answered before all was asked: the rest is of no use (8.1).
                 self.reset(stream.id, ErrorCode.NO_ERROR)
-                content += self._outlet.take(None)[0]
+                content += self._queue.take(None)[0]
             elif stream.is_closed:
                 self._streams.forget(stream, was_reset=False)
         if len(content) > CHUNK_BYTES:
-            self._patience.reward(len(content) / CHUNK_BYTES)
+            self._floods.reward(len(content) / CHUNK_BYTES)
         return content, [stream.id for stream in done]
 
     def _send_head(self, stream: Stream, block: bytes) -> None:
         stream.step(Step.SEND_HEADERS)
-        self._outlet.put_block(stream.id, block, ends_stream=False)
+        self._queue.put_block(stream.id, block, ends_stream=False)
 
     # ── faults ──
 
     def _strike(self) -> None:
-        if not self._patience.strike(self._now):
+        if not self._floods.strike(self._now):
             raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM, "too many frames of no worth")
 
     def _fail_stream(self, fault: StreamFaultError) -> None:
         self._strike()
-        self._outlet.put(Reset(fault.stream_id, fault.code).to_bytes())
+        self._queue.put(Reset(fault.stream_id, fault.code).to_bytes())
         stream = self._streams.open.get(fault.stream_id)
         if stream is not None:
             stream.state = State.CLOSED
@@ -235,7 +233,7 @@ class Connection:
 
     def _fail(self, fault: ConnectionFaultError) -> None:
         self.is_over = True
-        self._outlet.put(GoAway(self._streams.last_of_peer, fault.code, fault.why.encode()).to_bytes())
+        self._queue.put(GoAway(self._streams.last_of_peer, fault.code, fault.why.encode()).to_bytes())
         self._events.append(events.ConnectionEnded(fault.code, fault.why))
 
     # ── frames ──
@@ -289,7 +287,7 @@ class Connection:
         stream.step(Step.RECEIVE_END)
         self._events.append(events.StreamEnded(stream.id))
         if stream.is_closed:
-            self._patience.reward()
+            self._floods.reward()
             self._streams.forget(stream, was_reset=False)
 
     def _take_headers(self, frame: Headers) -> None:
@@ -361,8 +359,8 @@ class Connection:
             if not stream.send_window.grow(growth):
                 raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR, "windows beyond their limit")
             if growth > 0:
-                self._outlet.window_grew(stream)
-        self._outlet.put(Settings((), is_ack=True).to_bytes())
+                self._queue.window_grew(stream)
+        self._queue.put(Settings((), is_ack=True).to_bytes())
         self.has_settings = True
         self._events.append(events.SettingsReceived())
 
@@ -373,7 +371,7 @@ class Connection:
     def _take_ping(self, frame: Ping) -> None:
         if not frame.is_ack:
             self._strike()
-            self._outlet.put(Ping(frame.content, is_ack=True).to_bytes())
+            self._queue.put(Ping(frame.content, is_ack=True).to_bytes())
 
     def _take_go_away(self, frame: GoAway) -> None:
         self.is_left = True
@@ -382,7 +380,7 @@ class Connection:
 
     def _take_window_update(self, frame: WindowUpdate) -> None:
         if not frame.stream_id:
-            if not self._outlet.window.grow(frame.increment):
+            if not self._queue.window.grow(frame.increment):
                 raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
             return
         stream = self._streams.find(frame.stream_id, Step.RECEIVE_WINDOW)
@@ -390,7 +388,7 @@ class Connection:
             return
         if not stream.send_window.grow(frame.increment):
             raise StreamFaultError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "a window beyond its limit")
-        self._outlet.window_grew(stream)
+        self._queue.window_grew(stream)
 
     def _take_nothing(self, _frame: Priority | Unknown) -> None:
         self._strike()

@@ -1,4 +1,4 @@
-"""What the other end did, as values: all that a user of the connection needs to know of it."""
+"""The events of a connection: what the other end did, as values, and all that a user needs to know of it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from devplug.wire.http2.faults import ConnectionFaultError, ErrorCode, StreamFaultError
+from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, StreamFaultError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,22 +1,43 @@
-"""What header fields a message may have, and what makes it malformed (8)."""
+"""Header fields: their blocks as bytes, in any number of frames, and what makes a message malformed (8).
+
+The library hpack does the compression (RFC 7541). What we write keeps no state: every field is a literal
+that is never indexed, or stands in the table that everybody has. So blocks are constants, and nobody can
+learn from their lengths (RFC 7541, 7.1.3).
+"""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
 
+from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
+
+from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode
+from devplug.wire.http2.frames import Continuation
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from devplug.wire.http2.events import Field
+    from devplug.wire.http2.frames import Frame, Headers
 
 __all__ = [
+    "CONTINUATIONS_LIMIT",
+    "HEADER_BLOCK_LIMIT_BYTES",
+    "HEADER_LIST_LIMIT_BYTES",
+    "NO_TABLE",
+    "BlockReader",
     "content_length",
+    "header_block",
     "list_bytes",
     "wrong_in_request",
     "wrong_in_response",
     "wrong_in_trailers",
 ]
+
+
+# ── what a message may have ───────────────────────────────────────────────────────────────────────
+
 
 _NAME: Final = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
 """Visible characters without upper case, and a colon at the begin only (8.2.1)."""
@@ -110,3 +131,95 @@ def _wrong_in_fields(fields: Sequence[Field], pseudo: Mapping[bytes, bool]) -> s
         if is_needed and name not in seen:
             return f"no {name.decode()}"
     return ""
+
+
+# ── blocks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+HEADER_LIST_LIMIT_BYTES: Final = 1 << 14
+"""What we say that we take (6.5.2); a longer list is for the user to refuse."""
+
+HEADER_BLOCK_LIMIT_BYTES: Final = 1 << 16
+"""What a block, and what is made of it, may have at most: beyond, the connection ends (10.5.1).
+
+A few bytes can name a long field of the table again and again (RFC 7541, 7.3).
+"""
+
+CONTINUATIONS_LIMIT: Final = 16
+"""How many frames a block may have: more than its bytes need, however it is cut (10.5.1)."""
+
+NO_TABLE: Final = b"\x20"
+"""What our first block begins with: that we use no table, whatever its size may be (RFC 7541, 6.3)."""
+
+_KEPT_BLOCKS: Final = 16
+
+_ENCODER: Final = Encoder()
+"""For everybody: it has no state as long as all fields are never indexed."""
+
+
+def header_block(fields: Iterable[Field]) -> bytes:
+    """Return fields as a block; blocks that are joined are a block of the fields of all."""
+    return _ENCODER.encode([NeverIndexedHeaderTuple(*field) for field in fields], huffman=False)
+
+
+class BlockReader:
+    """Reads the blocks of the other end, in the order of their coming; lives as long as the connection."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(HEADER_BLOCK_LIMIT_BYTES)
+        self._known: dict[bytes, tuple[Field, ...]] = {}
+        self.head: Headers | None = None
+        """The frame that began a block of which not all is there."""
+        self._parts: list[bytes] = []
+
+    def check_order(self, frame: Frame) -> None:
+        """Raise for a frame that may not be where it is: nothing else comes amid a block (4.3, 6.10)."""
+        if self.head is not None:
+            if not (isinstance(frame, Continuation) and frame.stream_id == self.head.stream_id):
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a frame amid header fields")
+        elif isinstance(frame, Continuation):
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+
+    def begin(self, head: Headers) -> tuple[Field, ...] | None:
+        """Take the first frame of a block; return its fields if it is the last one, too."""
+        self.head = head
+        return self._add(head.fragment, ends_headers=head.ends_headers)
+
+    def go_on(self, frame: Continuation) -> tuple[Field, ...] | None:
+        """Take a further frame; return the fields if it is the last one."""
+        return self._add(frame.fragment, ends_headers=frame.ends_headers)
+
+    def _add(self, fragment: bytes, *, ends_headers: bool) -> tuple[Field, ...] | None:
+        self._parts.append(fragment)
+        if len(self._parts) > CONTINUATIONS_LIMIT or sum(map(len, self._parts)) > HEADER_BLOCK_LIMIT_BYTES:
+            raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM, "header fields without an end")
+        if not ends_headers:
+            return None
+        block, self.head, self._parts = b"".join(self._parts), None, []
+        return self._read(block)
+
+    def _read(self, block: bytes) -> tuple[Field, ...]:
+        """Return the fields of a block; if it cannot be read, the table is of no use any more (4.3)."""
+        fields = self._known.get(block)
+        if fields is not None:
+            return fields
+        try:
+            fields = tuple((field[0], field[1]) for field in self._decoder.decode(block, raw=True))
+        except OversizedHeaderListError:
+            text = f"more than {HEADER_BLOCK_LIMIT_BYTES} bytes of header fields"
+            raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM, text) from None
+        except HPACKError as error:
+            raise ConnectionFaultError(ErrorCode.COMPRESSION_ERROR, f"a bad header block: {error}") from None
+        self._keep(block, fields)
+        return fields
+
+    def _keep(self, block: bytes, fields: tuple[Field, ...]) -> None:
+        """Keep what a block means, for as long as the table stays as it is.
+
+        Callers send the same few bytes with each call. A block in which each byte names a field of the table
+        changes nothing in it; any other may (RFC 7541, 6.1).
+        """
+        if block and min(block) >= 0x80 and max(block) < 0xFF and len(self._known) < _KEPT_BLOCKS:
+            self._known[block] = fields
+        else:
+            self._known.clear()

@@ -1,1 +1,0 @@
-"""What a cluster's API server knows, as plain maps. Nobody else knows lightkube, the extra `[k8s]`."""

@@ -1,1 +1,0 @@
-"""What people see of a node: its status and a moment become rows, sentences and screens. All is pure."""

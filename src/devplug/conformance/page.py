@@ -1,0 +1,268 @@
+"""The page on the checks, docs/checks.md, with the faults they try: `python -m devplug.conformance.page`.
+
+The faults are every way in which a kubelet, a caller or the machine can wrong a plugin.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from devplug.conformance.checks import all_checks
+from devplug.conformance.verdicts import Check, Group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["FAULTS", "Fault", "page"]
+
+_INTRODUCTION = """\
+# What the checks mean
+
+`devplug verify -- COMMAND` starts a device plugin, in any language, where we are the kubelet, and judges
+it by the {count} rules below: {must} *must* (pods or the node suffer where one is broken), {should}
+*should* (it works, and somebody will be surprised one day) and {note} *notes* (advice, which never fails
+a run). How to run it, in a terminal, in CI and as pytest items, stands in [Judge any plugin](verify.md).
+
+An ID is a promise: it is never used for another rule. `devplug verify --explain ID` prints a rule's part
+of this page. *Quick* checks are those of `--quick`; *attach* marks those that are harmless enough for
+`--attach SOCKET`, a plugin that serves a real node.
+"""
+_ON_FAULTS = """\
+## Which faults are tried
+
+What can go wrong between a kubelet and a plugin, and the checks that try it; where there is none, why.
+
+| number | fault | checks |
+|---|---|---|
+"""
+
+
+# ── faults ──
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong, and the checks that try it, or why none can."""
+
+    number: str
+    """In the catalogue: L for lists, A for Allocate, C for the other calls, X for what else happens."""
+    what: str
+    checks: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+def _fault(number: str, what: str, *checks: str) -> Fault:
+    return Fault(number, what, checks)
+
+
+def _untried(number: str, what: str, why_not: str) -> Fault:
+    return Fault(number, what, why_not=why_not)
+
+
+FAULTS: Final = (
+    # What a plugin may send: ListAndWatch as the kubelet gets it.
+    _fault("L1", "the first list is late, or never comes", "STR01"),
+    _fault("L2", "the list is empty where devices are", "STR02"),
+    _fault("L3", "an ID stands twice in a list, perhaps with another health", "STR04"),
+    _fault("L4", "an ID is empty, too long, or no text", "STR03", "STR06", "STR15"),
+    _fault("L5", "the list is larger than 4 MiB", "STR10"),
+    _fault("L6", "lists come in thousands a second", "STR17"),
+    _fault("L7", "the same list comes again and again", "STR07"),
+    _fault("L8", "the stream ends, with or without an error", "STR14", "RES04"),
+    _fault("L9", "the ID of a device that a pod has leaves the list", "STR22"),
+    _fault(
+        "L10",
+        "NUMA nodes that no machine has, or not this one, or an empty topology",
+        "STR08",
+        "STR09",
+        "STR16",
+    ),
+    # What a plugin may be asked: Allocate.
+    _fault("A1", "Allocate: an empty message, no container requests", "ALL08"),
+    _fault("A2", "Allocate: a container request without IDs", "ALL09"),
+    _fault("A3", "Allocate: an ID that is not known", "ALL05"),
+    _fault("A4", "Allocate: a device that is Unhealthy", "ALL06"),
+    _fault("A5", "Allocate: the node is gone or is another file than before", "ALL14", "STR22"),
+    _fault("A6", "Allocate: an ID twice", "ALL07"),
+    _fault("A7", "Allocate: the same IDs again later", "ALL10"),
+    _fault(
+        "A8",
+        "Allocate: very many IDs, an ID of a megabyte, bytes that are no text",
+        "ALL32",
+        "HOS04",
+        "HOS11",
+        "HOS01",
+    ),
+    _fault("A9", "Allocate: a path that no container should have", "ALL16", "ALL17", "ALL18"),
+    _fault(
+        "A10",
+        "Allocate: the plugin's code fails, or gives the wrong number of answers",
+        "ALL02",
+        "ALL03",
+        "ALL04",
+        "ALL28",
+    ),
+    _fault("A11", "Allocate: the plugin's code takes too long", "ALL12", "ALL13"),
+    _untried(
+        "A12",
+        "Allocate: before the first look at the hardware, or while the plugin ends",
+        "the moment cannot be met from outside without a race; REG02 and END01 stand at its two ends",
+    ),
+    _fault("A13", "Allocate: very many calls a second", "ALL11", "ALL13", "HOS13"),
+    _fault("A14", "Allocate: an answer of more than 4 MiB", "ALL32"),
+    # What a plugin may be asked: the other calls.
+    _fault("C1", "a preference or a pre-start call that was not announced", "PRE09", "PST05"),
+    _fault(
+        "C2",
+        "a preference with odd sizes, or with IDs that must be included",
+        "PRE01",
+        "PRE02",
+        "PRE03",
+        "PRE04",
+        "PRE05",
+    ),
+    _fault("C3", "the plugin's preference fails or is slow", "PRE05", "PRE06"),
+    _fault("C4", "PreStartContainer: an unknown ID, none, or slow code", "PST02", "PST04"),
+    _fault("C5", "many ListAndWatch streams", "STR11", "ALL27", "HOS09"),
+    _untried(
+        "C6",
+        "GetInfo and NotifyRegistrationStatus of plugins_registry",
+        "a plugin that is only found there calls nobody, and is not judged yet",
+    ),
+    _fault("C7", "an unknown method or service, HTTP/1", "HOS03", "HOS05"),
+    _fault("C8", "bytes that are no message", "HOS01", "HOS02", "HOS10"),
+    _untried(
+        "C9",
+        "a compressed bomb",
+        "gRPC libraries refuse or bound it by themselves; nothing of the plugin's is asked",
+    ),
+    _fault("C10", "headers of many kilobytes", "HOS12"),
+    _fault("C11", "more calls at once than a server takes", "HOS13"),
+    _fault("C12", "a deadline that has passed, a call that was cancelled", "ALL31"),
+    # What a kubelet may do.
+    _fault(
+        "X01", "the kubelet is restarted, once and many times", "RES01", "RES02", "RES03", "RES11", "RES22"
+    ),
+    _fault("X02", "the kubelet is killed in the middle of a call", "RES01", "RES04", "ALL31", "REG15"),
+    _fault("X03", "two restarts within 50 ms", "RES10"),
+    _fault("X04", "the plugin's socket is deleted", "RES06"),
+    _fault("X05", "the whole plugin folder is removed and made anew", "RES23"),
+    _fault("X06", "kubelet.sock is there and nobody listens", "REG15"),
+    _fault("X07", "the kubelet is away, at the start or later", "REG10", "REG11", "RES08", "RES09"),
+    _fault(
+        "X08",
+        "Register is refused, answered late, or followed by no stream; two calls of it at once",
+        *("REG08", "REG09", "REG12", "REG13", "REG14", "RES04", "RES05", "RES22"),
+    ),
+    _fault("X09", "streams are opened and closed at random", "STR13", "STR24", "HOS09"),
+    _untried(
+        "X10",
+        "the kubelet stops reading a stream that is open",
+        "the judge's own gRPC reads as long as a connection is open",
+    ),
+    _fault("X11", "an old stream lingers beside the new one", "STR24", "STR25"),
+    _fault("X12", "the end of an old stream takes the new one down (1.36)", "RES16"),
+    # What may happen to the plugin.
+    _fault("X13", "the plugin is killed", "RES18", "RES19"),
+    _fault(
+        "X14",
+        "the plugin is told to end: SIGTERM, SIGINT",
+        "END01",
+        "END02",
+        "END03",
+        "END04",
+        "END07",
+        "END08",
+    ),
+    _fault("X15", "the plugin stands still for a while (SIGSTOP)", "RES21"),
+    _untried(
+        "X16",
+        "the plugin's own loop is blocked by its code",
+        "nothing from outside makes foreign code block; ALL12 and PRE06 see what comes of it",
+    ),
+    _fault("X17", "no descriptors are left for a while", "HOS14"),
+    _untried(
+        "X17",
+        "disks are full or read-only, memory is short",
+        "needs file systems and limits around the plugin that only its own tests can make",
+    ),
+    _fault("X18", "events are lost: the plugin looks by itself", "RES21", "RES07", "RES06"),
+    _untried(
+        "X19",
+        "the clock steps",
+        "a time namespace moves no CLOCK_REALTIME, and the machine's clock is not ours to move",
+    ),
+    _fault(
+        "X20",
+        "sockets of the dead, of strangers and of a twin are in the folder",
+        "END05",
+        "END06",
+        "RES18",
+        "RES20",
+    ),
+    _fault("X21", "a successor starts before, or after, its predecessor has ended", "RES17", "RES20"),
+    # What may happen to devices.
+    _fault("X22", "a device is unplugged, and plugged in again", "STR20", "STR21", "STR22", "STR23"),
+    _fault("X23", "a node is replaced by another file", "ALL14", "ALL19"),
+    _fault("X24", "devices flap", "STR17", "STR18"),
+    _untried(
+        "X25",
+        "a hundred thousand devices come and go",
+        "nobody has so many, and no command makes them in general",
+    ),
+    _fault("X26", "there are more devices than a list may hold", "STR10"),
+    _untried(
+        "X27",
+        "a storm of events",
+        "needs a kernel or a folder that is the plugin's own; STR17 sees what comes of it",
+    ),
+    _untried("X28", "a thousand resources in one plugin", "one resource is judged at a time (--resource)"),
+    _untried(
+        "X29",
+        "two hundred plugins at one kubelet",
+        "a matter of a node, not of a plugin; RES22 sees its part",
+    ),
+    # What may come over the socket.
+    _fault("X30", "frames that are none, cut short or in the wrong order", "HOS05", "HOS08"),
+    _fault("X31", "messages that are none", "HOS01", "HOS02"),
+    _fault("X32", "messages of many megabytes", "HOS04"),
+    _fault("X33", "very many connections, silent ones and short ones", "HOS06", "HOS07"),
+    _fault("X34", "Allocate in every mixture of IDs, together", "ALL05", "ALL06", "ALL07", "ALL11", "HOS13"),
+    _fault("X35", "callers that give up halfway", "ALL31", "HOS08"),
+    _fault("X36", "questions of preference at their limits", "PRE01", "PRE02", "PRE03", "PRE05"),
+)
+"""In the order of a plugin's calls, then of what happens to processes, devices and connections."""
+
+# ── the page ──
+
+
+def page(checks: Sequence[Check], faults: Iterable[Fault]) -> str:
+    """Return the whole page as Markdown."""
+    counts = [sum(one.severity.value == word for one in checks) for word in ("must", "should", "note")]
+    must, should, note = counts
+    parts = [_INTRODUCTION.format(count=len(checks), must=must, should=should, note=note)]
+    for group in Group:
+        parts.append(f"## {group.value.capitalize()} ({group.name})\n")
+        parts += [_entry(one) for one in checks if one.group is group]
+    rows = [
+        f"| {fault.number} | {fault.what} | {', '.join(fault.checks) or fault.why_not} |\n"
+        for fault in faults
+    ]
+    return "\n".join(parts) + "\n" + _ON_FAULTS + "".join(rows)
+
+
+def _entry(one: Check) -> str:
+    sets = "".join(f", {word}" for word, holds in (("quick", one.quick), ("attach", one.harmless)) if holds)
+    return (
+        f"### {one.id}: {one.rule}\n\n"
+        f"*{one.severity.value}{sets}.* {' '.join(one.how.split())}\n\n"
+        f"- because {one.why}\n"
+        f"- change: {one.change}\n"
+        f"- source: {one.source}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(all_checks(), FAULTS))

@@ -1,1 +1,0 @@
-"""What is wrong with what a plugin said, as functions on values: each returns faults in sentences. Pure."""

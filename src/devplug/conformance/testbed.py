@@ -1,0 +1,378 @@
+"""The test bed of a check: a plugin, started in a folder of its own, and the kubelet that it talks to.
+
+How long a plugin takes to start is measured where a kubelet shows it, and used where nothing does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
+
+from devplug.conformance.program import Program, Subject
+from devplug.conformance.scripted_kubelet import Client, JudgeKubelet
+from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
+from devplug.errors import RemoteError
+from devplug.linux.processes import filled
+from devplug.wire.deviceplugin import ALLOCATE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from devplug.conformance.scripted_kubelet import Attempt
+    from devplug.conformance.times import Times
+    from devplug.devices import ContainerResponse
+    from devplug.wire.deviceplugin import Method
+    from devplug.wire.sockets import Peer
+    from devplug.wire.values import AdvertisedDevice, PluginOptions
+
+__all__ = [
+    "BROKEN",
+    "LATE",
+    "StartError",
+    "TestBed",
+    "TestRun",
+    "first_call",
+    "once",
+    "once_in_a_run",
+    "seconds_until_up",
+]
+
+LATE: Final = "DeadlineExceeded"
+BROKEN: Final = (LATE, "Unavailable")
+"""The statuses of a call that the plugin has not answered; any other is an answer."""
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Where = TypeVar("Where", "TestRun", "TestBed")
+Seen = TypeVar("Seen")
+
+
+class StartError(FailedError):
+    """A plugin did not get as far as to be registered and to send a list."""
+
+
+@dataclass(eq=False, slots=True)
+class TestBed:
+    """One folder with a kubelet and, unless a running plugin is judged from outside, the plugin's process.
+
+    Lives as long as its `TestRun.bed` block.
+    """
+
+    __test__: ClassVar[bool] = False  # no class of tests, whatever pytest makes of its name
+    test_run: TestRun
+    root: Path
+    kubelet: JudgeKubelet
+    tasks: asyncio.TaskGroup
+    programs: list[Program] = field(default_factory=list)
+    """All that were started, the newest last."""
+    has_allocated: bool = False
+    """Whether Allocate was called here."""
+    scenes: dict[object, object] = field(default_factory=dict)
+    """What came of the scenes that several checks look at, for `once`."""
+
+    @property
+    def times(self) -> Times:
+        """The times of this run."""
+        return self.test_run.times
+
+    @property
+    def folder(self) -> Path:
+        """The plugin folder."""
+        return self.kubelet.folder.path
+
+    # ── the process ──
+
+    async def launch(self) -> Program:
+        """Start the plugin; again, if one runs already."""
+        work = self.root / "work"
+        work.mkdir(exist_ok=True)
+        output = self.root / f"output-{len(self.programs) + 1}"
+        program = await Program.start(self.test_run.subject, self.folder, work, output)
+        self.programs.append(program)
+
+        async def follow() -> None:
+            await program.child.wait()
+            await self.kubelet.notify()
+
+        self.tasks.create_task(follow())
+        return program
+
+    @property
+    def program(self) -> Program:
+        """The plugin's newest process. Raises `SkippedError` where the judge has not started it."""
+        if not self.programs:
+            raise SkippedError("the plugin was not started by this run, so its process is not looked at")
+        return self.programs[-1]
+
+    def is_alive(self) -> bool:
+        """Whether the newest process still runs, or is none of ours."""
+        return not self.programs or self.programs[-1].exit_code is None
+
+    async def run(self, command: Sequence[str]) -> None:
+        """Run one of the subject's commands that change its devices; raises `SkippedError` if it fails."""
+        places = {"{dir}": str(self.folder), "{work}": str(self.root / "work")}
+        words = [filled(word, places) for word in command]
+        try:
+            child = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL)
+            code = await child.wait()
+        except OSError as error:
+            raise SkippedError(f"cannot run {words[0]}: {error.strerror}") from error
+        if code:
+            raise SkippedError(f"{' '.join(words)} ended with {code}")
+
+    # ── the registration ──
+
+    @property
+    def client(self) -> Client:
+        """The plugin's registration of now. Raises `FailedError` if there is none."""
+        client = self.kubelet.client
+        if client is None:
+            raise FailedError(f"the plugin is not registered any more{self._fate()}")
+        return client
+
+    @property
+    def devices(self) -> Sequence[AdvertisedDevice]:
+        """The list of now."""
+        return self.client.devices
+
+    @property
+    def options(self) -> PluginOptions:
+        """What the plugin announces."""
+        return self.client.options
+
+    def is_ready(self) -> bool:
+        """Whether the plugin runs, is registered and has sent a list."""
+        client = self.kubelet.client
+        return self.is_alive() and client is not None and bool(client.lists)
+
+    async def wait_ready(self, seconds: float, what: str = "") -> Client:
+        """Wait until the plugin is registered and has sent a list; a little longer for one with devices.
+
+        Raises `StartError`, with `what` it should have done; at once if its process ends.
+        """
+        await self.kubelet.until(lambda: self.is_ready() or not self.is_alive(), seconds)
+        if not self.is_ready():
+            raise StartError(f"{what or 'no list came'} within {seconds:g} s{self._fate()}")
+        client = self.client
+        await self.kubelet.until(lambda: bool(client.devices) or client.has_ended, self.times.settle_seconds)
+        return client
+
+    async def is_settled(self) -> bool:
+        """Wait until nothing of the last check is left that the next would meet; returns whether it came so.
+
+        Then the plugin is registered and has sent a list, no call of Register is open, and Allocate is
+        answered, if it was called before. A plugin that does not come to that soon needs another start.
+        """
+        kubelet = self.kubelet
+
+        def is_calm() -> bool:
+            return self.is_ready() and all(one.ended_at is not None for one in kubelet.attempts)
+
+        await kubelet.until(lambda: is_calm() or not self.is_alive(), self.times.settle_seconds)
+        if not self.is_ready():
+            return False
+        ids = self.client.healthy_ids[:1]
+        if self.has_allocated and ids and not self.test_run.no_answer:
+            error = await self.refusal(ALLOCATE, [tuple(ids)])
+            return (error is None or error.status not in BROKEN) and self.is_ready()
+        return True
+
+    async def wait_back(self, moment: float, seconds: float, what: str) -> Client:
+        """Wait for a new registration that was begun after `moment`, and its list. Raises `FailedError`."""
+
+        def is_back() -> bool:
+            return self.is_ready() and any(
+                attempt.client is self.kubelet.client for attempt in self.kubelet.attempts_since(moment)
+            )
+
+        await self.kubelet.until(lambda: is_back() or not self.is_alive(), seconds)
+        if not is_back():
+            raise FailedError(f"{what} within {seconds:g} s{self._fate()}")
+        return self.client
+
+    def _fate(self) -> str:
+        """Return what explains the absence of a plugin, to be put after a sentence."""
+        failures = [attempt.failure for attempt in self.kubelet.attempts if attempt.failure]
+        reason = f" ({failures[-1]})" if failures and self.kubelet.client is None else ""
+        if self.programs and self.programs[-1].exit_code is not None:
+            program = self.programs[-1]
+            reason += f"; its process ended with {program.exit_code}: {program.last_words()}"
+        return reason
+
+    # ── calls ──
+
+    async def call(
+        self,
+        method: Method[Request, Response],
+        request: Request,
+        *,
+        seconds: float | None = None,
+        peer: Peer | None = None,
+    ) -> Response:
+        """Call the plugin as the kubelet would. Raises `RemoteError`, also for what takes too long.
+
+        An Allocate raises `NoAnswerError` once the first of the run, of a healthy device, was not answered.
+        """
+        seconds = seconds or self.times.answer_seconds
+        if method is not ALLOCATE:
+            peer = peer or self.client.peer
+            return await peer.call(method, request, timeout_seconds=seconds)
+        self.has_allocated = True
+        if self.test_run.no_answer:
+            raise NoAnswerError(self.test_run.no_answer)
+        client = self.kubelet.client if peer else self.client
+        asked = {id_ for ids in cast("Sequence[Sequence[str]]", request) for id_ in ids}
+        is_plain = client is not None and bool(asked) and asked <= {*client.healthy_ids}
+        peer = peer or self.client.peer
+        try:
+            response = await peer.call(method, request, timeout_seconds=seconds)
+        except RemoteError as error:
+            is_first = is_plain and not self.test_run.has_answered
+            if error.status == LATE and is_first and seconds >= self.times.answer_seconds:
+                self.test_run.no_answer = f"Allocate gives no answer within {seconds:g} s (see ALL01, ALL12)"
+                raise NoAnswerError(self.test_run.no_answer) from error
+            self.test_run.has_answered |= is_plain and error.status not in BROKEN
+            raise
+        self.test_run.has_answered |= is_plain
+        return response
+
+    async def allocate(self, *containers: Sequence[str]) -> Sequence[ContainerResponse]:
+        """Ask for devices, by ID, one sequence per container. Raises `RemoteError`."""
+        return await self.call(ALLOCATE, [tuple(ids) for ids in containers])
+
+    async def refusal(self, method: Method[Request, Response], request: Request) -> RemoteError | None:
+        """Return the error that a call meets, None if it is answered."""
+        try:
+            await self.call(method, request)
+        except RemoteError as error:
+            return error
+        return None
+
+    def healthy_ids(self, count: int = 1) -> Sequence[str]:
+        """Return so many IDs that a pod could get now. Raises `SkippedError` if there are fewer."""
+        ids = self.client.healthy_ids
+        if len(ids) < count:
+            raise SkippedError(f"{len(ids)} healthy devices are listed, and {count} are needed")
+        return ids[:count]
+
+    async def check_serves(self) -> None:
+        """Raise `FailedError` unless the plugin runs, is registered and answers an Allocate."""
+        client = self.client
+        ids = client.healthy_ids[:1]
+        try:
+            if ids:
+                await self.allocate(ids)
+        except RemoteError as error:
+            raise FailedError(f"afterwards Allocate is answered with {error}{self._fate()}") from error
+        if not self.is_alive():
+            raise FailedError(f"it does not serve any more{self._fate()}")
+
+
+@dataclass(eq=False, slots=True)
+class TestRun:
+    """Where plugins are started for the checks of one run, each time in a new folder."""
+
+    __test__: ClassVar[bool] = False  # no class of tests, whatever pytest makes of its name
+    subject: Subject
+    times: Times
+    attached: Path | None = None
+    """The socket of a running plugin that is judged instead of one that is started."""
+    scenes: dict[object, object] = field(default_factory=dict)
+    """What came of the scenes that several checks look at, for `once` and `once_in_a_run`."""
+    has_answered: bool = False
+    """Whether an Allocate of healthy devices was ever answered."""
+    no_answer: str = ""
+    """That the first one was not, once that is known."""
+
+    @asynccontextmanager
+    async def bed(self, *, kubelet: bool = True, launch: bool = True) -> AsyncIterator[TestBed]:
+        """Open a folder, with a kubelet in it unless that is to come later, and start the plugin.
+
+        All ends with the block; a running plugin is only let go. Raises `PluginError` if the command cannot
+        be run, `RegistrationError` if a running plugin cannot be reached.
+        """
+        failure: Exception | None = None
+        with tempfile.TemporaryDirectory(prefix="verify-", dir="/tmp") as name:
+            root = Path(name)
+            folder = root / "device-plugins"
+            folder.mkdir()
+            async with asyncio.TaskGroup() as tasks:
+                bed = TestBed(
+                    self, root, JudgeKubelet(folder, tasks, self.times, self.subject.resource_name), tasks
+                )
+                try:
+                    if self.attached is not None:
+                        await bed.kubelet.attach(self.attached)
+                    elif kubelet:
+                        await bed.kubelet.start()
+                    if launch and self.attached is None:
+                        await bed.launch()
+                    yield bed
+                except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
+                    failure = error
+                finally:
+                    async with AsyncExitStack() as ends:  # each of them, even if the run is over meanwhile
+                        ends.push_async_callback(bed.kubelet.stop)
+                        for program in bed.programs:
+                            ends.push_async_callback(program.stop, self.times.end_seconds)
+        if failure is not None:
+            raise failure
+
+
+async def once(where: Where, scene: Callable[[Where], Awaitable[Seen]]) -> Seen:
+    """Return what came of `scene`, which is played only for the first check that asks for it.
+
+    For checks of one lane, which follow each other. One that raises is played again for the next of them,
+    unless the plugin did not even come up: that fails the first and skips the others.
+    """
+    if scene not in where.scenes:
+        try:
+            where.scenes[scene] = await scene(where)
+        except StartError as error:
+            where.scenes[scene] = error
+            raise
+    seen = where.scenes[scene]
+    if isinstance(seen, StartError):
+        raise SkippedError(f"the plugin did not come up: {seen}")
+    return cast("Seen", seen)
+
+
+async def once_in_a_run(bed: TestBed, scene: Callable[[TestBed], Awaitable[Seen]]) -> Seen:
+    """Return what came of `scene`, which is played on the first test bed of a run that asks for it.
+
+    Unlike with `once`, a test bed that was lost by it does not have it played again on the next.
+    """
+    kept = bed.test_run.scenes
+    if scene not in kept:
+        seen = await scene(bed)
+        kept.setdefault(scene, seen)
+    return cast("Seen", kept[scene])
+
+
+# ── how long a start takes ──
+
+
+async def first_call(bed: TestBed) -> Attempt:
+    """Wait for the first call of Register. Raises `FailedError` if none comes, or the process ends."""
+    kubelet = bed.kubelet
+    await kubelet.until(
+        lambda: bool(kubelet.attempts_since(0.0)) or not bed.is_alive(), bed.times.start_seconds
+    )
+    attempts = kubelet.attempts_since(0.0)
+    if not attempts:
+        program = bed.program
+        end = "" if bed.is_alive() else f", it ended with {program.exit_code}: {program.last_words()}"
+        raise FailedError(f"no call of Register came within {bed.times.start_seconds:g} s{end}")
+    return attempts[0]
+
+
+async def seconds_until_up(test_run: TestRun) -> float:
+    """Start the plugin before a kubelet; return after how long another start of it is surely done."""
+    async with test_run.bed() as bed:
+        first = await first_call(bed)
+        start_seconds = first.started_at - bed.program.started_at
+    return min(2 * start_seconds, test_run.times.start_seconds)

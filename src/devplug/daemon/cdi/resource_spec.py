@@ -1,0 +1,200 @@
+"""The CDI spec of one resource: what was given out by name stays true while a container has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.daemon.cdi.spec import (
+    CdiDevice,
+    CdiNode,
+    CdiSpec,
+    device_name,
+    kind_of,
+    qualified_name,
+    unplugged,
+)
+from devplug.daemon.container_response import REPLICA_MARK, share_of
+from devplug.daemon.path_check import nodes_below, real_path_of
+from devplug.errors import AllocationError, KubeletError, PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from devplug.daemon.cdi.spec_files import CdiFolder
+    from devplug.daemon.config.types import Resource
+    from devplug.daemon.container_response import Share
+    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.host import Host
+    from devplug.devices import DeviceNode
+    from devplug.wire.values import PodResources
+
+__all__ = ["ResourceCdiSpec", "name_of", "names_that_are_held"]
+
+logger = logging.getLogger(__name__)
+
+
+def name_of(found_name: str, index: int) -> str:
+    """Return the CDI name of a device at a rank in its container: with another rank it may be another file.
+
+    An ID has no space, so no two of these are the same.
+    """
+    return device_name(f"{found_name} {index}" if index else found_name)
+
+
+def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
+    """Return every qualified name of ours that a listed container may have, of any resource."""
+    names: set[str] = set()
+    for pod in pods:
+        for container in pod.containers:
+            # A device that is on several NUMA nodes is listed several times; more ranks do no harm.
+            counts = Counter(
+                devices.resource_name for devices in container.devices for _ in devices.device_ids
+            )
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    kind = kind_of(devices.resource_name)
+                    for name in {device_id, device_id.rpartition(REPLICA_MARK)[0] or device_id}:
+                        ranks = range(counts[devices.resource_name])
+                        names.update(qualified_name(kind, name_of(name, index)) for index in ranks)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One name that was given out, and what it stands for; `found_name` is None if nobody knows any more."""
+
+    device: CdiDevice
+    found_name: str | None = None
+    index: int = 0
+
+
+class ResourceCdiSpec:
+    """Our spec file for one resource; lives as long as that is served, and is its only writer.
+
+    A container that restarts has its CDI names looked up again, so they are rewritten when a device comes
+    back as another file, and point to nothing while it is gone.
+    """
+
+    def __init__(self, resource: Resource, folder: CdiFolder, host: Host) -> None:
+        self._resource = resource
+        self._folder = folder
+        self._host = host
+        self._kind = kind_of(resource.name)
+        old = folder.read(self._kind)
+        self._writing = asyncio.Lock()
+        self._in_thread: asyncio.Future[Exception | None] | None = None
+        self._told = ""
+        self._items = {device.name: _Item(device) for device in (old.devices if old else ())}
+
+    async def publish(self, shares: Sequence[Share]) -> list[str]:
+        """Return names for the device nodes of these shares, once runtimes can look them up.
+
+        Raises `AllocationError` if the folder takes no file, for what no spec can say, and for a node that is
+        not any more what it was a moment ago.
+        """
+        names = []
+        for share in shares:
+            if device := self._device(share):
+                self._items[device.name] = _Item(device, share.found.name, share.index)
+                names.append(qualified_name(self._kind, device.name))
+        try:
+            await self._write()
+        except (KubeletError, PluginError) as error:
+            raise AllocationError(str(error)) from error
+        return names
+
+    async def refresh(self, present: Mapping[str, Found], held: Collection[str] | None) -> None:
+        """Bring what was given out up to date: with the devices that are there, and without what is free.
+
+        `held` are the found devices that a container may hold; None: nobody knows.
+        """
+        if not self._items:
+            return
+        self._recognise(present if held is None else held)
+        for cdi_name, item in list(self._items.items()):
+            if held is not None and item.found_name not in held:
+                del self._items[cdi_name]
+                continue
+            found = present.get(item.found_name) if item.found_name is not None else None
+            fresh = None if found is None else self._fresh(found, item.index)
+            self._items[cdi_name] = _Item(fresh or unplugged(item.device), item.found_name, item.index)
+        try:
+            await self._write()
+        except (KubeletError, PluginError) as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                extra = {"resource_name": self._resource.name, "reason": self._told}
+                logger.error("cannot keep the CDI file up to date", extra=extra)  # noqa: TRY400 -- it is no bug
+
+    def _recognise(self, names: Iterable[str]) -> None:
+        """Find out what the names of an earlier daemon's file stand for.
+
+        A rank is below the number of that container's devices, which all are in the file.
+        """
+        unknown = {cdi_name for cdi_name, item in self._items.items() if item.found_name is None}
+        if not unknown:
+            return
+        for name in names:
+            for index in range(len(self._items)):
+                if (cdi_name := name_of(name, index)) in unknown:
+                    self._items[cdi_name] = _Item(self._items[cdi_name].device, name, index)
+
+    def _fresh(self, found: Found, index: int) -> CdiDevice | None:
+        try:
+            return self._device(share_of(found, index, self._resource.expose))
+        except (AllocationError, PluginError):
+            return None
+
+    def _device(self, share: Share) -> CdiDevice | None:
+        """Return what the file says of a share; None if it has no device node at all."""
+        nodes = [self._node(node, share.found) for node in share.device_nodes]
+        for folder in self._resource.expose.directories:
+            nodes += [
+                CdiNode(path, path, self._resource.expose.permissions, *self._owner())
+                for path in nodes_below(self._host, folder, self._resource)
+            ]
+        return CdiDevice(name_of(share.found.name, share.index), tuple(nodes)) if nodes else None
+
+    def _node(self, node: DeviceNode, found: Found) -> CdiNode:
+        """Return the node as the spec has it; a path that was looked at before may lead elsewhere by now."""
+        found_node = next(one for one in found.nodes if one.host_path == node.host_path)
+        real_path = real_path_of(self._host, found_node, found)
+        return CdiNode(node.container_path, real_path, node.permissions, *self._owner())
+
+    def _owner(self) -> tuple[int | None, int | None, int | None]:
+        owner, mode = self._resource.expose.owner, self._resource.expose.mode
+        return (
+            owner.uid if owner else None,
+            owner.gid if owner else None,
+            int(mode, 8) if mode else None,
+        )
+
+    async def _write(self) -> None:
+        """Have the file say what was given out.
+
+        Who waits for it may give up; the thread goes on then, and a later write begins when it has ended:
+        else the older one might be the last to replace the file.
+        """
+        async with self._writing:
+            if self._in_thread is not None and not self._in_thread.done():
+                await asyncio.wait((self._in_thread,))
+            devices = tuple(self._items[name].device for name in sorted(self._items))
+            self._in_thread = asyncio.get_running_loop().run_in_executor(None, self._replace, devices)
+            await asyncio.wait((self._in_thread,))
+            if failure := self._in_thread.result():
+                raise failure
+
+    def _replace(self, devices: tuple[CdiDevice, ...]) -> Exception | None:
+        """Write or remove the file, in a thread; return what went wrong: nobody may be there to hear it."""
+        try:
+            if devices:
+                self._folder.write(CdiSpec(self._kind, devices))
+            else:
+                self._folder.remove(self._kind)
+        except Exception as error:  # noqa: BLE001 -- raised by who waits, if somebody does
+            return error
+        return None

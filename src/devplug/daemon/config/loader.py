@@ -1,0 +1,124 @@
+"""The loader of the configuration: a file's text to a `Config`, or to a `ConfigError` with every problem."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from devplug.daemon.config.decoder import Leaf, decode
+from devplug.daemon.config.document import SIZE_LIMIT_BYTES, parse_document
+from devplug.daemon.config.hints import HINTS
+from devplug.daemon.config.rules import rule_findings
+from devplug.daemon.config.templates import Template, parse_template
+from devplug.daemon.config.types import Config
+from devplug.errors import ConfigError, Problem, quoted
+from devplug.k8s.resource_names import ResourceName, resource_name_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from devplug.daemon.config.decoder import Decoded
+    from devplug.daemon.config.tree import Document, Finding, Keys
+    from devplug.devices import StrPath
+
+__all__ = ["DEVICE_ROOTS", "ConfigReading", "load", "read", "read_config_file"]
+
+DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
+"""The folders below which device nodes may be: the usual one, and those where programs make their own."""
+
+
+def _read_resource_name(text: str) -> ResourceName:
+    if fault := resource_name_fault(text):
+        raise ValueError(f"{quoted(text)} {fault}")
+    return ResourceName(text)
+
+
+LEAVES: Final[Mapping[type, Leaf]] = {
+    ResourceName: Leaf(_read_resource_name, str.__new__(ResourceName, "")),
+    Template: Leaf(parse_template, Template("", ())),
+}
+"""The types of the configuration that are read from a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReading:
+    """What was made of a file's text, however wrong it is."""
+
+    document: Document
+    config: Config | None
+    """With made-up values where the file's could not be read; None if it is no tree at all."""
+    problems: tuple[Problem, ...]
+    """All that is wrong, in file order; empty if `config` is what the file says."""
+
+    def located(self, findings: Iterable[Finding]) -> Iterator[Problem]:
+        """Yield findings of later checks with their places in the file."""
+        return map(self._located, findings)
+
+    def _located(self, finding: Finding) -> Problem:
+        message = finding.message
+        if finding.other:
+            other = self.document.problem(finding.other, "")
+            message += f" ({other.path}, line {other.line})"
+        return self.document.problem(finding.keys, message)
+
+
+def load(source: bytes | str, file_name: str, *, roots: Collection[str] = DEVICE_ROOTS) -> Config:
+    """Return the configuration that `source` is, or raise `ConfigError` with all that is wrong.
+
+    `file_name` is for messages only. Device nodes must be below one of `roots`, which are absolute folders.
+    Nothing is looked up: a configuration that loads here loads on every machine.
+    """
+    reading = read(source, roots=roots)
+    if reading.problems or reading.config is None:
+        raise ConfigError(file_name, reading.problems)
+    return reading.config
+
+
+def read(source: bytes | str, *, roots: Collection[str] = DEVICE_ROOTS) -> ConfigReading:
+    """Return what `source` says and all that is wrong with it: `load` without an exception."""
+    document = parse_document(source)
+    if document.root is None:
+        return ConfigReading(document, None, tuple(sorted(document.problems)))
+    decoded = decode(document, Config, LEAVES, HINTS)
+    config = cast("Config", decoded.value)
+    reading = ConfigReading(document, config, ())
+    sure = (finding for finding in rule_findings(config, roots) if not _is_about_made_up(finding, decoded))
+    problems = {*document.problems, *decoded.problems, *reading.located(sure)}
+    return ConfigReading(document, config, tuple(sorted(problems)))
+
+
+def _is_about_made_up(finding: Finding, decoded: Decoded) -> bool:
+    """Whether a finding is about a value that could not be read anyway."""
+    return _is_made_up(finding.keys, decoded) or bool(finding.other and _is_made_up(finding.other, decoded))
+
+
+def _is_made_up(keys: Keys, decoded: Decoded) -> bool:
+    return any(keys[:length] in decoded.unusable for length in range(len(keys) + 1))
+
+
+def read_config_file(path: StrPath) -> bytes:
+    """Return the bytes of the file at `path`, or raise `ConfigError` that says why it cannot be read.
+
+    Anything but a regular file is refused before it is opened: a pipe would block, a device might react.
+    """
+    file = Path(path)
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is a folder" if file.is_dir() else "it is not a regular file")
+        # Not blocking, in case somebody put a pipe there since: then the second look refuses it.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            content = opened.read(SIZE_LIMIT_BYTES + 1)
+            if len(content) > SIZE_LIMIT_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {SIZE_LIMIT_BYTES} bytes")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problem = Problem(0, 0, "", f"cannot read {file}: {reason}")
+        raise ConfigError(str(file), [problem]) from error
+    return content

@@ -1,0 +1,331 @@
+"""The container response: from found devices to what a container gets, with replicas and templates. Pure.
+
+`discover` has found the nodes; `expose` chooses among them, and under which paths a container gets them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from devplug.daemon.config.globs import covers
+from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
+from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse, Device, DeviceNode, Health, Mount
+from devplug.errors import InvalidRequestError, PluginError, UnhealthyDeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from devplug.daemon.config.types import ChildNodes, Expose, Resource
+    from devplug.daemon.sources.device import Found, FoundNode
+
+__all__ = [
+    "REPLICA_MARK",
+    "ChosenNode",
+    "MissingNode",
+    "Share",
+    "chosen_nodes",
+    "container_response",
+    "device_ids",
+    "devices_of",
+    "found_name",
+    "missing_node_of",
+    "paths_of",
+    "pcidevice_variable",
+    "share_of",
+    "shares_of",
+    "with_room_for_replicas",
+]
+
+FALLBACK_SUBSYSTEMS: Final = frozenset({"usb", "vfio", "vfio-dev"})
+"""The raw ways to a device: the bus node of a gadget, the group of a function. They are for containers that
+bring a driver of their own, so they are given only if there is nothing else, or by name."""
+
+REPLICA_MARK: Final = "::"
+"""Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""
+
+_NVIDIA_VARIABLE: Final = parse_template("NVIDIA_VISIBLE_DEVICES")
+_PCI_ADDRESSES: Final = parse_template("{pciAddresses}")
+
+_T = TypeVar("_T")
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class MissingNode:
+    """Why a device cannot be given to anybody, in one line for its health."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenNode:
+    """One node that a container gets, and what the file says of it; its own path is rendered later."""
+
+    node: FoundNode
+    name: str
+    """What `{containerPath.NAME}` calls it."""
+    container_path: Template | None
+    permissions: str
+
+
+def chosen_nodes(found: Found, expose: Expose) -> list[ChosenNode] | MissingNode:
+    """Return the nodes of a device that `expose` chooses, or what the device lacks.
+
+    Nodes that belong to its driver come last, so that the first one is always the device's own.
+    """
+    chosen = (
+        _all_of(found, expose)
+        if expose.device_nodes is None
+        else _asked_for(found, expose.device_nodes, expose)
+    )
+    if isinstance(chosen, MissingNode):
+        return chosen
+    once: dict[FoundNode, ChosenNode] = {}
+    for one in chosen:
+        once.setdefault(one.node, one)
+    return sorted(once.values(), key=lambda one: one.node.is_shared)
+
+
+def _all_of(found: Found, expose: Expose) -> list[ChosenNode]:
+    own = [node for node in found.nodes if not node.is_shared]
+    children = [node for node in own if node.subsystem not in FALLBACK_SUBSYSTEMS]
+    return [
+        ChosenNode(node, node.name or node.subsystem, expose.container_path, expose.permissions)
+        for node in found.nodes
+        if not (children and node.subsystem in FALLBACK_SUBSYSTEMS)
+    ]
+
+
+def _asked_for(found: Found, asked: Sequence[ChildNodes], expose: Expose) -> list[ChosenNode] | MissingNode:
+    chosen = []
+    for one in asked:
+        matching = [node for node in found.nodes if _matches(node, one)]
+        if not any(not node.is_shared for node in matching) and not one.optional:
+            return MissingNode(f"it has no {_wording(one)} node")
+        chosen += [
+            ChosenNode(
+                node,
+                one.name or node.name or node.subsystem,
+                one.container_path or expose.container_path,
+                one.permissions or expose.permissions,
+            )
+            for node in matching
+        ]
+    return chosen
+
+
+def _matches(node: FoundNode, asked: ChildNodes) -> bool:
+    return (asked.subsystem is None or node.subsystem == asked.subsystem) and (
+        asked.file is None or covers(asked.file, node.file_name)
+    )
+
+
+def _wording(asked: ChildNodes) -> str:
+    return " ".join(word for word in (asked.subsystem, asked.file) if word)
+
+
+def paths_of(
+    chosen: Sequence[ChosenNode],
+    facts: Mapping[str, str | int],
+) -> Iterator[str] | MissingNode:
+    """Return the path in the container of each chosen node, or why there is none.
+
+    Without a template it is the kernel's own path, which programs look for, also where the host's path is a
+    stable link. A node that its driver shares out always keeps it.
+    """
+    paths: list[str] = []
+    for one in chosen:
+        path = one.node.real_path or one.node.host_path
+        if one.container_path is not None and not one.node.is_shared:
+            text = render_one(one.container_path, facts, Writing.PATH)
+            if isinstance(text, Missing):
+                return MissingNode(text.reason)
+            path = text + one.node.file_name if text.endswith("/") else text
+        if path in paths:
+            return MissingNode(
+                f"two of its nodes would be {path} in the container; let containerPath end in /, "
+                "or give each of expose.deviceNodes one of its own",
+            )
+        paths.append(path)
+    return iter(paths)
+
+
+# ── the response ──────────────────────────────────────────────────────────────────────────────────
+
+
+def found_name(device_id: str, replicas: int) -> str:
+    """Return the name of the found device behind a device ID: replicas share one."""
+    return device_id.rpartition(REPLICA_MARK)[0] or device_id if replicas > 1 else device_id
+
+
+def device_ids(name: str, replicas: int) -> list[str]:
+    """Return the device IDs that stand for a found device: its name, or `ID::0` and on."""
+    return [f"{name}{REPLICA_MARK}{number}" for number in range(replicas)] if replicas > 1 else [name]
+
+
+def with_room_for_replicas(found: Found, replicas: int) -> Found:
+    """Return `found` under a name that is a device ID with the number of its last replica, too."""
+    room = DEVICE_ID_LIMIT_BYTES - len(f"{REPLICA_MARK}{replicas - 1}")
+    if replicas == 1 or len(found.name) <= room:
+        return found
+    digest = hashlib.sha256(found.name.encode()).hexdigest()[:10]
+    return replace(found, name=f"{found.name[: room - 11]}-{digest}")
+
+
+def devices_of(found: Found, resource: Resource, health: Health) -> tuple[Device, ...]:
+    """Return what is advertised of a found device: itself, or each of its replicas."""
+    numa_nodes = () if found.numa_node is None else (found.numa_node,)
+    return tuple(
+        Device(id_, health=health, numa_nodes=numa_nodes)
+        for id_ in device_ids(found.name, resource.share.replicas)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one device adds to a container's response."""
+
+    found: Found
+    index: int
+    """Its rank among the container's devices of this resource."""
+    device_nodes: tuple[DeviceNode, ...]
+    mounts: tuple[Mount, ...]
+    envs: Mapping[str, str]
+    cdi_devices: tuple[str, ...]
+    facts: Mapping[str, str | int]
+
+
+def shares_of(devices: Sequence[Device], found: Mapping[str, Found], resource: Resource) -> list[Share]:
+    """Return what each found device behind `devices` adds to their container, in the order of their IDs.
+
+    `found` has the found devices by name; replicas share one. Raises `AllocationError` if there are more
+    devices than one container may have, or one of them lacks what a template or a node needs.
+    """
+    limit = resource.share.max_per_container
+    if limit is not None and len(devices) > limit:
+        raise InvalidRequestError(
+            f"{len(devices)} devices of {resource.name} are asked for; one container may have {limit}",
+        )
+    names = sorted({found_name(device.id, resource.share.replicas) for device in devices})
+    try:
+        return [share_of(found[name], index, resource.expose) for index, name in enumerate(names)]
+    except PluginError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def container_response(
+    shares: Sequence[Share],
+    resource: Resource,
+    *,
+    cdi_devices: Sequence[str] | None = None,
+) -> ContainerResponse:
+    """Return what a container gets that has these shares.
+
+    With `cdi_devices`, the device nodes are left to the specs of those names. Raises `AllocationError` if two
+    devices would be one file in the container.
+    """
+    expose = resource.expose
+    facts_of_all = [share.facts for share in shares]
+    envs = {name: value for share in shares for name, value in share.envs.items()}
+    for name, template in {**_usual_env(resource), **expose.env}.items():
+        if not name.variables:
+            envs[name.literal] = render_all(template, facts_of_all)
+    nodes = [node for share in shares for node in share.device_nodes]
+    nodes += [DeviceNode(folder, folder, expose.permissions) for folder in expose.directories]
+    try:
+        return ContainerResponse(
+            device_nodes=nodes if cdi_devices is None else [],
+            mounts=[mount for share in shares for mount in share.mounts],
+            envs=envs,
+            annotations={
+                key: render_all(template, facts_of_all) for key, template in expose.annotations.items()
+            },
+            cdi_devices=[*(name for share in shares for name in share.cdi_devices), *(cdi_devices or ())],
+        )
+    except PluginError as error:
+        raise InvalidRequestError(str(error)) from error
+
+
+def _usual_env(resource: Resource) -> Mapping[Template, Template]:
+    """Return the variables by which programs of a kind of hardware know what they were given.
+
+    NVIDIA's runtime adds driver files for what NVIDIA_VISIBLE_DEVICES names; where a CDI spec does that, it
+    must not (`void`). PCIDEVICE_* is what programs written for the SR-IOV plugin read.
+    """
+    match resource.discover.kind:
+        case "nvidia":
+            has_spec = bool(resource.expose.cdi_devices) or resource.expose.strategy == "cdi"
+            return {_NVIDIA_VARIABLE: parse_template("void" if has_spec else "{uuids}")}
+        case "net":
+            return {parse_template(pcidevice_variable(resource.name)): _PCI_ADDRESSES}
+    return {}
+
+
+def pcidevice_variable(resource_name: str) -> str:
+    """Return the variable that has the PCI addresses of a resource, named as the SR-IOV plugin names it."""
+    return "PCIDEVICE_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
+
+
+def share_of(found: Found, index: int, expose: Expose) -> Share:
+    """Return what a device adds; raises `UnhealthyDeviceError` if it lacks what the file says it has."""
+    facts: dict[str, str | int] = {**found.facts, "id": found.name, "index": index}
+    chosen = _whole(chosen_nodes(found, expose), found)
+    own = [one for one in chosen if not one.node.is_shared]
+    if own and expose.device_nodes is not None:
+        facts |= {"file": own[0].node.file_name, "hostPath": own[0].node.host_path}
+    paths = list(_whole(paths_of(chosen, facts), found))
+    for one, path in zip(chosen, paths, strict=True):
+        if not one.node.is_shared:
+            facts.setdefault("containerPath", path)
+        if one.name:
+            facts.setdefault(f"containerPath.{one.name}", path)
+
+    def rendered(template: Template, writing: Writing = Writing.TEXT) -> str:
+        text = render_one(template, facts, writing)
+        if isinstance(text, Missing):
+            raise UnhealthyDeviceError(text.reason, Device(found.name))
+        return text
+
+    mounts = []
+    for mount in expose.mounts:
+        host_path = rendered(mount.host_path, Writing.PATH)
+        inside = rendered(mount.container_path, Writing.PATH) if mount.container_path else host_path
+        mounts.append(Mount(host_path, inside, read_only=mount.read_only))
+    return Share(
+        found,
+        index,
+        tuple(
+            DeviceNode(one.node.host_path, path, one.permissions)
+            for one, path in zip(chosen, paths, strict=True)
+        ),
+        tuple(mounts),
+        {
+            rendered(name, Writing.NAME): rendered(template)
+            for name, template in expose.env.items()
+            if name.variables
+        },
+        tuple(rendered(name) for name in expose.cdi_devices),
+        facts,
+    )
+
+
+def _whole(result: _T | MissingNode, found: Found) -> _T:
+    if isinstance(result, MissingNode):
+        raise UnhealthyDeviceError(result.reason, Device(found.name))
+    return result
+
+
+def missing_node_of(found: Found, resource: Resource) -> str | None:
+    """Return why no container can get a device: a template needs what it lacks, its path is an odd one."""
+    try:
+        share_of(found, 0, resource.expose)
+    except UnhealthyDeviceError as error:
+        return error.reason
+    except PluginError as error:
+        return str(error)
+    return None

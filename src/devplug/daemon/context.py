@@ -1,0 +1,79 @@
+"""The context of a daemon: the host, who has which hardware, who holds which device, for all resources."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devplug.daemon.held_devices import DirtyFile
+from devplug.daemon.overlap import DeviceOverlap
+from devplug.daemon.sources.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from devplug.daemon.cdi.spec_files import CdiFolder
+    from devplug.daemon.sources.device import Found
+    from devplug.holders.holders import Holders
+
+__all__ = ["DaemonContext"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class DaemonContext:
+    """One per daemon; lives as long as that."""
+
+    host: Host = field(default_factory=Host)
+    numa_nodes: tuple[int, ...] = ()
+    """The NUMA nodes that its kubelet knows; none where that is not known."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds of a clock that never goes back."""
+    overlaps: DeviceOverlap = field(default_factory=DeviceOverlap)
+    holders: Holders | None = None
+    """Who tells which devices are held; None where nobody can, as without the kubelet's monitoring socket."""
+    cdi: CdiFolder | None = None
+    """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
+    memory: Path | None = None
+    """The folder for what outlives the daemon; None if nothing does."""
+    on_look: Callable[[str, float], None] = lambda _name, _seconds: None
+    """Called after each look for devices, with the resource's name and the seconds that it took."""
+    on_change: Callable[[], None] = lambda: None
+    """Called when a resource knows of other devices than before, also where the kubelet is told the same."""
+
+    def host_for(self, resource_name: str) -> Host:
+        """Return the host as the sources of one resource see it: their looks are counted."""
+        return replace(self.host, on_look=partial(self.on_look, resource_name))
+
+    def dirty_file(self, resource_name: str) -> DirtyFile | None:
+        """Return where it is remembered which devices of a resource are to be cleaned."""
+        if self.memory is None:
+            return None
+        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+        return DirtyFile(self.memory / f"dirty-{mark}.json")
+
+    def warn_of_missing_numa_nodes(
+        self, resource_name: str, devices: Collection[Found], told: set[int | None]
+    ) -> None:
+        """Log once of each NUMA node that devices name and the machine lacks, if it is known what it has.
+
+        `told` are the nodes that were logged for this resource; these are added.
+        """
+        missing = {one.numa_node for one in devices} - {None, *self.numa_nodes} - told
+        if missing and self.numa_nodes:
+            told |= missing
+            logger.warning(
+                "devices are on a NUMA node that this machine does not have; with topologyManagerPolicy "
+                "restricted or single-numa-node its kubelet refuses each pod that asks for them",
+                extra={
+                    "resource_name": resource_name,
+                    "device_ids": sorted(one.name for one in devices if one.numa_node in missing),
+                    "numa_nodes": self.numa_nodes,
+                },
+            )

@@ -1,0 +1,354 @@
+"""The list of devices that the kubelet gets, and the status of each, from what a source has found. Pure.
+
+A device that is gone stays listed for a while, so that its ID can come back. Its status is what the plugin
+says of it, with nodes, attributes, holders and times. There is no clock in here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.container_response import (
+    REPLICA_MARK,
+    device_ids,
+    devices_of,
+    found_name,
+    missing_node_of,
+)
+from devplug.daemon.sources.device import Found
+from devplug.devices import Device, Health, HealthState
+from devplug.errors import PluginError
+from devplug.plugin.status import health_word
+from devplug.status import DeviceStatus
+from devplug.wire.values import LIST_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from devplug.daemon.config.types import Resource
+    from devplug.status import Holder, ResourceStatus
+
+__all__ = [
+    "ATTRIBUTE_PREFIX",
+    "REMOVED",
+    "Answered",
+    "DeviceList",
+    "Knowledge",
+    "KnownDevice",
+    "ScanResult",
+    "after_look",
+    "described",
+    "device_statuses",
+    "next_drop_at",
+]
+
+REMOVED: Final = "its resource was removed from the configuration"
+
+LEAST_DEVICE_BYTES: Final = 16
+"""What a device takes in a list at least: a short ID, its health, and their tags and lengths."""
+
+ATTRIBUTE_PREFIX = "attr."
+"""Facts that are read from sysfs one file each; there are dozens of them, so status leaves them out."""
+
+
+# ── devices that are gone ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDevice:
+    """A device that is present, or was: `gone_at` is when it was first missed, in seconds."""
+
+    found: Found
+    gone_at: float | None = None
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the last look saw it."""
+        return self.gone_at is None
+
+
+def after_look(
+    before: Mapping[str, KnownDevice],
+    looked: Iterable[Found],
+    *,
+    now: float,
+    keep_seconds: float,
+    held: Collection[str] = (),
+) -> dict[str, KnownDevice]:
+    """Return what is known after a look: what it saw, what went less than `keep_seconds` ago, what is held.
+
+    `held` are names that a container may hold. They stay for as long as that lasts, because a kubelet that
+    looks up one that has left the list may crash; also those that nobody has seen since the daemon started.
+    """
+    known = {found.name: KnownDevice(found) for found in looked}
+    for name, old in before.items():
+        gone_at = now if old.gone_at is None else old.gone_at
+        if name not in known and (now - gone_at < keep_seconds or name in held):
+            known[name] = KnownDevice(old.found, gone_at)
+    for name in held:
+        if name not in known:
+            known[name] = KnownDevice(Found(name), now)
+    return known
+
+
+def next_drop_at(
+    known: Mapping[str, KnownDevice], keep_seconds: float, held: Collection[str] = ()
+) -> float | None:
+    """Return when the next device that is gone was kept for long enough, or None if none will be dropped.
+
+    One that is held goes when that ends, which no clock knows.
+    """
+    if math.isinf(keep_seconds):
+        return None
+    gone = [one.gone_at for name, one in known.items() if one.gone_at is not None and name not in held]
+    return min(gone) + keep_seconds if gone else None
+
+
+# ── the list ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """All that decides over a list at one moment."""
+
+    found: Sequence[Found]
+    """What the source sees, and what this resource can have of it."""
+    now: float
+    """Seconds of a clock that never goes back."""
+    unchecked: Collection[str] = ()
+    """Names that no rule has had a look at yet."""
+    held_ids: frozenset[str] = frozenset()
+    """Device IDs that a container may hold."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Names that another resource has, with that one's name."""
+    health_of: Callable[[str], Health] = lambda _: Health.healthy()
+    """What rules and commands say of a device."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """What was made of one device, and of what: making 10,000 of them anew takes half a second."""
+
+    known: KnownDevice
+    health: Health
+    devices: tuple[Device, ...]
+    lack: str | None
+
+
+class DeviceList:
+    """The devices of one resource, from one list to the next; lives as long as the resource is served."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._made: dict[str, _Made] = {}
+        self.known: dict[str, KnownDevice] = {}
+        """By name: what is present, and what is not any more."""
+        self.revision = 0
+        """Grows with each change of `known`, other than that of the object."""
+
+    def update(self, scan: ScanResult) -> tuple[Device, ...]:
+        """Return the whole list, by device name and replica; no ID is in it twice.
+
+        Raises `PluginError` if that is more than the kubelet takes.
+        """
+        held_names = self._names(scan.held_ids)
+        before = {
+            name: one
+            for name, one in self.known.items()
+            # Neither did it go, nor will it come back here.
+            if name not in scan.refused or name in held_names
+        }
+        self.known = after_look(
+            before,
+            [self._certain(found, before) for found in scan.found if found.name not in scan.unchecked],
+            now=scan.now,
+            keep_seconds=self._resource.when_unplugged.keep_unhealthy_for_seconds,
+            # One that is being checked again is neither gone nor to be given out.
+            held=held_names.union(name for name in scan.unchecked if name in before),
+        )
+        self._check_size()
+        blocked = self._blocked(scan.held_ids)
+        made = {name: self._device(name, scan, blocked) for name in sorted(self.known)}
+        # Whatever is as before has been taken over as it was.
+        if made.keys() != self._made.keys() or any(one is not self._made[name] for name, one in made.items()):
+            self.revision += 1
+        self._made = made
+        listed = [device for one in made.values() for device in one.devices]
+        return (*listed, *self._stale(scan.held_ids.difference(device.id for device in listed)))
+
+    def retire(self, held_ids: Collection[str]) -> tuple[Device, ...]:
+        """Return the list of a resource that is no more: what containers hold, and nothing to give out."""
+        return tuple(Device(one, health=Health.unhealthy(REMOVED)) for one in sorted(held_ids))
+
+    def present(self) -> dict[str, Found]:
+        """Return the devices that are there, by name."""
+        return {name: one.found for name, one in self.known.items() if one.is_present}
+
+    def ids_of(self, name: str) -> list[str]:
+        """Return the device IDs that stand for a found device."""
+        return device_ids(name, self._resource.share.replicas)
+
+    def _check_size(self) -> None:
+        """Refuse what cannot fit anyway, before a million devices are made of it."""
+        replicas = self._resource.share.replicas
+        if len(self.known) * replicas * LEAST_DEVICE_BYTES > LIST_LIMIT_BYTES:
+            raise PluginError(
+                f"{self._resource.name}: {replicas} replicas of {len(self.known)} devices are more than the "
+                "kubelet takes in one list (4 MiB); write fewer of share.replicas, or a narrower selector"
+            )
+
+    def _names(self, ids: Iterable[str]) -> frozenset[str]:
+        return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
+
+    def _certain(self, found: Found, before: Mapping[str, KnownDevice]) -> Found:
+        """Return what is told of a device of which nobody knows anything: it is as it was before.
+
+        For one that was not there that would be an "unplugged" that is over.
+        """
+        known = before.get(found.name)
+        if found.health.state is HealthState.UNKNOWN and not (known is not None and known.is_present):
+            return replace(found, health=Health.healthy())
+        return found
+
+    def _blocked(self, held_ids: Collection[str]) -> dict[str, str]:
+        """Return the devices that are held under IDs of another number of replicas, with the reason."""
+        if self._resource.share.replicas > 1:
+            whole = {one for one in held_ids if one in self.known and REPLICA_MARK not in one}
+            return dict.fromkeys(whole, "a container still holds it as a whole")
+        replicas = {one.rpartition(REPLICA_MARK)[0] for one in held_ids if not self._is_here(one)}
+        return dict.fromkeys(replicas & self.known.keys(), "containers still hold replicas of it")
+
+    def _is_here(self, name: str) -> bool:
+        return name in self.known and self.known[name].is_present
+
+    def _device(self, name: str, scan: ScanResult, blocked: Mapping[str, str]) -> _Made:
+        known, last = self.known[name], self._made.get(name)
+        is_same = last is not None and last.known == known
+        lack = last.lack if is_same and last is not None else missing_node_of(known.found, self._resource)
+        health = self._health(known, lack, scan, blocked)
+        if is_same and last is not None and last.health == health:
+            return last
+        return _Made(known, health, devices_of(known.found, self._resource, health), lack)
+
+    def _health(
+        self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]
+    ) -> Health:
+        """Return the health of a device: what keeps it from being given out, else what is unknown of it."""
+        name = known.found.name
+        if name in scan.refused:
+            return Health.unhealthy(f"belongs to {scan.refused[name]}")
+        if name in scan.unchecked:
+            return Health.unhealthy("not checked yet since it was plugged in")
+        if not known.is_present:
+            return Health.unhealthy("unplugged")
+        if fault := blocked.get(name) or lack:
+            return Health.unhealthy(fault)
+        told = (known.found.health, scan.health_of(name))
+        for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
+            if reasons := [one.reason for one in told if one.state is state]:
+                return Health(state, "; ".join(reasons))
+        return Health.healthy()
+
+    def _stale(self, ids: Iterable[str]) -> list[Device]:
+        """Return held IDs that no device stands for any more, as replicas of a larger number of them."""
+        return [Device(one, health=Health.unhealthy("no longer advertised")) for one in sorted(ids)]
+
+
+# ── the status ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the container that holds a device was told of it."""
+
+    resource: Resource
+    found: Found
+
+    def is_outdated(self, resource: Resource, found: Found) -> bool:
+        """Whether a container would be told something else now."""
+        return self.resource.expose != resource.expose or self.found.nodes != found.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """All that the daemon knows of one resource's devices at one moment."""
+
+    resource: Resource
+    known: Mapping[str, KnownDevice]
+    """By found name."""
+    holders: Mapping[str, tuple[Holder, ...]]
+    """Of each device that a container may hold, by ID; empty where nobody has named any."""
+    since_boot_to_unix_seconds: float
+    """What a time of `known` lacks to be a Unix time."""
+    is_retired: bool = False
+    is_waiting: bool = False
+    """Whether it is not advertised because the file says so: `whenNone: wait`."""
+    answered: Mapping[str, Answered] = field(default_factory=dict)
+    """By device ID."""
+
+
+def described(status: ResourceStatus, knowledge: Knowledge) -> ResourceStatus:
+    """Return a resource's status with what the daemon knows of it as a whole."""
+    return replace(
+        status,
+        fault="" if knowledge.is_waiting else status.fault,
+        replicas=knowledge.resource.share.replicas,
+        is_retired=knowledge.is_retired,
+    )
+
+
+def device_statuses(
+    devices: Iterable[Device], since: Mapping[str, float], knowledge: Knowledge
+) -> tuple[DeviceStatus, ...]:
+    """Return the statuses of a resource's devices; `since` says since when each has its health."""
+    replicas = knowledge.resource.share.replicas
+    told: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
+
+    def status(device: Device) -> DeviceStatus:
+        is_held = device.id in knowledge.holders
+        name = found_name(device.id, replicas)
+        known = knowledge.known.get(name)
+        if name not in told:  # once for all replicas
+            told[name] = _nodes_and_attributes(known)
+        device_nodes, attributes = told[name]
+        return DeviceStatus(
+            id=device.id,
+            health=health_word(device),
+            reason=device.health.reason,
+            since=since.get(device.id),
+            numa_nodes=device.numa_nodes,
+            device_nodes=device_nodes,
+            attributes=attributes,
+            is_held=is_held,
+            holders=knowledge.holders.get(device.id, ()),
+            leaves_at=None if known is None or is_held else _leaves_at(known, knowledge),
+            is_outdated=is_held and known is not None and _is_outdated(device.id, known, knowledge),
+        )
+
+    return tuple(map(status, devices))
+
+
+def _nodes_and_attributes(known: KnownDevice | None) -> tuple[tuple[str, ...], dict[str, str]]:
+    if known is None:
+        return (), {}
+    facts = known.found.facts
+    attributes = {name: str(facts[name]) for name in facts if not name.startswith(ATTRIBUTE_PREFIX)}
+    return _node_paths(known.found) if known.is_present else (), attributes
+
+
+def _is_outdated(device_id: str, known: KnownDevice, knowledge: Knowledge) -> bool:
+    answered = knowledge.answered.get(device_id)
+    return answered is not None and answered.is_outdated(knowledge.resource, known.found)
+
+
+def _node_paths(found: Found) -> tuple[str, ...]:
+    return tuple(node.real_path or node.host_path for node in found.nodes)
+
+
+def _leaves_at(known: KnownDevice, knowledge: Knowledge) -> float | None:
+    keep_seconds = knowledge.resource.when_unplugged.keep_unhealthy_for_seconds
+    if known.gone_at is None or keep_seconds == float("inf"):
+        return None
+    return known.gone_at + keep_seconds + knowledge.since_boot_to_unix_seconds

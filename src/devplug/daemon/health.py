@@ -1,0 +1,345 @@
+"""Health checks: when each rule is applied to each device, so that no hung device holds up the others.
+
+What a check reads is an attribute, a file, whether nodes can be opened, or what a command says: only what a
+rule names. What it means is in `health_rules`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import os
+import stat
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.commands import command_arguments, command_environment, run_command
+from devplug.daemon.config.templates import Missing, Writing, render_one
+from devplug.daemon.health_rules import (
+    Judgement,
+    Outcome,
+    Reading,
+    combined,
+    is_watchdog,
+    judge,
+    judge_command,
+    judge_open,
+)
+from devplug.daemon.sources.hardware import device_at
+from devplug.devices import Health, HealthState
+from devplug.plugin.callbacks import DaemonThreads
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from devplug.daemon.config.templates import Template
+    from devplug.daemon.config.types import HealthCommand, HealthRule
+    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.hardware import SysDevice
+    from devplug.daemon.sources.host import Host
+
+__all__ = ["Prober"]
+
+logger = logging.getLogger(__name__)
+
+CONTENT_LIMIT_BYTES: Final = 4096
+
+AT_ONCE_LIMIT: Final = 8
+"""Most checks of one resource that are waited for at the same time."""
+
+THREADS_LIMIT: Final = 64
+"""Most threads of one resource; a read that hangs in the kernel keeps one for as long as it hangs."""
+
+
+# ── one reading ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _blocking_reading(rule: HealthRule, found: Found, host: Host) -> Reading:
+    """Return what `rule`, which has no command, sees of a device now. It may block for ever: use a thread."""
+    if rule.attribute is not None:
+        return _read_attribute(rule, rule.attribute, found, host)
+    if rule.file is not None:
+        return _read_file(rule, rule.file, found, host)
+    return _open_nodes(found, host)
+
+
+def _read_attribute(rule: HealthRule, name: str, found: Found, host: Host) -> Reading:
+    """Read an attribute of the device, or of its nearest parent that has one of this name."""
+    device = _sys_device(found, host)
+    if device is None:
+        return Reading.unknown("sysfs has no folder for it")
+    for one in (device, *device.parents()):
+        if os.path.exists(host.inside(f"{one.path}/{name}")):  # noqa: PTH110
+            return judge(rule, name, one.attribute(name))
+    return Reading.unknown(f"neither the device nor a parent has an attribute {name}")
+
+
+def _sys_device(found: Found, host: Host) -> SysDevice | None:
+    if found.hardware and (device := device_at(host, found.hardware)):
+        return device
+    return _sys_device_of_node(found.nodes[0], host) if found.nodes else None
+
+
+def _sys_device_of_node(node: FoundNode, host: Host) -> SysDevice | None:
+    kind = "block" if node.is_block else "char"
+    return device_at(host, f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}")
+
+
+def _read_file(rule: HealthRule, template: Template, found: Found, host: Host) -> Reading:
+    path = render_one(template, {**found.facts, "id": found.name}, Writing.PATH)
+    if isinstance(path, Missing):
+        return Reading.unknown(path.reason)
+    try:
+        place = os.open(host.inside(path), os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        return Reading.unknown(f"{path}: {os.strerror(error.errno or errno.EIO)}")
+    try:
+        # Opening anything else could wait for ever, or do harm.
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            return Reading.unknown(f"{path} is no regular file")
+        with open(f"/proc/self/fd/{place}", "rb") as file:  # noqa: PTH123
+            content = file.read(CONTENT_LIMIT_BYTES)
+    except OSError as error:
+        return Reading.unknown(f"{path}: {os.strerror(error.errno or errno.EIO)}")
+    finally:
+        os.close(place)
+    return judge(rule, path, content.decode("utf-8", "replace").strip("\0 \t\r\n"))
+
+
+def _open_nodes(found: Found, host: Host) -> Reading:
+    """Open each node that is the device's own. The worst reading counts."""
+    readings = [_open_node(node, host) for node in found.nodes if not node.is_shared]
+    if not readings:
+        return Reading.unknown("it has no device node of its own to open")
+    order = (Outcome.BAD, Outcome.UNKNOWN, Outcome.GOOD)
+    return min(readings, key=lambda reading: order.index(reading.outcome))
+
+
+def _open_node(node: FoundNode, host: Host) -> Reading:
+    """Open a node that is still the one that was found, and close it again."""
+    path = node.host_path
+    try:
+        place = os.open(host.inside(path), os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        return judge_open(path, error.errno)
+    try:
+        status = os.fstat(place)
+        number = (os.major(status.st_rdev), os.minor(status.st_rdev))
+        is_same_kind = stat.S_ISBLK(status.st_mode) if node.is_block else stat.S_ISCHR(status.st_mode)
+        if not is_same_kind or number != node.number:
+            return Reading.bad(f"{path} is another device now")
+        device = _sys_device_of_node(node, host)
+        if is_watchdog(node, node.subsystem or (device.subsystem if device else "")):
+            return Reading.unknown(f"{path} is a watchdog: opening it would let it reboot the machine")
+        return judge_open(path, _try_to_open(place, node))
+    finally:
+        os.close(place)
+
+
+def _try_to_open(place: int, node: FoundNode) -> int | None:
+    """Open what `place` stands for, for writing or else for reading; return the errno, None if it opened."""
+    # udev answers the end of each writing to a disk with an event, which would make the source look again.
+    modes = (os.O_RDONLY,) if node.is_block else (os.O_RDWR, os.O_RDONLY)
+    failed: int | None = None
+    for mode in modes:
+        try:
+            handle = os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as error:
+            failed = error.errno
+            if failed not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+                break
+        else:
+            os.close(handle)
+            return None
+    return failed
+
+
+# ── when ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A device under the rules, from when it is first seen until it is missing or another one."""
+
+    found: Found
+    judgements: list[Judgement]
+    unchecked: set[int]
+    """The rules that have not read anything yet, by their place in the file."""
+    health: Health = field(default_factory=Health.healthy)
+    is_checked: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    doubts_told: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What the checks need while the prober runs."""
+
+    group: asyncio.TaskGroup
+    threads: DaemonThreads
+
+
+class Prober:
+    """The health rules of one resource, and what they say of its devices; lives as long as that is served.
+
+    `run` does the work and owns all tasks. Between two looks of a source: `first_check`, then `follow`.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[HealthRule],
+        host: Host,
+        *,
+        resource_name: str,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.changed = asyncio.Event()
+        """Set when `health_of` has another answer for any device. Whoever waits for it clears it."""
+        self._rules = tuple(rules)
+        self._host = host
+        self._resource_name = resource_name
+        self._clock = clock
+        self._sleep = sleep
+        self._slots = asyncio.Semaphore(AT_ONCE_LIMIT)
+        self._watched: dict[str, _Watched] = {}
+        self._means: _Means | None = None
+
+    async def run(self) -> None:
+        """Check all devices whenever it is their time, until cancelled. Without rules it only waits."""
+        with DaemonThreads(THREADS_LIMIT, f"health-{self._resource_name}") as threads:
+            async with asyncio.TaskGroup() as group:
+                self._means = _Means(group, threads)
+                try:
+                    for watched in self._watched.values():
+                        self._start(watched, self._means)
+                    await asyncio.Event().wait()
+                finally:
+                    self._means = None
+
+    async def first_check(self, found: Iterable[Found]) -> None:
+        """Begin to check the devices that are new, and return once every rule has read each, or was too late.
+
+        Needs `run` at work. A device is new if it was not there at the last `follow`, or if its hardware or
+        its nodes are others now, for then it was plugged in again meanwhile.
+        """
+        if self._rules:
+            for watched in [self._add(one) for one in found]:
+                await watched.is_checked.wait()
+
+    def follow(self, found: Iterable[Found]) -> None:
+        """Check these devices from now on, and forget all others: one that comes back starts anew."""
+        present = {one.name: one for one in found} if self._rules else {}
+        for name in [name for name in self._watched if name not in present]:
+            self._forget(name)
+        for one in present.values():
+            self._add(one)
+
+    def health_of(self, name: str) -> Health:
+        """Return what the rules say of a device: healthy or unhealthy, and healthy if there is none such.
+
+        Never unknown. To a list, unknown means that the last word stands; that may be an "unplugged" which
+        is over, or the verdict of another rule. Rules have verdicts of their own that outlast what cannot be
+        read, and `doubt_of` tells of that.
+        """
+        watched = self._watched.get(name)
+        return watched.health if watched else Health.healthy()
+
+    def doubt_of(self, name: str) -> str:
+        """Return why the latest readings of a device said nothing; empty if they all did say something."""
+        watched = self._watched.get(name)
+        doubts = [judgement.doubt for judgement in watched.judgements] if watched else []
+        return "; ".join(dict.fromkeys(filter(None, doubts)))
+
+    def _add(self, found: Found) -> _Watched:
+        known = self._watched.get(found.name)
+        if known is not None:
+            if known.found.plugged_in == found.plugged_in:
+                known.found = found
+                return known
+            self._forget(found.name)
+        judgements = [Judgement(rule.failure_threshold, rule.success_threshold) for rule in self._rules]
+        watched = _Watched(found, judgements, set(range(len(judgements))))
+        self._watched[found.name] = watched
+        if self._means is not None:
+            self._start(watched, self._means)
+        return watched
+
+    def _forget(self, name: str) -> None:
+        watched = self._watched.pop(name)
+        watched.is_checked.set()
+        for task in watched.tasks:
+            task.cancel()
+
+    def _start(self, watched: _Watched, means: _Means) -> None:
+        watched.tasks = [
+            means.group.create_task(self._repeat(watched, number, means.threads))
+            for number in range(len(self._rules))
+        ]
+
+    async def _repeat(self, watched: _Watched, number: int, threads: DaemonThreads) -> None:
+        """Apply one rule to one device now, then at a phase of its own in each period."""
+        period_seconds = self._rules[number].period_seconds
+        await self._check(watched, number, threads)
+        due = self._clock() + period_seconds * _phase(f"{number} {watched.found.name}")
+        while True:
+            await self._sleep(max(0.0, due - self._clock()))
+            await self._check(watched, number, threads)
+            # One that took longer than its period leaves out the turns that it missed.
+            due += period_seconds * max(1, math.floor((self._clock() - due) / period_seconds) + 1)
+
+    async def _check(self, watched: _Watched, number: int, threads: DaemonThreads) -> None:
+        """Take one reading, which is unknown when it is late; return only when what was started has ended."""
+        rule = self._rules[number]
+        async with asyncio.TaskGroup() as group:
+            async with self._slots:
+                task = group.create_task(self._read(rule, watched.found, threads))
+                await asyncio.wait({task}, timeout=rule.timeout_seconds)
+            late = Reading.unknown(f"no answer within {rule.timeout_seconds:g} s")
+            self._take(watched, number, task.result() if task.done() else late)
+
+    def _take(self, watched: _Watched, number: int, reading: Reading) -> None:
+        facts = {"resource_name": self._resource_name, "device_id": watched.found.name}
+        watched.judgements[number] = watched.judgements[number].after(reading)
+        if reading.outcome is Outcome.UNKNOWN and number not in watched.doubts_told:
+            watched.doubts_told.add(number)
+            logger.warning("the health is unknown", extra={**facts, "reason": reading.reason})
+        health = combined(judgement.health for judgement in watched.judgements)
+        if health.state is not HealthState.UNHEALTHY:
+            health = Health.healthy()
+        if health != watched.health:
+            watched.health = health
+            watched.doubts_told.clear()
+            self.changed.set()
+        watched.unchecked.discard(number)
+        if not watched.unchecked:
+            watched.is_checked.set()
+
+    async def _read(self, rule: HealthRule, found: Found, threads: DaemonThreads) -> Reading:
+        try:
+            if rule.exec is not None:
+                return await self._command(rule.exec, found, rule.timeout_seconds)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(threads, _blocking_reading, rule, found, self._host)
+        except Exception as error:
+            # One that is broken must not end the checks of all other devices.
+            logger.warning(
+                "a health check failed", extra={"resource_name": self._resource_name}, exc_info=error
+            )
+            return Reading.unknown(f"the check failed: {error!r}")
+
+    async def _command(self, command: HealthCommand, found: Found, timeout_seconds: float) -> Reading:
+        arguments = command_arguments(command.command, found)
+        if isinstance(arguments, Missing):
+            return Reading.unknown(arguments.reason)
+        env = command_environment(self._resource_name, found)
+        return judge_command(await run_command(arguments, timeout_seconds=timeout_seconds, env=env))
+
+
+def _phase(name: str) -> float:
+    """Return a number above 0 and up to 1, always the same for a name: it spreads checks over the period."""
+    return (zlib.crc32(name.encode()) % 1000 + 1) / 1000

@@ -1,1 +1,0 @@
-"""Health rules: what a reading means, and who takes it when."""

@@ -1,0 +1,344 @@
+"""Held devices of one resource: who has each, and what is done before the next one may have it.
+
+The kubelet never says that a pod is over. So a device is cleaned when nobody is shown to hold it any more,
+and, where the kubelet was faster and gives it out again, within that Allocate. Which were given out and not
+cleaned since is in a file, for the next daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
+from devplug.daemon.config.templates import Missing
+from devplug.daemon.container_response import found_name
+from devplug.daemon.sources.device import Found
+from devplug.devices import Device, Health
+from devplug.errors import UnhealthyDeviceError, one_line
+from devplug.linux.durable_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from pathlib import Path
+
+    from devplug.daemon.config.types import Resource, TimedCommand
+    from devplug.holders.holders import Holders
+
+__all__ = ["DirtyFile", "Handover", "HeldDevices"]
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS: Final = 30.0
+LAST_RETRY_SECONDS: Final = 600.0
+"""How soon, and how late at most, a cleaning that failed is tried again."""
+
+CLEANED_AT_ONCE: Final = 64
+"""Most devices of one resource that are cleaned side by side."""
+
+TOLD_LIMIT: Final = 20
+"""Most devices that one log line names."""
+
+
+# ── the devices ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What the plugin of a resource passes on to its next plugin, after an edit."""
+
+    given: frozenset[str]
+    found: Mapping[str, Found]
+    dirty: frozenset[str]
+    faults: Mapping[str, str]
+
+
+class HeldDevices:
+    """The devices of one resource that were given out; lives as long as that is served.
+
+    Without `holders` nothing is known: what was given out counts as held for ever. `on_release` is called
+    with the IDs that came free, once their devices are clean. `dirty_file` remembers over a restart what was
+    given out and not cleaned since; `before` is what was known of the resource before an edit.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        holders: Holders | None,
+        *,
+        on_release: Callable[[Iterable[str]], Awaitable[object]],
+        dirty_file: DirtyFile | None = None,
+        before: Handover | None = None,
+        retry_seconds: float = FIRST_RETRY_SECONDS,
+    ) -> None:
+        self.changed = asyncio.Event()
+        """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
+        self._resource = resource
+        self._holders = holders
+        self._on_release = on_release
+        self._retry_seconds = retry_seconds
+        self._file = dirty_file
+        self._given: set[str] = set(before.given if before else self._told_held())
+        self._found: dict[str, Found] = dict(before.found) if before else {}
+        self._present: frozenset[str] = frozenset()
+        self._dirty: set[str] = (
+            set(before.dirty) if before else {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
+        )
+        self._faults: dict[str, str] = dict(before.faults) if before else {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._at_once = asyncio.Semaphore(CLEANED_AT_ONCE)
+        self._is_needed = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._is_replugged = False
+        self._lost: asyncio.Queue[Found] = asyncio.Queue()
+        if resource.on_release is not None:
+            self._is_needed.set()
+
+    def handover(self) -> Handover:
+        """Return what the next plugin of this resource has to know."""
+        return Handover(frozenset(self._given), dict(self._found), frozenset(self._dirty), dict(self._faults))
+
+    # ── who has what ──
+
+    def held_ids(self) -> frozenset[str]:
+        """Return the device IDs that a container may hold, as far as anybody has told."""
+        return self._told_held() if self._holders else frozenset(self._given)
+
+    def _told_held(self) -> frozenset[str]:
+        return self._holders.held_ids(self._resource.name) if self._holders else frozenset()
+
+    def held_names(self) -> frozenset[str]:
+        """Return the found devices behind `held_ids`."""
+        return frozenset(map(self._name, self.held_ids()))
+
+    def _name(self, device_id: str) -> str:
+        return found_name(device_id, self._resource.share.replicas)
+
+    def health_of(self, name: str) -> Health:
+        """Return what cleaning a device has come to."""
+        return Health.from_fault(self._faults.get(name))
+
+    def follow(self, present: Collection[Found], *, is_any_gone: bool) -> None:
+        """Take note of the devices that are there. While one is gone, it matters who holds it."""
+        for one in present:
+            # What could not be cleaned while it was away may be cleaned now.
+            if one.name in self._faults and one.name not in self._present:
+                self._is_replugged = True
+                self._woken.set()
+            self._found[one.name] = one
+        self._present = frozenset(one.name for one in present)
+        if is_any_gone:
+            self._is_needed.set()
+
+    def lose(self, lost: Iterable[Found]) -> None:
+        """Take note that devices were pulled out: `onLost` is run for those that a container may hold."""
+        if self._resource.on_lost is not None:
+            held = self.held_names()
+            for found in lost:
+                if found.name in held:
+                    self._lost.put_nowait(found)
+
+    # ── giving out ──
+
+    async def before_giving(self, devices: Iterable[Device]) -> None:
+        """Clean what was given out and not cleaned since; raises `UnhealthyDeviceError` if that fails.
+
+        A device that other containers hold another replica of is left alone.
+        """
+        ids = frozenset(device.id for device in devices)
+        # The kubelet gives out only what is free; whoever had it is gone.
+        self._given.difference_update(ids)
+        if self._resource.on_release is None:
+            return
+        names = sorted({self._name(device_id) for device_id in ids} & self._dirty)
+        faults = await self._clean_all(names, ids)
+        if broken := [name for name in names if faults[name]]:
+            raise UnhealthyDeviceError(faults[broken[0]], *map(Device, broken))
+
+    def _others_hold(self, name: str, ids: Collection[str]) -> bool:
+        return any(self._name(one) == name for one in self.held_ids().difference(ids))
+
+    def give(self, devices: Iterable[Device]) -> None:
+        """Take note that these devices are given out. Call it before the kubelet has the answer."""
+        ids = [device.id for device in devices]
+        self._given.update(ids)
+        if self._resource.on_release is not None:
+            self._dirty.update(map(self._name, ids))
+            self._remember()
+        if self._holders is not None:
+            self._holders.note_allocated(self._resource.name, ids)
+
+    def _remember(self) -> None:
+        if self._file is not None:
+            self._file.write(self._dirty)
+
+    # ── coming back ──
+
+    async def run(self) -> None:
+        """Act on what comes free, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_losses())
+            group.create_task(self._try_again())
+            if self._holders is not None:
+                group.create_task(self._follow_releases(self._holders))
+
+    async def _follow_releases(self, holders: Holders) -> None:
+        await self._is_needed.wait()
+        with holders.releases(self._resource.name) as batches:
+            await holders.wait(lambda: holders.is_known)
+            # What came free before is not told of again; what an earlier daemon left dirty is cleaned now.
+            await self._released(self._given)
+            await self._clean_all(self._dirty - self.held_names())
+            async for batch in batches:
+                await self._released(released.device_id for released in batch)
+
+    async def _released(self, device_ids: Iterable[str]) -> None:
+        held = self.held_ids()
+        freed = [device_id for device_id in device_ids if device_id not in held]
+        if not freed:
+            return
+        extra = {"resource_name": self._resource.name, "devices": freed[:TOLD_LIMIT], "count": len(freed)}
+        logger.info("devices came free", extra=extra)
+        names = set(map(self._name, freed))
+        if self._resource.on_release is not None:
+            self._dirty |= names
+            self._remember()
+            await self._clean_all(names)
+        # One of them may have been given out again while another one was cleaned.
+        freed = [device_id for device_id in freed if device_id not in self.held_ids()]
+        self._given.difference_update(freed)
+        self.changed.set()
+        await self._on_release(freed)
+
+    async def _try_again(self) -> None:
+        wait_seconds = self._retry_seconds
+        while True:
+            self._woken.clear()
+            is_late = False
+            try:
+                async with asyncio.timeout(wait_seconds if self._faults else None):
+                    await self._woken.wait()
+            except TimeoutError:
+                is_late = True
+            if not (is_late or self._is_replugged):
+                continue
+            self._is_replugged = False
+            await self._clean_all(self._faults)
+            is_mended = not self._faults
+            wait_seconds = self._retry_seconds if is_mended else min(2 * wait_seconds, LAST_RETRY_SECONDS)
+
+    async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
+        """Clean these devices side by side; return what went wrong with each, "" for nothing.
+
+        One that a container may hold is left alone; `ids` are those that count as free, because the kubelet
+        gives them out.
+        """
+        wanted = sorted(names)
+        if self._resource.on_release is None or not wanted:
+            return dict.fromkeys(wanted, "")
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(self._clean(name, ids)) for name in wanted}
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _clean(self, name: str, ids: Collection[str]) -> str:
+        """Run `onRelease` for a device that is dirty, once at a time; return what went wrong, or ""."""
+        assert self._resource.on_release is not None
+        async with self._locks[name], self._at_once:
+            if name not in self._dirty or self._others_hold(name, ids):
+                return ""
+            found = self._found.get(name, Found(name))
+            fault = await self._command(self._resource.on_release.exec, found, "onRelease")
+            if fault:
+                self._faults[name] = fault
+                self._woken.set()
+            else:
+                self._dirty.discard(name)
+                self._faults.pop(name, None)
+                self._remember()
+            self.changed.set()
+            return fault
+
+    async def _follow_losses(self) -> None:
+        while True:
+            found = await self._lost.get()
+            assert self._resource.on_lost is not None
+            await self._command(self._resource.on_lost.exec, found, "onLost")
+
+    async def _command(self, command: TimedCommand, found: Found, key: str) -> str:
+        """Run a command of the file for one device; return why it failed, or ""."""
+        arguments = command_arguments(command.command, found)
+        if isinstance(arguments, Missing):
+            fault = f"{key}: {arguments.reason}"
+        else:
+            env = command_environment(self._resource.name, found)
+            result = await run_command(arguments, timeout_seconds=command.timeout_seconds, env=env)
+            fault = _fault(result, key, command.timeout_seconds)
+        facts = {"resource_name": self._resource.name, "device_id": found.name}
+        if fault:
+            logger.warning("a command of the configuration failed", extra={**facts, "reason": fault})
+        else:
+            logger.info("a command of the configuration was run", extra={**facts, "key": key})
+        return fault
+
+
+def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
+    """Return why a command did not do what it should, or ""."""
+    if result.fault:
+        return one_line(f"{key}: {result.fault}")
+    if result.was_killed:
+        return f"{key} took longer than {timeout_seconds:g} s"
+    if result.exit_code != 0:
+        said = f": {result.first_line}" if result.first_line else ""
+        return one_line(f"{key} ended with {result.exit_code}{said}")
+    return ""
+
+
+# ── what the next daemon has to know ──────────────────────────────────────────────────────────────
+
+
+class DirtyFile:
+    """A small JSON file of one resource, which has one writer; there is none while nothing is dirty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cannot_write = False
+
+    def read(self) -> frozenset[str]:
+        """Return the names; none, with a warning, of a file that is damaged."""
+        try:
+            names = json.loads(self._path.read_text(encoding="utf-8"))
+            if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+                raise ValueError("it is not a list of names")
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError) as error:
+            logger.warning(
+                "cannot read which devices are to be cleaned; they are given out as they are",
+                extra={"path": str(self._path), "reason": str(error)},
+            )
+            return frozenset()
+        return frozenset(names)
+
+    def write(self, names: Collection[str]) -> None:
+        """Make the file say `names`; a reader sees it as it was, or as it is, and so after a power cut.
+
+        Blocks until the disk has it: a device is remembered before a container has it.
+        """
+        try:
+            if names:
+                write_whole(self._path, json.dumps(sorted(names)) + "\n")
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            if not self._cannot_write:
+                logger.warning(
+                    "cannot write which devices are to be cleaned; a restart forgets it",
+                    extra={"path": str(self._path), "reason": error.strerror},
+                )
+            self._cannot_write = True
+        else:
+            self._cannot_write = False

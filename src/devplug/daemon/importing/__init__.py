@@ -1,1 +1,0 @@
-"""Configurations of other device plugins, translated into ours, with a report of what has no counterpart."""

@@ -1,0 +1,142 @@
+"""Matches of a configuration with a machine: what it would find there, from what the sources saw. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.container_response import share_of, with_room_for_replicas
+from devplug.daemon.device_list import DeviceList, ScanResult
+from devplug.daemon.overlap import DeviceOverlap
+from devplug.devices import HealthState
+from devplug.errors import PluginError, UnhealthyDeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from devplug.daemon.config.loader import ConfigReading
+    from devplug.daemon.config.types import Resource
+    from devplug.daemon.sources.device import Found
+    from devplug.devices import Device, DeviceNode, Health
+    from devplug.errors import Problem
+
+__all__ = ["Inspected", "Match", "inspected", "sound_resources"]
+
+_OF_RESOURCE: Final = re.compile(r"resources\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One device that a resource finds on the machine."""
+
+    found: Found
+    """Under the name that is its device ID, before the number of a replica."""
+    nodes: tuple[DeviceNode, ...]
+    """What a container gets that has only this device; empty if no container can get it."""
+    health: Health
+    """What the kubelet would be told, and why; no health rule of the file was tried."""
+    owner: str = ""
+    """The resource that has it instead, because it stands first in the file; empty: this one has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """One resource of a file, and what it finds."""
+
+    index: int
+    """Its place among the file's resources, from 0."""
+    name: str
+    """The resource name; empty if the file's could not be read."""
+    resource: Resource
+    problem: Problem | None = None
+    """The first thing that is wrong with it; such a resource is not looked for."""
+    is_elsewhere: bool = False
+    """Whether `nodeNames` gives it to other machines only."""
+    matches: tuple[Match, ...] | None = None
+    """What was found; None if nobody looked."""
+
+    @property
+    def capacity(self) -> int | None:
+        """How many devices the kubelet would be told of; None if nobody looked."""
+        if self.matches is None:
+            return None
+        return self.resource.share.replicas * sum(not match.owner for match in self.matches)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What the kubelet would be told of."""
+        found = [match.found for match in self.matches or () if not match.owner]
+        return DeviceList(self.resource).update(ScanResult(found, now=0.0))
+
+
+def sound_resources(reading: ConfigReading) -> list[int]:
+    """Return the places of the resources that nothing is wrong with: they can be looked for."""
+    count = len(reading.config.resources) if reading.config else 0
+    wrong = _first_problems(reading)
+    return [index for index in range(count) if index not in wrong]
+
+
+def _first_problems(reading: ConfigReading) -> dict[int, Problem]:
+    first: dict[int, Problem] = {}
+    for problem in reading.problems:
+        if place := _OF_RESOURCE.match(problem.path):
+            first.setdefault(int(place[1]), problem)
+    return first
+
+
+def inspected(
+    reading: ConfigReading,
+    looks: Mapping[int, Sequence[Found]],
+    elsewhere: Collection[int] = (),
+) -> tuple[Inspected, ...]:
+    """Return each resource of a file with what it finds, in file order.
+
+    `looks` has what the source of a resource saw, by the resource's place; `elsewhere` are the places of
+    those that are for other machines.
+    """
+    if reading.config is None:
+        return ()
+    first = _first_problems(reading)
+    resources = reading.config.resources
+    named = {
+        index: [with_room_for_replicas(one, resources[index].share.replicas) for one in looked]
+        for index, looked in looks.items()
+    }
+    refused = _refused(resources, named)
+    return tuple(
+        Inspected(
+            index,
+            str(resource.name),
+            resource,
+            first.get(index),
+            index in elsewhere,
+            tuple(_match(one, resource, refused[index].get(one.name, "")) for one in named[index])
+            if index in named
+            else None,
+        )
+        for index, resource in enumerate(resources)
+    )
+
+
+def _refused(
+    resources: Sequence[Resource], named: Mapping[int, Sequence[Found]]
+) -> dict[int, Mapping[str, str]]:
+    """Return what each resource cannot have of what it finds, with the resource that has it."""
+    overlaps = DeviceOverlap()
+    for index in named:
+        is_shared = resources[index].overlap == "shared"
+        overlaps.enter(resources[index].name, index, is_shared=is_shared, on_change=lambda: None)
+    for index, found in named.items():
+        overlaps.claim(resources[index].name, found)
+    return {index: overlaps.claim(resources[index].name, found) for index, found in named.items()}
+
+
+def _match(found: Found, resource: Resource, owner: str) -> Match:
+    (device, *_) = DeviceList(resource).update(ScanResult([found], now=0.0))
+    try:
+        nodes = share_of(found, 0, resource.expose).device_nodes
+    except (UnhealthyDeviceError, PluginError):
+        nodes = ()
+    is_sick = device.health.state is HealthState.UNHEALTHY
+    return Match(found, nodes, device.health if is_sick else found.health, owner)

@@ -1,0 +1,299 @@
+"""The check of paths before anything is given out: each leads where the configuration may lead, right now.
+
+What the file names is judged when it is read; links, templates and who else may write to a folder decide
+where a path leads in the end. Every link is followed, none of them out of the host's root folder. The check
+says where a path leads at one moment, and the container runtime follows it later, again at each start of the
+container. In between it stays the same only if none but root, or the user of this process, may change it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.config.host_paths import danger_of
+from devplug.daemon.config.loader import DEVICE_ROOTS
+from devplug.daemon.sources.host import MEMORY_NUMBERS, NotADeviceNodeError
+from devplug.devices import Device
+from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from devplug.daemon.config.types import Resource
+    from devplug.daemon.container_response import Share
+    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.host import Host
+
+__all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "open_to", "real_path_of", "resolved"]
+
+_OPENAT2: Final = 437
+"""Number of the system call, the same on every architecture (linux/unistd)."""
+
+_HOW: Final = struct.Struct("QQQ")
+_NOT_TO_BE_HAD: Final = frozenset({errno.ENOSYS, errno.EPERM})
+"""A kernel before 5.6, or a seccomp filter that does not know the call."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_LINKS_LIMIT: Final = 40
+"""As many links as the kernel follows in one path (path_resolution(7))."""
+
+_OVERFLOW: Final = 65534
+"""What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
+
+
+_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
+"""linux/openat2.h. Magic links are those of /proc, as /proc/self/fd/3: they lead to what is open there."""
+
+
+# ── where a path leads ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """What lies at the end of a path now."""
+
+    real_path: str
+    """On the host, without links."""
+    mode: int
+    """Type and permission bits, as in `stat`."""
+    number: tuple[int, int]
+    """Major and minor of a device node, else (0, 0)."""
+
+
+def resolved(host: Host, path: str) -> _Resolved | None:
+    """Return what `path` of the host leads to; None if that cannot be seen from here.
+
+    An absolute link leads into the host's root and not into ours, and nothing leads out of it. Nothing is
+    opened but the place itself (O_PATH), which no device notices. Raises `PermissionError` for a path through
+    a magic link.
+    """
+    place: int | None
+    root = os.open(host.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        place = _openat2(root, path.lstrip("/") or ".")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PermissionError(errno.EPERM, "leads through a link of /proc, or in a circle") from error
+        if error.errno not in _NOT_TO_BE_HAD:
+            return None
+        place = _by_name(host, path)
+    finally:
+        os.close(root)
+    if place is None:
+        return None
+    try:
+        status = os.fstat(place)
+        real_path = os.readlink(f"/proc/self/fd/{place}")  # noqa: PTH115 -- a link that leads nowhere by name
+    finally:
+        os.close(place)
+    return _Resolved(
+        host.outside(real_path), status.st_mode, (os.major(status.st_rdev), os.minor(status.st_rdev))
+    )
+
+
+def _openat2(root: int, path: str) -> int:
+    how = _HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _IN_ROOT)
+    place: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), how, _HOW.size)
+    if place < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), path)
+    return place
+
+
+def _by_name(host: Host, path: str) -> int | None:
+    """Open a place as well as it goes without that system call: between two looks a link may change."""
+    try:
+        return os.open(host.inside(host.real_path(path)), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+# ── who else could change that ────────────────────────────────────────────────────────────────────
+
+
+def open_to(host: Host, path: str) -> str:
+    """Return who else could have `path` of the host lead elsewhere, as a text; "" if nobody could.
+
+    What is not there can be made by who may write to its folder, so the way is judged as far as it goes.
+    """
+    rest = _parts(path)
+    way = ""
+    links = 0
+    while rest:
+        name, rest = rest[0], rest[1:]
+        if name == "..":
+            way = way.rpartition("/")[0]
+            continue
+        if fault := _open_entry(host, way or "/", name):
+            return fault
+        step = f"{way}/{name}"
+        try:
+            target = os.readlink(host.inside(step))  # noqa: PTH115 -- within each Allocate
+        except OSError:
+            way = step
+            continue
+        links += 1
+        if links > _LINKS_LIMIT:
+            return "links in a circle"
+        way = "" if target.startswith("/") else way
+        rest = [*_parts(target), *rest]
+    return ""
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in {"", "."}]
+
+
+def _open_entry(host: Host, folder: str, name: str) -> str:
+    """Return who else may replace an entry of a folder; "" for nobody."""
+    try:
+        above = os.lstat(host.inside(folder))
+    except OSError:
+        return ""
+    if not _is_trusted(above.st_uid):
+        return f"user {above.st_uid}, who owns the folder {folder}"
+    others = above.st_mode & stat.S_IWOTH
+    if not others and not (above.st_mode & stat.S_IWGRP and not _is_trusted_group(above.st_gid)):
+        return ""
+    whom = "everybody" if others else f"group {above.st_gid}"
+    if not above.st_mode & stat.S_ISVTX:
+        return f"{whom}, who may write to the folder {folder}"
+    try:
+        owner = os.lstat(host.inside(f"{folder.rstrip('/')}/{name}")).st_uid
+    except OSError:
+        return f"{whom}, who may write to the folder {folder}"
+    return "" if _is_trusted(owner) else f"user {owner}, who owns {folder.rstrip('/')}/{name}"
+
+
+def _is_trusted(user: int) -> bool:
+    return user in {0, os.geteuid()} or (user == _OVERFLOW and _is_namespaced())
+
+
+def _is_trusted_group(group: int) -> bool:
+    return group in {0, os.getegid()} or (group == _OVERFLOW and _is_namespaced())
+
+
+@cache
+def _is_namespaced() -> bool:
+    """Whether this process is in a user namespace, in which the machine's own root has no number."""
+    try:
+        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", str(2**32 - 1)]
+    except OSError:
+        return False
+
+
+# ── the check ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def node_fault(host: Host, node: FoundNode) -> str | None:
+    """Return why a container cannot have this node right now: it went, or is another one; None if it can.
+
+    Raises `ForbiddenPathError` if its path leads elsewhere than to device nodes, or others could have it do
+    so after this look.
+    """
+    looked = _looked_at(host, node)
+    return looked if isinstance(looked, str) else None
+
+
+def real_path_of(host: Host, node: FoundNode, found: Found) -> str:
+    """Return where the path of a device's node leads, by the same look that finds it to be that node.
+
+    Raises `UnhealthyDeviceError` for a node that a container cannot have, and `ForbiddenPathError`.
+    """
+    looked = _looked_at(host, node)
+    if isinstance(looked, str):
+        raise UnhealthyDeviceError(looked, Device(found.name))
+    return looked.real_path
+
+
+def _looked_at(host: Host, node: FoundNode) -> _Resolved | str:
+    """Return where the path of a node leads, or why a container cannot have it."""
+    place = _place(host, node.host_path)
+    if place is None:
+        return "node missing"
+    is_block = stat.S_ISBLK(place.mode)
+    if not (is_block or stat.S_ISCHR(place.mode)):
+        return "its node is no device node any more"
+    if (place.number, is_block) != (node.number, node.is_block):
+        return "its node is another device now"
+    if not _is_below(place.real_path, DEVICE_ROOTS) or (place.number in MEMORY_NUMBERS and not is_block):
+        raise ForbiddenPathError(f"{quoted(node.host_path)} leads to {quoted(place.real_path)}")
+    _check_way(host, node.host_path)
+    return place
+
+
+def _check_way(host: Host, path: str) -> None:
+    if whom := open_to(host, path):
+        raise ForbiddenPathError(f"{quoted(path)} could be replaced by {whom}")
+
+
+def check_shares(host: Host, shares: Sequence[Share], resource: Resource) -> None:
+    """Look at the folders and mounts that a container would get; raises `ForbiddenPathError` for a bad one.
+
+    A host path that this process cannot see is left to the runtime: it was judged as it is written.
+    """
+    if "hostMounts" not in resource.allow:
+        for share in shares:
+            for mount in share.mounts:
+                place = _place(host, mount.host_path)
+                path = place.real_path if place is not None else mount.host_path
+                if danger := danger_of(path):
+                    raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} {danger}")
+                if place is not None and stat.S_ISSOCK(place.mode):
+                    raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} is a socket")
+                _check_way(host, mount.host_path)
+    for folder in resource.expose.directories:
+        _check_folder(host, folder, resource)
+
+
+def _check_folder(host: Host, folder: str, resource: Resource) -> None:
+    place = _place(host, folder)
+    if place is None:
+        raise UnhealthyDeviceError(f"the folder {folder} is missing")
+    if not stat.S_ISDIR(place.mode) or not _is_below(place.real_path, ["/dev"]):
+        raise ForbiddenPathError(f"{quoted(folder)} leads to {quoted(place.real_path)}, no folder below /dev")
+    _check_way(host, folder)
+    for path in host.nodes_in(place.real_path):
+        _check_node_below(host, path, resource)
+
+
+def _check_node_below(host: Host, path: str, resource: Resource) -> None:
+    try:
+        node = host.node(path)
+    except NotADeviceNodeError as error:
+        raise ForbiddenPathError(str(error)) from error
+    if "rawDisks" not in resource.allow and node is not None and node.is_block:
+        raise ForbiddenPathError(f"{quoted(path)} is a disk; allow: [rawDisks] permits it")
+
+
+def nodes_below(host: Host, folder: str, resource: Resource) -> list[str]:
+    """Return the device nodes below a folder of the file, sorted; raises as `check_shares` does."""
+    _check_folder(host, folder, resource)
+    return host.nodes_in(folder)
+
+
+def _place(host: Host, path: str) -> _Resolved | None:
+    try:
+        return resolved(host, path)
+    except PermissionError as error:
+        raise ForbiddenPathError(f"{quoted(path)} {error.strerror}") from error
+
+
+def _is_below(path: str, roots: Iterable[str]) -> bool:
+    return any(os.path.commonpath((path, root)) == root and path != root for root in roots)
+
+
+def faulty_node(host: Host, found: Found) -> str | None:
+    """Return what `node_fault` says of the first node of a device that a container cannot have."""
+    return next((fault for node in found.nodes if (fault := node_fault(host, node))), None)

@@ -1,1 +1,0 @@
-"""Which devices go together when there is a choice."""

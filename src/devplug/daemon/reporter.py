@@ -1,0 +1,154 @@
+"""The reporter: status, metrics and readiness of the daemon, made from what their owners know."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from devplug.daemon.device_list import Knowledge, described, device_statuses
+from devplug.holders.holders import pod_resources_status
+from devplug.metrics import catalogue
+from devplug.metrics.devices import pod_resources_families
+from devplug.metrics.families import Family
+from devplug.metrics.probes import Probes
+from devplug.plugin.probes import serving_families, status_of
+from devplug.plugin.status import device_statuses as said_by_themselves
+from devplug.plugin.status import faults_told
+from devplug.status import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from devplug.daemon.config_file import ConfigFile
+    from devplug.daemon.daemon import Daemon
+    from devplug.daemon.device_list import Answered, KnownDevice
+    from devplug.daemon.resource import ConfiguredPlugin
+    from devplug.holders.holders import Holders
+    from devplug.plugin.inventory import Inventory
+    from devplug.plugin.serving import Serving
+    from devplug.plugin.snapshot import Snapshot
+    from devplug.plugin.status import Describe
+    from devplug.status import ConfigStatus, DeviceStatus, Holder, ProcessStatus
+
+__all__ = ["Reporter"]
+
+
+@dataclass(frozen=True, slots=True)
+class _StatusInputs:
+    """All on which the statuses of a resource's devices depend."""
+
+    snapshot: Snapshot
+    known: Mapping[str, KnownDevice]
+    holders: Mapping[str, tuple[Holder, ...]]
+    answered: Mapping[str, Answered]
+
+    def is_same_as(self, other: _StatusInputs) -> bool:
+        """Whether the statuses are the same; their owners replace these and never change them."""
+        return (
+            self.snapshot is other.snapshot
+            and self.known is other.known
+            and self.answered is other.answered
+            and self.holders == other.holders
+        )
+
+
+class Reporter:
+    """Says how the daemon is whenever somebody asks; lives as long as that, and changes nothing."""
+
+    def __init__(
+        self, serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
+    ) -> None:
+        self._serving = serving
+        self._daemon = daemon
+        self._holders = holders
+        self._config_file = config_file
+        self._made: dict[str, tuple[_StatusInputs, tuple[DeviceStatus, ...]]] = {}
+
+    def probes(self) -> Probes:
+        """Return the pages about the daemon."""
+        return Probes(
+            status=lambda: text_of(self.status()),
+            faults=self._faults,
+            notes=self._notes,
+            families=self._families,
+            pulse=self._serving.pulse,
+        )
+
+    def status(self) -> ProcessStatus:
+        """Return how the daemon is at this moment."""
+        plugins = self._daemon.plugins
+        known = {name: self._knowledge(plugin) for name, plugin in plugins.items()}
+        self._made = {name: made for name, made in self._made.items() if name in known}
+
+        def describe_of(name: str) -> Describe:
+            # Between two steps of a reload a plugin may be served that the daemon does not have.
+            return partial(self._devices, plugins[name], known[name]) if name in known else said_by_themselves
+
+        resources = tuple(
+            described(one, known[one.name]) if one.name in known else one
+            for one in self._serving.statuses(describe_of)
+        )
+        return replace(
+            status_of(resources),
+            config=self._config_status(),
+            pod_resources=None if self._holders is None else pod_resources_status(self._holders),
+        )
+
+    def _devices(
+        self, plugin: ConfiguredPlugin, knowledge: Knowledge, inventory: Inventory
+    ) -> tuple[DeviceStatus, ...]:
+        """Return the statuses of a resource's devices: those of last time, if all is as it was."""
+        name = str(plugin.resource_name)
+        grounds = _StatusInputs(inventory.snapshot, knowledge.known, knowledge.holders, knowledge.answered)
+        made = self._made.get(name)
+        if made is None or not made[0].is_same_as(grounds):
+            devices = inventory.snapshot.devices.values()
+            made = self._made[name] = grounds, device_statuses(devices, inventory.since, knowledge)
+        return made[1]
+
+    def _knowledge(self, plugin: ConfiguredPlugin) -> Knowledge:
+        holders, resource = self._holders, plugin.resource
+        return Knowledge(
+            resource,
+            plugin.listing.known,
+            {
+                device_id: tuple(holders.holders_of(resource.name, device_id)) if holders else ()
+                for device_id in plugin.held.held_ids()
+            },
+            time.time() - plugin.context.clock(),
+            is_retired=plugin.is_retired,
+            is_waiting=plugin.is_waiting,
+            answered=plugin.answered,
+        )
+
+    def _faults(self) -> tuple[str, ...]:
+        plugins = self._daemon.plugins
+        return faults_told(
+            (name, fault)
+            for name, fault in self._serving.faults().items()
+            if name not in plugins or not plugins[name].is_waiting
+        )
+
+    def _config_status(self) -> ConfigStatus | None:
+        if self._config_file is None:
+            return None
+        status = self._config_file.status
+        unserved = tuple(f"{name}: {why}" for name, why in sorted(self._daemon.unserved.items()))
+        return replace(status, problems=(*status.problems, *unserved))
+
+    def _notes(self) -> tuple[str, ...]:
+        config = self._config_status()
+        return () if config is None else config.problems
+
+    def _families(self) -> Iterator[Family]:
+        status = self.status()
+        yield from serving_families(self._serving, status)
+        if self._config_file is not None:
+            yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
+        if (holders := self._holders) is not None:
+            asked = pod_resources_status(holders)
+            # While nobody needs to know, an old answer is nothing to be alarmed about.
+            asked = asked if holders.is_asking else replace(asked, answered_at=None)
+            yield from pod_resources_families(asked, time.time())

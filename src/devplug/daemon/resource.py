@@ -1,0 +1,393 @@
+"""One configured resource as a plugin: its source's scans become devices, its `expose` the response."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
+from devplug.daemon.cdi.spec import kind_of
+from devplug.daemon.container_response import (
+    container_response,
+    found_name,
+    shares_of,
+    with_room_for_replicas,
+)
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
+from devplug.daemon.health import Prober
+from devplug.daemon.health_rules import combined
+from devplug.daemon.held_devices import HeldDevices
+from devplug.daemon.path_check import check_shares, faulty_node
+from devplug.daemon.sources.kinds import source_of
+from devplug.devices import Device, Health, HealthState
+from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
+from devplug.plugin.contract import DevicePlugin
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+
+    from devplug.daemon.config.types import Resource
+    from devplug.daemon.sources.device import Found
+    from devplug.devices import ContainerResponse
+    from devplug.errors import HasId
+
+__all__ = ["ConfiguredPlugin", "nobody"]
+
+logger = logging.getLogger(__name__)
+
+ALLOCATE_SECONDS: Final = 5.0
+
+LOOKED_AT_AGAIN: Final = frozenset({"usb", "pci", "sysfs", "net"})
+"""Kinds whose IDs say what the hardware is, not only where a node lies. Of those a changed node number means
+that it was plugged in again; of a plain path it may be anything. NVIDIA's looks may wait for the driver."""
+
+REFUSAL_SECONDS: Final = 0.5
+"""How often it is asked whether a refused device could be given out, until a list has told of it."""
+
+
+async def nobody(_: Iterable[str]) -> None:
+    """Let go of IDs where nobody keeps any."""
+
+
+class ConfiguredPlugin(DevicePlugin):
+    """A device plugin that does what one resource of the file says; lives as long as that is served.
+
+    `before` is the plugin of the same resource before an edit.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        context: DaemonContext | None = None,
+        rank: int = 0,
+        on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
+        before: ConfiguredPlugin | None = None,
+    ) -> None:
+        self.resource = resource
+        self.resource_name = resource.name
+        self.context = context or DaemonContext()
+        self.listing = DeviceList(resource)
+        self.held: HeldDevices = HeldDevices(
+            resource,
+            self.context.holders,
+            on_release=on_release,
+            dirty_file=self.context.dirty_file(resource.name),
+            before=before.held.handover() if before else None,
+        )
+        self.is_over = asyncio.Event()
+        """Set when the resource was retired, and nobody holds a device of it any more."""
+        self.is_retired = False
+        self.looked: tuple[Found, ...] | None = None
+        """What the source sees; None before its first look."""
+        self.is_waiting = False
+        """Whether there was no device yet, so that nothing is advertised: `whenNone: wait`."""
+        self.answered: Mapping[str, Answered] = before.answered if before else {}
+        """What its container was told of each held device, by device ID, since the daemon began; replaced
+        with each change."""
+        self._host = self.context.host
+        self._source = source_of(resource, self.context.host_for(resource.name))
+        self._prober = Prober(resource.health, self._host, resource_name=resource.name)
+        self._cdi_spec = self._open_cdi_spec()
+        if resource.on_release is not None:
+            self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
+        self._changed = asyncio.Event()
+        self._to_vouch_for = asyncio.Event()
+        self._vouched: frozenset[Found] = frozenset()
+        self._told: set[str] = set()
+        self._told_numa_nodes: set[int | None] = set()
+        self._failure: Exception | None = None
+        self._refused: set[str] = set()
+        """Names that were refused since the last list."""
+        self._was_refused = asyncio.Event()
+        self._calls = 0
+        self._told_of: tuple[object, ...] = ()
+        self.context.overlaps.enter(
+            resource.name, rank, is_shared=resource.overlap == "shared", on_change=self._look_again
+        )
+
+    def _open_cdi_spec(self) -> ResourceCdiSpec | None:
+        """Return the owner of the resource's CDI file: it has one, or an edit has left it one."""
+        cdi = self.context.cdi
+        if cdi is not None and (
+            self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name))
+        ):
+            return ResourceCdiSpec(self.resource, cdi, self._host)
+        return None
+
+    def retire(self) -> None:
+        """Give nothing out any more, for the file has this resource no longer; `is_over` tells the end."""
+        self.is_retired = True
+        self._changed.set()
+
+    # ── what is there ─────────────────────────────────────────────────────────────────────────────
+
+    async def devices(self) -> AsyncGenerator[Sequence[Device], None]:
+        """Yield the devices whenever they are other ones, or in another state, than before."""
+        works = (
+            self._follow_source,
+            self._end_refusals,
+            self._vouch,
+            self._prober.run,
+            self.held.run,
+            self._pass_on_changes,
+        )
+        self.looked = None
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._work(work)) for work in works]
+            try:
+                async for listed in self._lists():
+                    yield listed
+            except GeneratorExit:
+                # A task group would make an error of it.
+                self._failure = None
+            finally:
+                for task in tasks:
+                    task.cancel()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what lasts as long as `devices`; what it raises is raised there, not in a group of errors."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 -- raised again in `devices`
+            self._failure = error
+            self._changed.set()
+
+    async def _lists(self) -> AsyncGenerator[Sequence[Device], None]:
+        last: Sequence[Device] | None = None
+        while self._failure is None:
+            self._changed.clear()
+            try:
+                listed = self._listed()
+            except PluginError as error:
+                self._failure = error
+                return
+            # A refusal marked its device until the next list, which an equal one is, too.
+            if listed is not None and (listed != last or self._refused):
+                if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
+                    last, self.is_waiting = listed, False
+                    self._refused.clear()
+                    yield listed
+                elif self.resource.when_none == "fail":
+                    text = f"{self.resource_name}: no device was found, and whenNone says fail"
+                    self._failure = PluginError(text)
+                    return
+                else:
+                    self.is_waiting = True
+            self._tell_of_change()
+            if listed is not None and self._cdi_spec is not None:
+                await self._cdi_spec.refresh(self.listing.present(), self._certainly_held())
+            await self._next_change()
+
+    def _tell_of_change(self) -> None:
+        """Tell of what is not in the list: nodes, attributes, that there is none."""
+        now = self.listing.revision, self.is_waiting, self.is_retired
+        if now != self._told_of:
+            self._told_of = now
+            self.context.on_change()
+
+    def _listed(self) -> Sequence[Device] | None:
+        """Return what is to be advertised now, or None before the first look and the first checks."""
+        if self.looked is None:
+            return None
+        held_ids = self.held.held_ids()
+        named, refused = self._claimed(self.looked)
+        mine = [found for found in named if found.name not in refused]
+        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self._told_numa_nodes)
+        unchecked = self._unchecked(mine)
+        if unchecked and not self.listing.known:
+            return None
+        seen = {found.name for found in named}
+        lost = [one for name, one in self.listing.present().items() if name not in seen]
+        scan = ScanResult(mine, self.context.clock(), unchecked, held_ids, refused, self._health_of)
+        listed = self.listing.update(scan)
+        # Held IDs of another number of replicas are listed besides, until they are free.
+        is_any_besides = len(listed) > len(self.listing.known) * self.resource.share.replicas
+        is_any_gone = self.is_retired or len(self.listing.known) > len(mine) or is_any_besides
+        self.held.follow(mine, is_any_gone=is_any_gone)
+        self.held.lose(lost)
+        if not self.is_retired:
+            return listed
+        if not held_ids and not self._calls:
+            self.is_over.set()
+        return self.listing.retire(held_ids)
+
+    def _named(self, looked: Iterable[Found]) -> list[Found]:
+        return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
+
+    def _claimed(self, looked: Iterable[Found]) -> tuple[list[Found], Mapping[str, str]]:
+        """Return what was found under its names, and what of that belongs to other resources."""
+        named = self._named(looked)
+        if self.is_retired:
+            self.context.overlaps.retire(self.resource_name, self.held.held_names())
+            return named, {}
+        refused = self.context.overlaps.claim(self.resource_name, named, self.held.held_names())
+        for name, owner in refused.items():
+            if name not in self._told:
+                self._told.add(name)
+                logger.warning(
+                    "a device belongs to another resource, which stands before this one in the file or of "
+                    "which a container holds it; to share it, write overlap: shared in both",
+                    extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
+                )
+        return named, refused
+
+    def _unchecked(self, mine: Iterable[Found]) -> frozenset[str]:
+        """Return the devices at which no health rule has had a look since they were plugged in."""
+        if not self.resource.health:
+            return frozenset()
+        vouched = {(one.name, one.plugged_in) for one in self._vouched}
+        return frozenset(one.name for one in mine if (one.name, one.plugged_in) not in vouched)
+
+    def _health_of(self, name: str) -> Health:
+        return combined((self.held.health_of(name), self._prober.health_of(name)))
+
+    def _certainly_held(self) -> frozenset[str] | None:
+        holders = self.context.holders
+        return self.held.held_names() if holders is not None and holders.is_known else None
+
+    async def _next_change(self) -> None:
+        keep_seconds = self.resource.when_unplugged.keep_unhealthy_for_seconds
+        due = next_drop_at(self.listing.known, keep_seconds, self.held.held_names())
+        wait_seconds = None if due is None else max(0.0, due - self.context.clock())
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    # ── who announces changes ─────────────────────────────────────────────────────────────────────
+
+    async def _follow_source(self) -> None:
+        async with aclosing(self._source.looks()) as looks:
+            async for looked in looks:
+                is_any_gone = any(not known.is_present for known in self.listing.known.values())
+                if looked != self.looked or self._refused or is_any_gone:
+                    self.looked = looked
+                    self._look_again()
+
+    async def _end_refusals(self) -> None:
+        """List refused devices as they were seen once all could be given out: no event may tell of that."""
+        while True:
+            await self._was_refused.wait()
+            await asyncio.sleep(REFUSAL_SECONDS)
+            if any(map(self._fault_of, self._refused)):
+                continue
+            self._was_refused.clear()
+            if self._refused:
+                self._look_again()
+
+    def _fault_of(self, name: str) -> str:
+        """Return why a device would be refused at this moment; empty if it would be given out."""
+        try:
+            self._checked(name)
+        except (OSError, AllocationError) as error:
+            return str(error)
+        return ""
+
+    def _look_again(self) -> None:
+        self._to_vouch_for.set()
+        self._changed.set()
+
+    async def _vouch(self) -> None:
+        """Have the rules check what is new before anybody is told of it."""
+        while True:
+            await self._to_vouch_for.wait()
+            self._to_vouch_for.clear()
+            named, refused = self._claimed(self.looked or ())
+            found = [one for one in named if one.name not in refused]
+            await self._prober.first_check(found)
+            self._prober.follow(found)
+            if self.resource.health:
+                self._vouched = frozenset(found)
+                self._changed.set()
+
+    async def _pass_on_changes(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for changed in (self._prober.changed, self.held.changed):
+                group.create_task(self._pass_on(changed))
+
+    async def _pass_on(self, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            self._changed.set()
+
+    # ── giving out ────────────────────────────────────────────────────────────────────────────────
+
+    async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+        """Return what the file says a container gets, after a last look at each device node."""
+        self._calls += 1
+        try:
+            if self.is_retired:
+                raise UnhealthyDeviceError(REMOVED, *devices)
+            # A reset may have the device appear anew, so its nodes are looked at afterwards.
+            await self.held.before_giving(devices)
+            found = {name: self._checked(name) for name in self._names(devices)}
+            shares = shares_of(devices, found, self.resource)
+            check_shares(self._host, shares, self.resource)
+            self._claim_for_giving(self._names(devices))
+            self.held.give(devices)
+            self._note_answers(devices, found)
+            is_cdi = self._cdi_spec is not None and self.resource.expose.strategy == "cdi"
+            cdi_devices = await self._cdi_spec.publish(shares) if is_cdi and self._cdi_spec else None
+            return container_response(shares, self.resource, cdi_devices=cdi_devices)
+        except UnhealthyDeviceError as error:
+            names = self._names(error.devices)
+            self._refused.update(names)
+            self._was_refused.set()
+            ids = [Device(id_) for name in names for id_ in self.listing.ids_of(name)]
+            raise UnhealthyDeviceError(error.reason, *ids, advice=error.advice) from error
+        finally:
+            self._calls -= 1
+            if self.is_retired:
+                self._changed.set()
+
+    def _note_answers(self, devices: Iterable[Device], found: Mapping[str, Found]) -> None:
+        """Note what is told of devices that are being given out, and forget what nobody holds any more."""
+        replicas, held = self.resource.share.replicas, self.held.held_ids()
+        told = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
+        answered = {**self.answered, **told}
+        if len(answered) > len(held):
+            answered = {device_id: one for device_id, one in answered.items() if device_id in held}
+        self.answered = answered
+
+    def _claim_for_giving(self, names: Collection[str]) -> None:
+        """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
+        held = self.held.held_names().union(names)
+        refused = self.context.overlaps.claim(self.resource_name, self._named(self.looked or ()), held)
+        if lost := [name for name in names if name in refused]:
+            raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
+
+    def _names(self, devices: Iterable[HasId]) -> list[str]:
+        return sorted({found_name(device.id, self.resource.share.replicas) for device in devices})
+
+    def _checked(self, name: str) -> Found:
+        """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot have it.
+
+        One that was plugged in again a moment ago may have other nodes than the last look saw, and its old
+        ones may be another's: then there is one more look, because the pod that is refused now has failed for
+        good.
+        """
+        known = self.listing.known.get(name)
+        if known is None or not known.is_present:
+            raise UnhealthyDeviceError("unplugged", Device(name))
+        if (health := self._health_of(name)).state is HealthState.UNHEALTHY:
+            raise UnhealthyDeviceError(health.reason, Device(name))
+        found = known.found
+        fault = faulty_node(self._host, found)
+        is_other = found.plugged != 0 and self._host.plugged(found.hardware) != found.plugged
+        if (fault or is_other) and self.resource.discover.kind in LOOKED_AT_AGAIN:
+            again = next((one for one in self._named(self._source.look()) if one.name == name), None)
+            if again is None:
+                raise UnhealthyDeviceError(fault or "unplugged", Device(name))
+            found = again
+            fault = faulty_node(self._host, found)
+        if fault:
+            raise UnhealthyDeviceError(fault, Device(name))
+        return found

@@ -1,0 +1,297 @@
+"""The service of a configuration: the daemon and what stands around it, from the first list to the last call.
+
+Around it are two tasks. One compares what the kubelet lists under our resource names with what we list:
+another plugin may have a name. What a difference means is decided in `devplug.plugin.takeover`; here is when
+to ask. The other writes the audit lines that no call of the kubelet tells: which pod got a device, and which
+one let go of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.cdi.spec_files import CDI_FOLDER, CdiFolder
+from devplug.daemon.config_file import ConfigFile
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.daemon import Daemon
+from devplug.holders.client import UnansweredError, ask_allocatable
+from devplug.holders.held_device import Allocated
+from devplug.holders.holders import Holders
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.linux.inotify import shared_watcher
+from devplug.logs import AUDIT
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.plugin.serving import pages_at, served
+from devplug.plugin.takeover_detector import FIRST_RENEWAL_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping
+    from pathlib import Path
+
+    from devplug.daemon.config.types import Config
+    from devplug.daemon.reporter import Reporter
+    from devplug.daemon.resource import ConfiguredPlugin
+    from devplug.devices import StrPath
+    from devplug.holders.held_device import Difference
+    from devplug.metrics.probes import Probes
+    from devplug.plugin.serving import Serving
+    from devplug.plugin.takeover_detector import TakeoverDetector
+    from devplug.web.messages import Answer, Request
+    from devplug.wire.values import AllocatableResources
+
+__all__ = ["audit_holders", "compare_holders", "compare_lists", "serve_config"]
+
+audit = logging.getLogger(AUDIT)
+
+ASK_TIMEOUT_SECONDS: Final = 10.0
+
+SETTLED_SECONDS: Final = 1.0
+"""How long after an event the kubelet is asked: then it has what it was told, and much came at once."""
+
+DOUBT_SECONDS: Final = 2.0
+"""How soon it is asked again when something differs."""
+
+QUICK_PERIOD_SECONDS: Final = 3.0
+"""How often it is asked at most while there are events."""
+
+LOST_PERIOD_SECONDS: Final = 5.0
+"""How often it is asked while a name is lost: no event has to tell of the end of another plugin."""
+
+LEVEL_SECONDS: Final = 300.0
+"""How often it is asked without an event. Every list that the kubelet takes changes the plugin folder: it
+writes its checkpoint anew (manager.go genericDeviceUpdateCallback); and plugins make and remove sockets."""
+
+
+# ── comparisons with the kubelet ──────────────────────────────────────────────────────────────────
+
+
+async def compare_lists(
+    folder: Path, guards: Callable[[], Mapping[str, TakeoverDetector]], pod_resources: Path
+) -> None:
+    """Ask the kubelet what it lists whenever that may have changed, and tell the guards; until cancelled."""
+    loop = asyncio.get_running_loop()
+    changed = asyncio.Event()
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(changed.set) as subscription:
+            due = loop.time()
+            while True:
+                changed.clear()
+                subscription.arm([str(folder / "*")])
+                if await _ask(guards(), pod_resources):
+                    due = loop.time() + QUICK_PERIOD_SECONDS
+                if any(guard.is_in_doubt for guard in guards().values()):
+                    await asyncio.sleep(DOUBT_SECONDS)
+                    continue
+                period = min(map(_period_seconds, guards().values()), default=LEVEL_SECONDS)
+                await _wait(changed, period)
+                await asyncio.sleep(max(SETTLED_SECONDS, due - loop.time()))
+
+
+def _period_seconds(guard: TakeoverDetector) -> float:
+    if guard.fault:
+        return LOST_PERIOD_SECONDS
+    return FIRST_RENEWAL_SECONDS if guard.is_forgotten else LEVEL_SECONDS
+
+
+async def _wait(changed: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await changed.wait()
+    except TimeoutError:
+        return
+
+
+async def _ask(guards: Mapping[str, TakeoverDetector], pod_resources: Path) -> bool:
+    """Ask once, if there is anything to compare; return whether that was so.
+
+    Without an answer nothing is known: `holders` tells of that.
+    """
+    asked_at = asyncio.get_running_loop().time()
+    before = {name: listed for name, guard in guards.items() if (listed := guard.listed())}
+    if not before:
+        return False
+    try:
+        allocatable = await ask_allocatable(pod_resources, timeout_seconds=ASK_TIMEOUT_SECONDS)
+    except UnansweredError:
+        return True
+    if allocatable is None:
+        return True
+    told = _by_name(allocatable)
+    for name, guard in guards.items():
+        if name in before:
+            guard.compare(asked_at, before[name], told.get(name, frozenset()))
+    return True
+
+
+def _by_name(allocatable: AllocatableResources) -> Mapping[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for devices in allocatable.devices:
+        found.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    return {name: frozenset(ids) for name, ids in found.items()}
+
+
+async def compare_holders(
+    holders: Holders,
+    guards: Callable[[], Mapping[str, TakeoverDetector]],
+    plugins: Callable[[], Mapping[str, ConfiguredPlugin]],
+) -> None:
+    """Tell the guards of devices that a container holds though we did not give them out; until cancelled."""
+    with holders.differences() as differences:
+        async for difference in differences:
+            guard = guards().get(difference.resource_name)
+            plugin = plugins().get(difference.resource_name)
+            if guard is None or plugin is None:
+                continue
+            if not isinstance(difference, Allocated):
+                guard.note_released(difference.device_id)
+            elif difference.device_id not in plugin.answered:
+                guard.note_given(difference.device_id)
+
+
+# ── audit lines ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
+    """Log who gets and lets go of devices of the resources `names`, until cancelled.
+
+    The kubelet is asked for that only while one of them is held.
+    """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_ask_while_held(holders, names))
+        # Read all the time: one answer may release the last devices of several pods at once.
+        with holders.differences() as differences:
+            async for difference in differences:
+                if difference.resource_name in names():
+                    _tell(difference)
+
+
+async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
+    def is_any_held() -> bool:
+        return any(holders.held_ids(name) for name in names())
+
+    while True:
+        await holders.wait(is_any_held)
+        with holders.needed():
+            await holders.wait(lambda: not is_any_held())
+
+
+def _tell(difference: Difference) -> None:
+    holder = difference.holder
+    facts = {
+        "resource_name": difference.resource_name,
+        "device_id": difference.device_id,
+        "pod": f"{holder.namespace}/{holder.pod}" if holder else "",
+        "container_name": holder.container if holder else "",
+    }
+    if isinstance(difference, Allocated):
+        audit.info("device held", extra=facts)
+    else:
+        audit.info("device released", extra={**facts, "is_free": difference.is_free})
+
+
+# ── the service ───────────────────────────────────────────────────────────────────────────────────
+
+
+class _Probes:
+    """The daemon's pages, made when they are first asked for: until then their modules cost a start time."""
+
+    def __init__(
+        self, serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
+    ) -> None:
+        self._told = serving, daemon, holders, config_file
+
+    @cached_property
+    def reporter(self) -> Reporter:
+        """Who puts together what they say."""
+        from devplug.daemon.reporter import Reporter
+
+        return Reporter(*self._told)
+
+    @cached_property
+    def _pages(self) -> Probes:
+        return self.reporter.probes()
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request."""
+        return await self._pages.answer(request)
+
+
+@asynccontextmanager
+async def serve_config(
+    config: Config,
+    *,
+    plugin_dir: StrPath | None = None,
+    pod_resources: Path | None = None,
+    file: Path | None = None,
+    look_again: asyncio.Event | None = None,
+    listen: str | None = None,
+    kube_events: bool = False,
+    numa_nodes: tuple[int, ...] = (),
+) -> AsyncIterator[Serving]:
+    """Serve every resource of `config` that this machine has, until the block is left.
+
+    `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
+    holds what. What `file` says later is applied, too; setting `look_again` has it read, which is done by
+    itself where the kernel tells of an edit. There is a status socket in `.devplug` in the plugin folder;
+    `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster is told
+    what happens, as Events and a condition of the Node. `numa_nodes` are those that the kubelet knows, none
+    if that is not known: the log tells of devices on others. Raises what `devplug.serve` raises.
+    """
+    async with served(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
+        memory = serving.folder / LOCK_FOLDER
+        holders = None
+        if pod_resources is not None:
+            clock = asyncio.get_running_loop().time
+            holders = Holders(
+                pod_resources,
+                memory,
+                checkpoint=serving.folder / CHECKPOINT_NAME,
+                rewrite_checkpoint=serving.repeat_list,
+                clock=clock,
+                on_change=serving.pulse.beat,
+            )
+        context = DaemonContext(
+            holders=holders,
+            cdi=CdiFolder(CDI_FOLDER),
+            memory=memory,
+            numa_nodes=numa_nodes,
+            on_look=lambda name, seconds: serving.counters_of(name).look_seconds.observe(seconds),
+            on_change=serving.pulse.beat,
+        )
+        daemon = Daemon(serving, context, group)
+        config_file = None if file is None else ConfigFile(file, daemon, serving.pulse.beat, look_again)
+        probes = _Probes(serving, daemon, holders, config_file)
+        tasks = []
+        try:
+            await daemon.apply(config)
+            if holders is not None and pod_resources is not None:
+                tasks.append(group.create_task(holders.run()))
+                tasks.append(group.create_task(daemon.learn_holders(holders, pod_resources)))
+                tasks.append(group.create_task(audit_holders(holders, lambda: daemon.plugins)))
+                lists = compare_lists(serving.folder, lambda: serving.guards, pod_resources)
+                tasks.append(group.create_task(lists))
+                tasks.append(
+                    group.create_task(
+                        compare_holders(holders, lambda: serving.guards, lambda: daemon.plugins)
+                    ),
+                )
+            if config_file is not None:
+                tasks.append(group.create_task(config_file.follow(config)))
+            if kube_events:
+                from devplug.daemon.events.writers import report_to_cluster
+
+                status = probes.reporter.status
+                tasks.append(group.create_task(report_to_cluster(status, serving.pulse, daemon.node_name)))
+            serving.tell(probes.answer)
+            async with pages_at(listen, probes.answer):
+                yield serving
+        finally:
+            # What is given out in the last calls has to be remembered, too.
+            await serving.close()
+            daemon.close()
+            for task in tasks:
+                task.cancel()

@@ -1,0 +1,144 @@
+"""The debounce of host events: when to scan again, from what happened and when. Pure: no clock, no timer.
+
+A gadget appears in pieces, and a scan in between would show it without its name or its NUMA node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = [
+    "AGAIN_SECONDS",
+    "AT_MOST_SECONDS",
+    "BURST",
+    "BURST_WINDOW_SECONDS",
+    "LOOK_SHARE",
+    "PACE_SECONDS",
+    "QUIET_SECONDS",
+    "Debounce",
+    "Departures",
+]
+
+QUIET_SECONDS: Final = 0.05
+"""A gadget has settled when nothing was told of it for so long. The tty of a USB adapter comes 31 ms after
+the device itself, the last binding 14 ms later."""
+
+AT_MOST_SECONDS: Final = 0.5
+"""A look is never later than this after the first thing that it has to show."""
+
+AGAIN_SECONDS: Final = 1.0
+"""One more look so long after something came: udev makes its links when it has read the gadget."""
+
+BURST: Final = 5
+"""So many looks may follow each other as fast as they are due …"""
+
+BURST_WINDOW_SECONDS: Final = 10.0
+"""… within this time; then something flaps …"""
+
+PACE_SECONDS: Final = 0.5
+"""… and there are two looks a second, until fewer than `BURST` were needed in the window."""
+
+LOOK_SHARE: Final = 0.05
+"""How much of the time looks for what has left may take."""
+
+_LEAVING: Final = frozenset({"remove", "unbind"})
+
+
+@dataclass(slots=True)
+class Debounce:
+    """What one source has heard since its last look; lives as long as the source is followed.
+
+    All times are seconds of one clock that does not go back. The first look is due at once.
+
+    - When something leaves, a look is due at once; but never in the middle of something that comes, which it
+      would show in pieces, nor within `QUIET_SECONDS` of another look: then one look shows all that left.
+    - When something comes or changes, it is due after `QUIET_SECONDS` of quiet, `AT_MOST_SECONDS` after the
+      first event at the latest, and once more `AGAIN_SECONDS` after the last event.
+    - Without a cause it is due every `resync_seconds`.
+    """
+
+    resync_seconds: float
+    _looked_at: float | None = None
+    _first_at: float | None = None
+    """The first event that no look has shown yet, and the last one."""
+    _last_at: float = -math.inf
+    _is_only_leaving: bool = True
+    _again_at: float | None = None
+    _looks: deque[float] = field(default_factory=lambda: deque(maxlen=BURST))
+    """The last looks that had a cause."""
+
+    def note(self, action: str, now: float) -> None:
+        """Take note of an event by the kernel's word for it; one that nobody knows counts as a change."""
+        if self._first_at is None:
+            self._first_at = now
+        self._last_at = now
+        if action not in _LEAVING:
+            self._is_only_leaving = False
+            self._again_at = now + AGAIN_SECONDS
+
+    def missed(self, now: float) -> None:
+        """Take note that events were lost: anything may have come, changed or gone."""
+        self.note("change", now)
+
+    def looked(self, now: float) -> None:
+        """Take note that a look begins. What is heard from now on has to be shown by another one."""
+        is_again = self._again_at is not None and self._again_at <= now
+        if self._first_at is not None or is_again:
+            self._looks.append(now)
+        if is_again:
+            self._again_at = None
+        self._looked_at, self._first_at, self._is_only_leaving = now, None, True
+
+    def due_at(self) -> float:
+        """Return when to look next, unless something is heard before; it may be in the past."""
+        if self._looked_at is None:
+            return -math.inf
+        resync_at = self._looked_at + self.resync_seconds
+        if self._first_at is not None:
+            # Looks without a cause wait as well: they would show things in pieces just the same.
+            return self._paced(self._settled_at(self._first_at, self._looked_at), self._looked_at)
+        if self._again_at is not None:
+            return min(self._paced(self._again_at, self._looked_at), resync_at)
+        return resync_at
+
+    def _settled_at(self, first_at: float, looked_at: float) -> float:
+        if self._is_only_leaving and first_at >= looked_at + QUIET_SECONDS:
+            return first_at
+        return min(self._last_at + QUIET_SECONDS, first_at + AT_MOST_SECONDS)
+
+    def _paced(self, due_at: float, looked_at: float) -> float:
+        """Damp what flaps. Nobody waits longer for it: what is due has happened after the last look."""
+        is_burst = len(self._looks) == BURST and due_at - self._looks[0] < BURST_WINDOW_SECONDS
+        return max(due_at, looked_at + PACE_SECONDS) if is_burst else due_at
+
+
+@dataclass(slots=True)
+class Departures:
+    """When to look for what has left, where other events have `Debounce` wait: a pod must not get it.
+
+    Such a look takes devices away and adds none, so it shows nothing in pieces. It is due `QUIET_SECONDS`
+    after the one before, or later if looks take long: `LOOK_SHARE`. Times are as in `Debounce`.
+    """
+
+    _left_at: float | None = None
+    _looked_at: float = -math.inf
+    _pause_seconds: float = QUIET_SECONDS
+
+    def note(self, action: str, now: float) -> None:
+        """Take note of an event by the kernel's word for it."""
+        if action in _LEAVING and self._left_at is None:
+            self._left_at = now
+
+    def looked(self, began_at: float, ended_at: float) -> None:
+        """Take note of a look of any kind. What is heard from its beginning on has to be noted after this."""
+        self._left_at, self._looked_at = None, began_at
+        self._pause_seconds = max(QUIET_SECONDS, (ended_at - began_at) / LOOK_SHARE)
+
+    def due_at(self) -> float:
+        """Return when to look; never if nothing has left since the last look."""
+        return (
+            math.inf if self._left_at is None else max(self._left_at, self._looked_at + self._pause_seconds)
+        )

@@ -1,0 +1,165 @@
+"""The device nodes of hardware that sysfs lists, and the names that udev gives them.
+
+Which nodes belong to it is as the kernel tells, and some come along. Links name a node by what it is and by
+where it is plugged in; a container's answer carries them where they exist: the runtime resolves a link
+whenever it starts the container again, and by then the kernel may have numbered the nodes anew.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from devplug.daemon.sources.hardware import devices_of_subsystem
+from devplug.daemon.sources.host import NotADeviceNodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.hardware import SysDevice
+    from devplug.daemon.sources.host import Host
+
+__all__ = [
+    "DISKS",
+    "LINK_GLOBS",
+    "RDMA_CM",
+    "StableLinks",
+    "class_nodes_below",
+    "nodes_with_links",
+    "rdma_nodes",
+    "stable_links",
+    "with_rdma_cm",
+]
+
+RDMA_CM: Final = "/dev/infiniband/rdma_cm"
+"""The connection manager of RDMA: one node for all adapters, and whoever has an adapter needs it."""
+
+DISKS: Final = frozenset({"block", "scsi_generic", "bsg", "nvme-generic"})
+"""Subsystems whose nodes read and write whole disks; they need `allow: [rawDisks]`."""
+
+_RDMA_CLASSES: Final = ("infiniband_verbs", "infiniband_mad")
+
+LINK_GLOBS: Final = ("/dev/*/by-id/*", "/dev/*/by-path/*")
+"""Where the links appear: after the kernel's event, when udev has handled it."""
+
+DEVICES: Final = "/dev"
+
+
+# ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def class_nodes_below(device: SysDevice, subsystem: str = "") -> Iterator[FoundNode]:
+    """Yield the nodes that the kernel tells of below a device, its own left out; nothing looks into /dev.
+
+    A nested device of its own subsystem is another one: what is below that is left out, as behind a PCI
+    bridge. Its own node is not, as an input device has them: input3/event5. `subsystem` is the device's.
+    """
+    subsystem = subsystem or device.subsystem
+    for child in device.children():
+        if (node := child.node()) is not None:
+            yield node
+        if child.subsystem != subsystem:
+            yield from class_nodes_below(child, subsystem)
+
+
+def rdma_nodes(adapter: SysDevice) -> Iterator[FoundNode]:
+    """Yield the nodes of an RDMA adapter, as in mlx5_0: they hang beside it, and name it in `ibdev`."""
+    for name in _RDMA_CLASSES:
+        for device in devices_of_subsystem(adapter.host, name):
+            if device.attribute("ibdev") == adapter.name and (node := device.node()) is not None:
+                yield node
+
+
+def with_rdma_cm(host: Host, nodes: tuple[FoundNode, ...]) -> tuple[FoundNode, ...]:
+    """Return nodes that are there, and the connection manager's too if one of them is an RDMA adapter's."""
+    if not any(node.subsystem == "infiniband_verbs" for node in nodes):
+        return nodes
+    try:
+        manager = host.node(RDMA_CM)
+    except NotADeviceNodeError:
+        return nodes
+    return nodes if manager is None else (*nodes, replace(manager, subsystem="misc", is_shared=True))
+
+
+# ── links ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class StableLinks:
+    """The links at one moment: of each node that has some, by the kernel's path of it, the best one."""
+
+    by_id: Mapping[str, str]
+    """Made of what a device says of itself. Of two gadgets with one serial number, the last one has it."""
+    by_path: Mapping[str, str]
+    """Made of the port that a device is plugged in."""
+
+    def of(self, path: str, *, is_unique: bool) -> str:
+        """Return the path by which a node is best known; its own if it has no link.
+
+        `is_unique`: what the device says of itself is said by no other, so that by-id stays with it.
+        """
+        by_id = self.by_id.get(path) if is_unique else None
+        return by_id or self.by_path.get(path) or path
+
+
+def stable_links(host: Host) -> StableLinks:
+    """Return the links below /dev that lead to device nodes. Of several for one node the shortest counts."""
+    found: dict[str, dict[str, str]] = {"by-id": {}, "by-path": {}}
+    for folder in _names(host, DEVICES):
+        for kind, best in found.items():
+            place = f"{DEVICES}/{folder}/{kind}"
+            for name in sorted(_names(host, place), key=lambda name: (len(name), name)):
+                target = _target(host, f"{place}/{name}")
+                if target and name.isprintable():
+                    best[target] = min(best.get(target, f"{place}/{name}"), f"{place}/{name}", key=_rank)
+    return StableLinks(MappingProxyType(found["by-id"]), MappingProxyType(found["by-path"]))
+
+
+def nodes_with_links(
+    host: Host,
+    nodes: Iterable[FoundNode],
+    links: StableLinks,
+    *,
+    is_unique: bool,
+) -> tuple[FoundNode, ...]:
+    """Return those of `nodes`, as the kernel names them, that are in /dev now, by their stable paths.
+
+    A node that is not there yet is left out, and one whose path leads to something else: a node of another
+    number, or no node at all.
+    """
+    return tuple(
+        node if path == node.host_path else replace(node, host_path=path, real_path=node.host_path)
+        for node in nodes
+        if _is_there(host, node) and (path := links.of(node.host_path, is_unique=is_unique))
+    )
+
+
+def _rank(path: str) -> tuple[int, str]:
+    return len(path), path
+
+
+def _names(host: Host, folder: str) -> list[str]:
+    try:
+        return os.listdir(host.inside(folder))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _target(host: Host, path: str) -> str:
+    """Return where a link leads, by its text: udev makes each of them lead to the node itself."""
+    try:
+        target = os.readlink(host.inside(path))  # noqa: PTH115
+    except OSError:
+        return ""
+    return os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120
+
+
+def _is_there(host: Host, node: FoundNode) -> bool:
+    try:
+        seen = host.node(node.host_path)
+    except NotADeviceNodeError:
+        return False
+    return seen is not None and (seen.number, seen.is_block) == (node.number, node.is_block)

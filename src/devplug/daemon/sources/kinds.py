@@ -1,0 +1,57 @@
+"""The kinds of discovery: one row for each, with the source that finds what a resource asks for.
+
+Each is imported when a resource needs it: a machine has one or two of them, and they cost memory and time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from devplug.daemon.config.types import Resource
+    from devplug.daemon.sources.device import Source
+    from devplug.daemon.sources.host import Host
+
+__all__ = ["RESYNC_SECONDS", "source_of"]
+
+RESYNC_SECONDS = 30.0
+"""How often every source looks without an event: the net under them."""
+
+
+def source_of(resource: Resource, host: Host) -> Source:
+    """Return a new source for a resource."""
+    discover = resource.discover
+    rest = (resource.id, resource.allow, host, RESYNC_SECONDS)
+    match discover.kind:
+        case "path":
+            from devplug.daemon.sources.path import PathSource
+
+            return PathSource(resource.name, discover.path, *rest)
+        case "bundle":
+            from devplug.daemon.sources.bundle import BundleSource
+
+            return BundleSource(resource.name, discover.bundle, *rest)
+        case "usb":
+            from devplug.daemon.sources.usb import UsbSource
+
+            return UsbSource(resource.name, discover.usb, *rest)
+        case "pci":
+            from devplug.daemon.sources.pci import PciSource
+
+            return PciSource(resource.name, discover.pci, *rest)
+        case "sysfs":
+            from devplug.daemon.sources.sysfs import SysfsSource
+
+            return SysfsSource(resource.name, discover.sysfs, *rest)
+        case "net":
+            from devplug.daemon.sources.net import NetSource
+
+            return NetSource(resource.name, discover.net, *rest)
+        case "nvidia":
+            from devplug.daemon.sources.nvidia import NvidiaSource
+
+            return NvidiaSource(resource.name, discover.nvidia, *rest)
+        case "static" | "":
+            from devplug.daemon.sources.static import StaticSource
+
+            return StaticSource(discover.static)

@@ -1,1 +1,0 @@
-"""NVIDIA GPUs and MIG instances, through NVML."""

@@ -1,0 +1,286 @@
+"""The Grafana dashboard: which panels there are and what each asks of Prometheus. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from devplug.deploy.panels import (
+    GREEN_FROM_ONE,
+    RED_FROM_ONE,
+    SCHEMA_VERSION,
+    Query,
+    choice,
+    datasource_choice,
+    heatmap,
+    lines,
+    panels_of,
+    stat,
+    table,
+    timeline,
+)
+
+if TYPE_CHECKING:
+    from devplug.k8s.yaml import Value
+
+__all__ = ["dashboard_text"]
+
+_NODE: Final = 'job=~"$job", instance=~"$instance"'
+_ALL: Final = f'{_NODE}, resource=~"$resource"'
+_HEALTH: Final = {1: ("healthy", "green"), 0: ("unhealthy", "red")}
+_DEVICE: Final = "job, instance, resource, device"
+"""What names one device among the series of all nodes."""
+
+
+def _held() -> str:
+    """Return who holds each device, `namespace/pod/container` in the label `holder`.
+
+    The metric's own labels are `exported_` ones where the scrape has set some of the same name.
+    """
+    ours, theirs = (
+        ", ".join(f'"{prefix}{label}"' for label in ("namespace", "pod", "container"))
+        for prefix in ("", "exported_")
+    )
+    named = f'label_join(devplug_device_held{{{_ALL}}}, "holder", "/", {ours})'
+    both = f'label_join({named}, "exported_holder", "/", {theirs})'
+    return f'label_replace({both}, "holder", "$1", "exported_holder", "(.+/.+/.+)")'
+
+
+def _devices() -> str:
+    """Return the health of each device, once for each holder, with its NUMA nodes."""
+    on = f"on ({_DEVICE})"
+    free = f"devplug_device_healthy{{{_ALL}}} unless {on} devplug_device_held"
+    either = f"{_held()} * {on} group_left () devplug_device_healthy\nor {free}"
+    return f"({either})\n* {on} group_left (numa_node) devplug_device_info"
+
+
+def _summed(metric: str, more: str = "") -> Query:
+    return Query(f"sum by (resource) ({metric}{{{_ALL}{more}}})", "{{resource}}")
+
+
+def _rate(metric: str, by: str, legend: str) -> Query:
+    return Query(f"sum by ({by}) (increase({metric}{{{_ALL}}}[$__rate_interval]))", legend)
+
+
+def _quantile(share: float, metric: str, by: str) -> Query:
+    buckets = f"sum by ({by}, le) (rate({metric}_bucket{{{_ALL}}}[$__rate_interval]))"
+    return Query(f"histogram_quantile({share:g}, {buckets})", f"p{share * 100:g} {{{{{by}}}}}")
+
+
+_OVERVIEW: Final = (
+    stat("Total", "Devices that the nodes have, healthy or not.", _summed("devplug_devices"), width=6),
+    stat(
+        "Allocatable",
+        "Healthy devices: what the kubelets may give out, held ones included.",
+        _summed("devplug_devices", ', state="healthy"'),
+        width=6,
+        colors=GREEN_FROM_ONE,
+    ),
+    stat("Held", "Devices that containers hold.", _summed("devplug_devices_held"), width=6),
+    stat(
+        "Unhealthy",
+        "Devices that are given to nobody; a container may still hold one.",
+        _summed("devplug_devices", ', state="unhealthy"'),
+        width=6,
+        colors=RED_FROM_ONE,
+    ),
+)
+
+_DEVICES: Final = (
+    table(
+        "Device to pod",
+        "Each device, and the container that holds it; once for each where several do.",
+        Query(_devices()),
+        columns={
+            "instance": "instance",
+            "resource": "resource",
+            "device": "device",
+            "numa_node": "NUMA",
+            "holder": "held by",
+            "Value": "health",
+        },
+        words=_HEALTH,
+        width=24,
+    ),
+    timeline(
+        "Health of devices",
+        "Each device over time; a gap means that nobody told.",
+        Query(f"devplug_device_healthy{{{_ALL}}}", "{{instance}} {{resource}} {{device}}"),
+        words=_HEALTH,
+        width=24,
+    ),
+    lines(
+        "Held over time",
+        "Devices that containers hold.",
+        _summed("devplug_devices_held"),
+        width=12,
+        is_stepped=True,
+    ),
+    lines(
+        "Changes of health",
+        "How many there were, by what became of the devices.",
+        _rate("devplug_health_transitions_total", "resource, to", "{{resource}} to {{to}}"),
+        width=12,
+    ),
+)
+
+_CALLS: Final = (
+    heatmap(
+        "Allocate, by duration",
+        "How many calls took how long.",
+        Query(
+            f"sum by (le) (increase(devplug_allocate_duration_seconds_bucket{{{_ALL}}}[$__rate_interval]))",
+            "{{le}}",
+        ),
+        width=12,
+    ),
+    lines(
+        "Allocate, p50 and p99",
+        "A pod's start waits for this call, and so does every other pod of the node.",
+        _quantile(0.5, "devplug_allocate_duration_seconds", "resource"),
+        _quantile(0.99, "devplug_allocate_duration_seconds", "resource"),
+        width=12,
+        unit="s",
+    ),
+    lines(
+        "Allocate, by result",
+        "All but granted ones are pods that failed at admission.",
+        _rate("devplug_allocations_total", "resource, result", "{{resource}} {{result}}"),
+        width=8,
+    ),
+    lines(
+        "PreStartContainer, by result",
+        "All but finished ones are containers that did not start.",
+        _rate("devplug_pre_starts_total", "resource, result", "{{resource}} {{result}}"),
+        width=8,
+    ),
+    lines(
+        "Discovery, p99",
+        "How long a look at the machine's devices takes.",
+        _quantile(0.99, "devplug_discovery_duration_seconds", "resource"),
+        width=8,
+        unit="s",
+    ),
+)
+
+_KUBELET: Final = (
+    timeline(
+        "Registered",
+        "Whether the kubelet that runs has accepted the resource and reads its list.",
+        Query(f"devplug_registered{{{_ALL}}}", "{{instance}} {{resource}}"),
+        words={1: ("registered", "green"), 0: ("not registered", "red")},
+        width=12,
+        height=8,
+    ),
+    lines(
+        "Registrations, by result",
+        "Many accepted ones mean that kubelets restart.",
+        _rate("devplug_registrations_total", "resource, result", "{{resource}} {{result}}"),
+        width=12,
+    ),
+    lines(
+        "Age of PodResources' answer",
+        "How old what we know of holders is; it is asked every few seconds.",
+        Query(f"devplug_podresources_age_seconds{{{_NODE}}}", "{{instance}}"),
+        width=12,
+        unit="s",
+    ),
+    lines(
+        "Errors of PodResources",
+        "Questions to the kubelet without an answer, by trouble.",
+        Query(
+            "sum by (instance, trouble) "
+            f"(increase(devplug_podresources_errors_total{{{_NODE}}}[$__rate_interval]))",
+            "{{instance}} {{trouble}}",
+        ),
+        width=12,
+    ),
+)
+
+_PROCESS: Final = (
+    stat(
+        "Ready",
+        "Whether every resource of a daemon is registered and read; /readyz says which is not.",
+        Query(f"devplug_ready{{{_NODE}}}", "{{instance}}"),
+        width=6,
+        words={1: ("ready", "green"), 0: ("not ready", "red")},
+    ),
+    stat(
+        "Configuration",
+        "Whether the file as it is now is what is served.",
+        Query(f"devplug_config_last_reload_successful{{{_NODE}}}", "{{instance}}"),
+        width=6,
+        words={1: ("served", "green"), 0: ("refused", "red")},
+    ),
+    stat(
+        "Configuration read",
+        "When a file was last read and served.",
+        Query(
+            f"devplug_config_last_reload_success_timestamp_seconds{{{_NODE}}} * 1000",
+            "{{instance}}",
+        ),
+        width=6,
+        unit="dateTimeFromNow",
+    ),
+    stat(
+        "Without series",
+        "Devices that have no series of their own, because there are too many.",
+        _summed("devplug_device_series_omitted"),
+        width=6,
+    ),
+    table(
+        "Versions",
+        "Which devplug runs where.",
+        Query(f"devplug_build_info{{{_NODE}}}"),
+        columns={"job": "job", "instance": "instance", "version": "devplug", "python": "Python"},
+        width=12,
+        height=6,
+    ),
+    lines(
+        "Changes of the configuration",
+        "By whether they were applied.",
+        Query(
+            "sum by (instance, result) "
+            f"(increase(devplug_config_reloads_total{{{_NODE}}}[$__rate_interval]))",
+            "{{instance}} {{result}}",
+        ),
+        width=12,
+        height=6,
+    ),
+)
+
+_ROWS: Final = (
+    ("Devices by resource", _OVERVIEW),
+    ("Devices", _DEVICES),
+    ("Calls about containers", _CALLS),
+    ("Kubelet", _KUBELET),
+    ("Processes", _PROCESS),
+)
+
+
+def dashboard_text() -> str:
+    """Return the dashboard as the JSON that Grafana imports."""
+    variables: list[Value] = [
+        datasource_choice(),
+        choice("job", "Job", "label_values(devplug_build_info, job)"),
+        choice("instance", "Instance", 'label_values(devplug_build_info{job=~"$job"}, instance)'),
+        choice("resource", "Resource", f"label_values(devplug_devices{{{_NODE}}}, resource)"),
+    ]
+    board: Value = {
+        "uid": "devplug-devices",
+        "title": "devplug: devices and who holds them",
+        "description": "Devices of device plugins, their health, the pods that hold them, and the plugins.",
+        "tags": ["devplug", "kubernetes", "devices"],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "",
+        "templating": {"list": variables},
+        "annotations": {"list": []},
+        "links": [],
+        "panels": panels_of(_ROWS),
+    }
+    return json.dumps(board, indent=2) + "\n"

@@ -1,0 +1,179 @@
+"""The posture of devplug's own pod: what a configuration needs it to be allowed, and why. Pure.
+
+The pod gets the least that works: nothing stands here that no rule needs.
+
+Opening a device node takes a permission of the container's device cgroup, which neither uid 0 nor a hostPath
+volume brings: Linux asks the cgroup's program at each open (Documentation/admin-guide/cgroup-v2.rst, "Device
+controller"). A pod gets permissions from a device plugin, which this pod is itself; from CDI, which the
+kubelet passes on for devices of plugins and of DRA only; or by `privileged: true`. So a rule that opens
+devices makes the container privileged. NVIDIA's runtime class is the exception: it permits its devices for
+the environment variable NVIDIA_VISIBLE_DEVICES.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devplug.daemon.config.types import Config, Resource
+
+__all__ = ["Posture", "posture_of"]
+
+_GLOB: Final = re.compile(r"[*?\[]")
+_OWN_FOLDERS: Final = re.compile(
+    r"/|/(bin|boot|dev|etc|home|lib\w*|media|mnt|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)"
+)
+"""Folders that a container has of its own, so that the machine's cannot stand in their place."""
+
+_OWN_TREES: Final = (
+    "/bin",
+    "/dev",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/opt/devplug",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
+"""Trees in which all is the container's own, or (/dev, /sys, /proc) is granted or there otherwise."""
+
+_MOUNTED: Final = ("/etc/devplug", "/run/cdi", "/var/run", "/var/run/cdi", "/var/lib", "/var/lib/kubelet")
+"""Folders in which the pod has volumes already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posture:
+    """What is needed: for each thing the places in the file that need it; not needed if there are none."""
+
+    dev: tuple[str, ...] = ()
+    """/dev of the machine, read-only: finding devices takes no permission to open them."""
+    device_access: tuple[str, ...] = ()
+    """The right to open devices."""
+    cdi_folder: tuple[str, ...] = ()
+    """To write to /var/run/cdi."""
+    nvidia: tuple[str, ...] = ()
+    """To ask the NVIDIA driver."""
+    mig: tuple[str, ...] = ()
+    """To see MIG instances."""
+    host_network: tuple[str, ...] = ()
+    """The machine's network namespace: the kernel shows and tells of interfaces in their own only."""
+    node_labels: tuple[str, ...] = ()
+    """To read the labels of the Node: a token, and the right to."""
+    folders: tuple[tuple[str, str], ...] = ()
+    """Other folders of the machine, each with the place that reads a file there."""
+    left: tuple[str, ...] = ()
+    """Places that name files in folders which cannot be mounted as a whole: their author has to."""
+
+
+@dataclass(slots=True)
+class _Needs:
+    """A posture while it is being made."""
+
+    dev: list[str] = field(default_factory=list)
+    device_access: list[str] = field(default_factory=list)
+    cdi_folder: list[str] = field(default_factory=list)
+    nvidia: list[str] = field(default_factory=list)
+    mig: list[str] = field(default_factory=list)
+    host_network: list[str] = field(default_factory=list)
+    node_labels: list[str] = field(default_factory=list)
+    folders: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+
+def posture_of(config: Config | None) -> Posture:
+    """Return what the pod needs for a configuration; for an unknown one, what finding devices takes."""
+    if config is None:
+        return Posture(dev=("any way to find devices",))
+    needs = _Needs()
+    for index, resource in enumerate(config.resources):
+        _discovery(resource, f"resources[{index}]", needs)
+        _rules(resource, f"resources[{index}]", needs)
+    return Posture(
+        dev=tuple(needs.dev),
+        device_access=tuple(needs.device_access),
+        cdi_folder=tuple(needs.cdi_folder),
+        nvidia=tuple(needs.nvidia),
+        mig=tuple(needs.mig),
+        host_network=tuple(needs.host_network),
+        node_labels=tuple(needs.node_labels),
+        folders=_outermost(needs.folders),
+        left=tuple(needs.left),
+    )
+
+
+def _discovery(resource: Resource, at: str, needs: _Needs) -> None:
+    discover = resource.discover
+    place = f"{at}.discover.{discover.kind}"
+    paths = [
+        *(one.glob for one in discover.path),
+        *(node.path for one in discover.bundle for node in one.paths),
+    ]
+    elsewhere = [path for path in paths if not path.startswith("/dev/")]
+    if not discover.static and (not paths or len(elsewhere) < len(paths)):
+        needs.dev.append(place)
+    for path in elsewhere:
+        _read(path[: match.start()] if (match := _GLOB.search(path)) else path, place, needs)
+    if discover.net:
+        needs.host_network.append(place)
+    if discover.nvidia:
+        needs.nvidia.append(place)
+    if any(one.mig != "none" for one in discover.nvidia):
+        needs.mig.append(place)
+    if resource.expose.strategy == "cdi":
+        needs.cdi_folder.append(f"{at}.expose.strategy")
+    if resource.node_selector:
+        needs.node_labels.append(f"{at}.nodeSelector")
+
+
+def _rules(resource: Resource, at: str, needs: _Needs) -> None:
+    """Note what health rules and commands need. A command may open the device: nobody knows it does not."""
+    for number, rule in enumerate(resource.health):
+        place = f"{at}.health[{number}]"
+        if rule.open:
+            needs.device_access.append(f"{place}.open")
+        if rule.exec is not None:
+            needs.device_access.append(f"{place}.exec")
+        if rule.file is not None:
+            parts = rule.file.parts
+            _read(parts[0] if parts and isinstance(parts[0], str) else "/", f"{place}.file", needs)
+    for key, action in (("onRelease", resource.on_release), ("onLost", resource.on_lost)):
+        if action is not None:
+            needs.device_access.append(f"{at}.{key}.exec")
+
+
+def _read(start: str, place: str, needs: _Needs) -> None:
+    """Note that files are read whose paths begin so: in the last whole folder of it, or below."""
+    folder = posixpath.normpath(start[: start.rfind("/")] or "/")
+    if folder == "/dev" or folder.startswith("/dev/"):
+        needs.dev.append(place)
+    elif folder.startswith(("/sys/", "/proc/")):
+        return  # the runtime shows both to each container, read-only
+    elif (
+        folder in _MOUNTED
+        or _OWN_FOLDERS.fullmatch(folder)
+        or any(folder.startswith(f"{tree}/") for tree in _OWN_TREES)
+    ):
+        needs.left.append(place)
+    else:
+        needs.folders.setdefault(folder, place)
+
+
+def _outermost(folders: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the folders without those within others."""
+
+    def parents(folder: str) -> Iterator[str]:
+        while (folder := posixpath.dirname(folder)) != "/":
+            yield folder
+
+    return tuple(
+        (folder, place)
+        for folder, place in sorted(folders.items())
+        if not folders.keys() & {*parents(folder)}
+    )

@@ -1,0 +1,207 @@
+"""The client of PodResources: the answer of a kubelet, why there is none, and its checkpoint."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from devplug.errors import KubeletError, RemoteError
+from devplug.holders.held_device import only_text
+from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
+from devplug.wire.podresources import GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
+from devplug.wire.sockets import connected, socket_identity
+from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from devplug.wire.sockets import Peer
+    from devplug.wire.values import AllocatableResources, SocketIdentity
+
+__all__ = [
+    "FIRST_RETRY_SECONDS",
+    "SLOWEST_RETRY_SECONDS",
+    "Answer",
+    "Trouble",
+    "UnansweredError",
+    "ask",
+    "ask_allocatable",
+    "checkpoint_pods",
+    "read_checkpoint",
+    "retry_wait_seconds",
+]
+
+FIRST_RETRY_SECONDS: Final = 1.0
+SLOWEST_RETRY_SECONDS: Final = 60.0
+
+
+class Trouble(enum.StrEnum):
+    """Why there was no answer; the value of a metric's label, so there are few."""
+
+    ABSENT = "absent"
+    """There is no socket: no kubelet, or its folder is not mounted here."""
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed_out"
+    RATE_LIMITED = "rate_limited"
+    """All monitors of the node together ask too often (kubelet.md 7.1)."""
+    TOO_LARGE = "too_large"
+    UNSERVED = "unserved"
+    """It serves neither v1 nor v1alpha1."""
+    REPLACED = "replaced"
+    """Another kubelet took the socket over meanwhile."""
+    OTHER = "other"
+
+
+class UnansweredError(KubeletError):
+    """The kubelet did not tell who holds what. It is asked again; the last good answer stays in use."""
+
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        self.trouble = trouble
+        super().__init__(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one kubelet lists at one moment."""
+
+    pods: Sequence[PodResources]
+    kubelet: SocketIdentity
+    is_v1: bool
+    """Otherwise an old kubelet's v1alpha1, which leaves out sidecars and lists pods that have ended."""
+    allocatable: AllocatableResources | None = None
+    """What the node can give to pods; None if that was not asked, or is not told by so old a kubelet."""
+
+
+async def ask(
+    socket: Path,
+    *,
+    timeout_seconds: float,
+    with_allocatable: bool = False,
+    receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
+) -> Answer:
+    """Ask the kubelet whose socket stands there now, over a connection of its own.
+
+    A kept connection would outlive its kubelet and say nothing of the next one. Each call has
+    `timeout_seconds`. Raises `UnansweredError`.
+    """
+    kubelet = socket_identity(socket)
+    if kubelet is None:
+        raise _unseen(socket)
+    is_v1, allocatable = True, None
+    try:
+        async with connected(socket, receive_limit_bytes=receive_limit_bytes) as peer:
+            try:
+                pods = await peer.call(LIST, None, timeout_seconds=timeout_seconds)
+            except RemoteError as error:
+                if error.status != "Unimplemented":
+                    raise
+                is_v1 = False
+                pods = await peer.call(V1ALPHA1_LIST, None, timeout_seconds=timeout_seconds)
+            if with_allocatable and is_v1:
+                allocatable = await _allocatable(peer, timeout_seconds)
+    except RemoteError as error:
+        raise _unanswered(error, socket, receive_limit_bytes) from error
+    if socket_identity(socket) != kubelet:
+        raise UnansweredError(Trouble.REPLACED, f"{socket} was replaced while its kubelet was asked")
+    return Answer(pods, kubelet, is_v1, allocatable)
+
+
+async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:
+    """Ask the kubelet whose socket stands there now what the node can give; None if it does not tell.
+
+    Raises `UnansweredError`.
+    """
+    if socket_identity(socket) is None:
+        raise _unseen(socket)
+    try:
+        async with connected(socket, receive_limit_bytes=MONITOR_RECEIVE_LIMIT_BYTES) as peer:
+            return await _allocatable(peer, timeout_seconds)
+    except RemoteError as error:
+        raise _unanswered(error, socket, MONITOR_RECEIVE_LIMIT_BYTES) from error
+
+
+def _unseen(socket: Path) -> UnansweredError:
+    try:
+        socket.stat()
+    except PermissionError:
+        text = f"no right to look for {socket}: run as root, to whom the kubelet's folders belong"
+        return UnansweredError(Trouble.UNREACHABLE, text)
+    except OSError:
+        pass
+    return UnansweredError(Trouble.ABSENT, f"{socket} is not there: no kubelet runs, or mount its folder")
+
+
+async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:
+    """Return what the node can give; None from a kubelet before 1.23, or with that gate off."""
+    try:
+        return await peer.call(GET_ALLOCATABLE_RESOURCES, None, timeout_seconds=timeout_seconds)
+    except RemoteError as error:
+        if error.status == "Unimplemented" or "disabled" in error.text:
+            return None
+        raise
+
+
+def retry_wait_seconds(failures: int, jitter: float) -> float:
+    """Return the wait after the `failures`-th question in a row without answer; `jitter` is from 0 to 1."""
+    wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), SLOWEST_RETRY_SECONDS)
+    return float(wait * (1 + 0.2 * jitter))
+
+
+_TROUBLE_OF_STATUS: Final = {
+    "Unavailable": Trouble.UNREACHABLE,
+    "DeadlineExceeded": Trouble.TIMED_OUT,
+    "ResourceExhausted": Trouble.RATE_LIMITED,
+    "Unimplemented": Trouble.UNSERVED,
+}
+
+
+def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> UnansweredError:
+    trouble = _TROUBLE_OF_STATUS.get(error.status, Trouble.OTHER)
+    # Both have one status; the kubelet's own refusal says `rejected by rate limit`.
+    if trouble is Trouble.RATE_LIMITED and "larger than max" in error.text:
+        trouble = Trouble.TOO_LARGE
+    texts = {
+        Trouble.UNREACHABLE: f"nobody answers at {socket}: {error.text}",
+        Trouble.TIMED_OUT: f"the kubelet at {socket} did not answer in time",
+        Trouble.RATE_LIMITED: f"monitors ask the kubelet too often: {error.text}",
+        Trouble.TOO_LARGE: f"the kubelet's answer is larger than {limit_bytes} bytes: {error.text}",
+        Trouble.UNSERVED: f"the kubelet at {socket} serves neither PodResources v1 nor v1alpha1",
+    }
+    return UnansweredError(trouble, texts.get(trouble, str(error)))
+
+
+def read_checkpoint(path: Path) -> tuple[PodResources, ...] | None:
+    """Return what the kubelet's checkpoint says, as `checkpoint_pods`; None if it says nothing.
+
+    So it is where the file is missing, damaged, or not for us to read.
+    """
+    try:
+        return checkpoint_pods(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def checkpoint_pods(content: bytes) -> tuple[PodResources, ...]:
+    """Return the containers that a checkpoint gives devices to, each as a pod that is named by its UID.
+
+    The names of pods are not in the file (checkpoint.go PodDevicesEntry). Its checksum is not looked at: what
+    the kubelet does not take because of it may be held all the same. Raises `ValueError` for what no kubelet
+    from 1.20 on writes.
+    """
+    try:
+        return tuple(map(_checkpoint_pod, json.loads(content)["Data"]["PodDeviceEntries"] or ()))
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"not a checkpoint: {error!r}") from error
+
+
+def _checkpoint_pod(entry: Any) -> PodResources:  # noqa: ANN401 -- whatever the file has
+    devices = tuple(
+        ContainerDevices(only_text(entry["ResourceName"]), (only_text(device_id),))
+        for device_ids in (entry["DeviceIDs"] or {}).values()
+        for device_id in device_ids or ()
+    )
+    container = ContainerResources(only_text(entry["ContainerName"]), devices)
+    return PodResources(only_text(entry["PodUID"]), "", (container,))

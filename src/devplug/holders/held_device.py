@@ -1,0 +1,155 @@
+"""The hold of a container on a device: what becomes of it, and what of it outlives a process. Pure.
+
+A ledger file has the holds of one resource, by device ID, for the next process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from devplug.status import Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devplug.wire.values import SocketIdentity
+
+__all__ = [
+    "GRACE_SECONDS",
+    "PERIOD_SECONDS",
+    "Allocated",
+    "Difference",
+    "Key",
+    "Memory",
+    "Released",
+    "Remembered",
+    "Rules",
+    "ledger_memory",
+    "ledger_text",
+    "only_text",
+]
+
+# ── values ──
+
+PERIOD_SECONDS: Final = 10.0
+"""How often the kubelet is asked, and how long an ID has to be missing from its answers."""
+
+GRACE_SECONDS: Final = 20.0
+"""How long after our Allocate an ID may be missing: the kubelet lists it once it has our answer. Akri waits
+as long before it takes a slot back (peers.md, row 13 of its gaps)."""
+
+Key: TypeAlias = tuple[str, str]
+"""Resource name and device ID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """An answer showed a holder that the one before did not show."""
+
+    resource_name: str
+    device_id: str
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A holder let go of a device."""
+
+    resource_name: str
+    device_id: str
+    holder: Holder | None
+    """None for a device that we gave out and that no answer ever showed, as for a pod that failed at once."""
+    is_free: bool = True
+    """Whether nobody holds it now; otherwise the kubelet has given it on already."""
+
+
+Difference: TypeAlias = Allocated | Released
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What of one held ID outlives the process."""
+
+    holders: tuple[Holder, ...] = ()
+    """Those that the last answer with this ID named."""
+    kubelet: SocketIdentity | None = None
+    """Whose answer that was; None if no answer has shown it since our last Allocate of it."""
+
+
+Memory: TypeAlias = Mapping[str, Remembered]
+"""What of one resource outlives the process: what was held, by device ID."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The times of a ledger, in seconds of its owner's clock."""
+
+    period_seconds: float = PERIOD_SECONDS
+    grace_seconds: float = GRACE_SECONDS
+
+
+# ── the text of a ledger file ──
+
+_VERSION: Final = 2
+
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def ledger_text(resource_name: str, memory: Memory) -> str:
+    """Return the text that `ledger_memory` reads; the same for the same memory."""
+    kubelets = sorted({held.kubelet for held in memory.values() if held.kubelet is not None})
+    places = {kubelet: place for place, kubelet in enumerate(kubelets)}
+    # Entry by entry: one call for all of many thousands would let no other thread run meanwhile, and as
+    # many dictionaries at a time would make the collector walk through all there is.
+    held = ",".join(
+        f"{_encode(device_id)}:{_encode(_entry(memory[device_id], places))}" for device_id in sorted(memory)
+    )
+    head = {"version": _VERSION, "resource": resource_name, "kubelets": kubelets}
+    return f'{_encode(head)[:-1]},"held":{{{held}}}}}\n'
+
+
+def ledger_memory(text: str, resource_name: str) -> Memory:
+    """Read such a text; raises `ValueError` for what `ledger_text` has not written for this resource."""
+    try:
+        content = json.loads(text)
+        if content["version"] != _VERSION:
+            raise ValueError(f"version {content['version']} is not {_VERSION}")
+        if content["resource"] != resource_name:
+            raise ValueError(f"it is of the resource {content['resource']!r}, not of {resource_name}")
+        kubelets = [_kubelet(one) for one in content["kubelets"]]
+        return {
+            only_text(device_id): _remembered(entry, kubelets) for device_id, entry in content["held"].items()
+        }
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        raise ValueError(f"not a ledger: {error!r}") from error
+
+
+def _entry(held: Remembered, places: Mapping[SocketIdentity, int]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "holders": [[holder.namespace, holder.pod, holder.container] for holder in held.holders],
+    }
+    if held.kubelet is not None:
+        entry["kubelet"] = places[held.kubelet]
+    return entry
+
+
+def _remembered(entry: Any, kubelets: Sequence[SocketIdentity]) -> Remembered:  # noqa: ANN401 -- whatever the file has
+    return Remembered(
+        tuple(Holder(*(only_text(part) for part in holder)) for holder in entry["holders"]),
+        kubelets[entry["kubelet"]] if "kubelet" in entry else None,
+    )
+
+
+def _kubelet(value: Any) -> SocketIdentity:  # noqa: ANN401 -- whatever the file has
+    device, inode, made_at = (int(part) for part in value)
+    return device, inode, made_at
+
+
+def only_text(value: object) -> str:
+    """Return a text that was read from JSON; raises `TypeError` for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

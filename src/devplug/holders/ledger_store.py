@@ -1,0 +1,173 @@
+"""The files of a ledger: they take what was held over a restart.
+
+There is one file for each resource that is remembered, read once and replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from devplug.holders.held_device import ledger_memory, ledger_text
+from devplug.linux.durable_file import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from devplug.holders.held_device import Memory
+    from devplug.holders.ledger import Ledger
+
+__all__ = ["WRITE_PERIOD_SECONDS", "LedgerFile", "LedgerFolder"]
+
+logger = logging.getLogger(__name__)
+
+# ── one file ──
+
+_NEVER: Final = -1
+
+
+class LedgerFile:
+    """The owner of the ledger file of one resource. No error of the file gets out of it.
+
+    It may be written in any thread. `revision` grows with what is to be remembered.
+    """
+
+    def __init__(self, folder: Path, resource_name: str) -> None:
+        mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+        self._path = folder / f"held-{mark}.json"
+        self._resource_name = resource_name
+        self._written = _NEVER
+        self._cannot_write = False
+        self._lock = threading.Lock()
+
+    def read(self) -> Memory | None:
+        """Return what the last owner left, nothing held if there is no file, None if it is damaged."""
+        try:
+            return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            logger.warning(
+                "cannot read who held devices before; releases until now go unnoticed",
+                extra={
+                    "resource_name": self._resource_name,
+                    "path": str(self._path),
+                    "reason": str(error),
+                },
+            )
+            return None
+
+    def is_behind(self, revision: int) -> bool:
+        """Whether the file does not say yet what it should at this revision."""
+        return self._written < revision
+
+    def note_written(self, revision: int) -> None:
+        """Note that the file says already what it should at this revision."""
+        self._written = revision
+
+    def write(self, revision: int, memory: Callable[[], Memory]) -> None:
+        """Bring the file up to date, if it is not; the last whole file stays where that fails.
+
+        Where nothing is held, there is no file.
+        """
+        with self._lock:
+            # A thread may come to it late, with what was true before.
+            if not self.is_behind(revision):
+                return
+            try:
+                self._replace(memory())
+            except OSError as error:
+                if not self._cannot_write:
+                    logger.warning(
+                        "cannot write who holds devices; a release while this program is down goes unnoticed",
+                        extra={
+                            "resource_name": self._resource_name,
+                            "path": str(self._path),
+                            "reason": error.strerror,
+                        },
+                    )
+                self._cannot_write = True
+                return
+            self._cannot_write = False
+            self._written = revision
+
+    def _replace(self, memory: Memory) -> None:
+        """Write a whole file or none, for its owner alone."""
+        if not memory:
+            self._path.unlink(missing_ok=True)
+            return
+        write_whole(self._path, ledger_text(self._resource_name, memory))
+
+
+# ── the folder ──
+
+WRITE_PERIOD_SECONDS: Final = 0.25
+"""How soon after a change, and at most how often, files are written: many pods may start at once."""
+
+
+class LedgerFolder:
+    """The files of the owned resources of one ledger, and lives as long; without a folder it keeps nothing.
+
+    Programs of one machine share the folder, so each resource has a file of its own, and the one who serves
+    it owns that.
+    """
+
+    def __init__(self, folder: Path | None, ledger: Ledger) -> None:
+        self._folder = folder
+        self._ledger = ledger
+        self._files: dict[str, LedgerFile | None] = {}
+        self._changed = asyncio.Event()
+
+    def own(self, resource_name: str, now: float) -> None:
+        """Read the file of a resource into the ledger, and keep it up to date from now on.
+
+        Raises `ValueError` for a resource that is owned.
+        """
+        if resource_name in self._files:
+            raise ValueError(f"{resource_name} is owned already")
+        if self._folder is None:
+            self._files[resource_name] = None
+            return
+        file = self._files[resource_name] = LedgerFile(self._folder, resource_name)
+        read = file.read()
+        if read is not None:
+            self._ledger.recall(resource_name, read, now)
+            known = self._ledger.memory(resource_name)
+            if known == read or not (known or read):
+                file.note_written(self._ledger.revision(resource_name))
+        self._changed.set()
+
+    def disown(self, resource_name: str) -> None:
+        """Write what is not written yet, and leave the file of a resource alone from now on."""
+        if file := self._files.pop(resource_name, None):
+            self._write(resource_name, file)
+
+    def note_changed(self) -> None:
+        """Have the files looked after, soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write what has changed, in a thread, until cancelled. No error of a file ends it."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for resource_name, file in list(self._files.items()):
+                revision = self._ledger.revision(resource_name)
+                # It may have been disowned while another one was written.
+                if file and file.is_behind(revision) and self._files.get(resource_name) is file:
+                    memory = self._ledger.memory_later(resource_name)
+                    await asyncio.to_thread(file.write, revision, memory)
+            await asyncio.sleep(WRITE_PERIOD_SECONDS)
+
+    def write(self) -> None:
+        """Write what has changed, at once."""
+        for resource_name, file in self._files.items():
+            if file:
+                self._write(resource_name, file)
+
+    def _write(self, resource_name: str, file: LedgerFile) -> None:
+        file.write(self._ledger.revision(resource_name), self._ledger.memory_later(resource_name))

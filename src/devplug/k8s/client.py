@@ -1,0 +1,243 @@
+"""The client of an API server: objects of a few kinds, as maps, over one connection at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from devplug.errors import one_line
+from devplug.k8s.errors import ClusterError, explained
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+
+    from lightkube import AsyncClient
+
+    from devplug.k8s.account import Account
+    from devplug.k8s.objects import Object
+
+__all__ = [
+    "ANSWER_SECONDS",
+    "EVENTS",
+    "NODES",
+    "PODS",
+    "READING_RIGHTS",
+    "ApiServer",
+    "Kind",
+    "connected",
+    "device_classes",
+]
+
+ANSWER_SECONDS: Final = 30.0
+"""Longest wait for an answer."""
+
+LIST_PAGE: Final = 500
+
+READING_RIGHTS: Final = (
+    "kubectl create clusterrole devplug-view --verb=get,list --resource=pods,nodes,events, "
+    "and bind it with kubectl create clusterrolebinding"
+)
+"""How a person gets to read all that our tools look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object, by the names under which the API server has it."""
+
+    group: str
+    """Empty for the core group."""
+    version: str
+    name: str
+    plural: str
+    is_namespaced: bool
+
+
+NODES: Final = Kind("", "v1", "Node", "nodes", is_namespaced=False)
+PODS: Final = Kind("", "v1", "Pod", "pods", is_namespaced=True)
+EVENTS: Final = Kind("", "v1", "Event", "events", is_namespaced=True)
+
+
+def device_classes(version: str) -> Kind:
+    """Return the DeviceClasses of one version of resource.k8s.io."""
+    return Kind("resource.k8s.io", version, "DeviceClass", "deviceclasses", is_namespaced=False)
+
+
+@asynccontextmanager
+async def connected(account_of: Callable[[], Account]) -> AsyncIterator[ApiServer]:
+    """An API server to ask as this account; nothing is asked yet. Raises `ClusterError`."""
+    # In a thread: the import and the certificates take a fifth of a second, in which pods may be admitted.
+    server = await asyncio.to_thread(lambda: ApiServer(account_of()))
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+class ApiServer:
+    """An API server and the account that asks it; lives as long as the block of `connected`.
+
+    Every question ends within `ANSWER_SECONDS` or raises `ClusterError`. `rights` is what its text says is
+    missing where the server refuses; `when_absent` what it says where nothing is there.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self._client = _client(account)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def get(
+        self, kind: Kind, name: str, *, namespace: str = "", rights: str = "", when_absent: str = ""
+    ) -> Object:
+        """Return one object; raises `NotThereError` if it is not there and `when_absent` says so."""
+        absent = when_absent or f"there is no {kind.name} {name}"
+        with explained(self._advice(rights), absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = await self._client.get(_resource(kind), name, namespace=namespace or None)
+            return dict(cast("Mapping[str, object]", found))
+
+    async def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: Mapping[str, str] | None = None,
+        rights: str = "",
+        when_absent: str = "",
+    ) -> Sequence[Object]:
+        """Return all objects of a kind, in one namespace or in all, page by page.
+
+        `labels` is a selector as kubectl has it.
+        """
+        with explained(self._advice(rights), when_absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found = self._client.list(
+                    _resource(kind),
+                    namespace=(namespace or "*") if kind.is_namespaced else None,
+                    chunk_size=LIST_PAGE,
+                    # To lightkube this is one key that has to exist, which it writes as it stands.
+                    labels={labels: None} if labels else None,
+                    fields=dict(fields) if fields else None,
+                )
+                return [dict(one) async for one in found]
+
+    async def watch(
+        self, kind: Kind, *, seconds: float, fields: Mapping[str, str] | None = None, rights: str = ""
+    ) -> AsyncGenerator[tuple[str, Object]]:
+        """Yield changes (`ADDED`, `MODIFIED`, `DELETED` and the object) for so long, first what there is."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        # Without a version, a watch begins with what there is: the first event shows that it is allowed.
+        events = self._client.watch(
+            _resource(kind), fields=dict(fields) if fields else None, server_timeout=int(seconds) + 1
+        )
+        async with aclosing(cast("AsyncGenerator[tuple[str, Mapping[str, object]]]", events)) as stream:
+            while True:
+                with explained(self._advice(rights)):
+                    try:
+                        async with asyncio.timeout_at(deadline):
+                            change, found = await anext(stream)
+                    except TimeoutError:
+                        return
+                yield change, dict(found)
+
+    async def create(self, kind: Kind, content: Object, *, namespace: str = "", rights: str = "") -> None:
+        """Make an object; `content` may leave out its apiVersion and kind.
+
+        Raises `ExistsError` if there is one of that name.
+        """
+        with explained(self._advice(rights)):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                create: Any = self._client.create  # its overloads know no classes that are made here
+                await create(_resource(kind)(content), **({"namespace": namespace} if namespace else {}))
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: object,
+        *,
+        namespace: str = "",
+        rights: str = "",
+        when_absent: str = "",
+    ) -> None:
+        """Change an object, but for its status, by a merge patch."""
+        from lightkube.types import PatchType
+
+        with explained(self._advice(rights), when_absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._client.patch(
+                    _resource(kind), name, patch, namespace=namespace or None, patch_type=PatchType.MERGE
+                )
+
+    async def patch_status(
+        self,
+        kind: Kind,
+        name: str,
+        patch: object,
+        *,
+        namespace: str = "",
+        dry_run: bool = False,
+        rights: str = "",
+        when_absent: str = "",
+    ) -> None:
+        """Change an object's status: by a JSON patch if `patch` is a list, else by strategic merge."""
+        from lightkube.types import PatchType
+
+        type_ = PatchType.JSON if isinstance(patch, list) else PatchType.STRATEGIC
+        with explained(self._advice(rights), when_absent):
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._client.patch(
+                    _status_of(kind),
+                    name,
+                    patch,
+                    namespace=namespace or None,
+                    patch_type=type_,
+                    dry_run=dry_run,
+                )
+
+    def _advice(self, rights: str) -> str:
+        return self.account.advice.format(rights=rights or READING_RIGHTS)
+
+
+def _client(account: Account) -> AsyncClient:
+    import lightkube
+
+    # It logs each request at INFO.
+    http = logging.getLogger("httpx2")
+    if http.level == logging.NOTSET:
+        http.setLevel(logging.WARNING)
+    try:
+        return lightkube.AsyncClient(account.config, trust_env=not account.is_here)
+    except Exception as error:
+        why = one_line(f"{type(error).__name__}: {error}", 120)
+        raise ClusterError(
+            f"cannot use the account of {account.where}: {why}; mend or mount it anew"
+        ) from error
+
+
+@cache
+def _resource(kind: Kind) -> Any:  # noqa: ANN401 -- lightkube's classes are made here
+    """Return lightkube's class for objects that stay maps, with every field that the server sends."""
+    from lightkube import generic_resource as generic
+
+    base = generic.GenericNamespacedResource if kind.is_namespaced else generic.GenericGlobalResource
+    info = generic.create_api_info(kind.group, kind.version, kind.name, kind.plural)
+    return type(kind.name, (base,), {"_api_info": info})
+
+
+@cache
+def _status_of(kind: Kind) -> Any:  # noqa: ANN401 -- as above
+    from lightkube import generic_resource as generic
+    from lightkube.core.resource import ApiInfo
+
+    base = generic.GenericNamespacedStatus if kind.is_namespaced else generic.GenericGlobalStatus
+    main = _resource(kind)._api_info.resource  # noqa: SLF001 -- lightkube's own way to say it
+    info = ApiInfo(main, kind.plural, ["get", "patch", "put"], parent=main, action="status")
+    return type(f"{kind.name}Status", (base,), {"_api_info": info})

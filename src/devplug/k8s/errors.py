@@ -1,0 +1,62 @@
+"""The errors between us and an API server, as sentences that say who must act."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from devplug.errors import DevplugError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ClusterError", "ExistsError", "MissingExtraError", "NotThereError", "RefusedError", "explained"]
+
+
+class ClusterError(DevplugError):
+    """The API server cannot be asked, or does not tell; it may pass. Look at the rights, or at the cluster.
+
+    The text says what to change.
+    """
+
+
+class ExistsError(ClusterError):
+    """The API server has an object of that name already."""
+
+
+class MissingExtraError(ClusterError):
+    """lightkube is not installed, so nobody can ask the API server."""
+
+
+class NotThereError(ClusterError):
+    """The API server answers that it has no such thing."""
+
+
+class RefusedError(ClusterError):
+    """The API server knows us not, or does not let us (401, 403); the text names the right."""
+
+
+@contextmanager
+def explained(advice: str, when_absent: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong within one question to the API server into a `ClusterError`.
+
+    Whatever: between us and it are proxies and load balancers, which answer as they like. `advice` says how
+    to get the right that is missing; `when_absent` is the text for what is not there, if that may be.
+    """
+    try:
+        yield
+    except ClusterError:
+        raise
+    except Exception as error:
+        code = getattr(getattr(error, "response", None), "status_code", None)
+        if code is None:
+            code = getattr(getattr(error, "status", None), "code", None)
+        # A URL may have a secret in it, as that of the sandbox has.
+        said = one_line(str(error).partition(" for url ")[0], 120) or type(error).__name__
+        if code == 404 and when_absent:
+            raise NotThereError(when_absent) from error
+        if code == 409:
+            raise ExistsError(f"the API server has one of that name ({said})") from error
+        if code in {401, 403}:
+            raise RefusedError(f"the API server refuses ({code} {said}); {advice}") from error
+        raise ClusterError(f"the API server gives no answer to use ({said})") from error

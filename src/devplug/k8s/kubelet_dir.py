@@ -1,0 +1,24 @@
+"""The folder of a kubelet on its node: the names in it that are compiled into every kubelet. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["CHECKPOINT_NAME", "KUBELET_PLUGIN_DIR", "KUBELET_ROOT", "KUBELET_SOCKET", "REGISTRY_NAME"]
+
+KUBELET_ROOT: Final = "/var/lib/kubelet"
+"""Where the kubelet keeps its files unless its --root-dir says otherwise, as that of k0s does."""
+
+KUBELET_PLUGIN_DIR: Final = f"{KUBELET_ROOT}/device-plugins"
+"""Where every kubelet has its socket; compiled in there, its --root-dir does not move it (constants.go). Many
+plugins have it compiled in too."""
+
+KUBELET_SOCKET: Final = "kubelet.sock"
+"""The socket in the plugin folder at which plugins register."""
+
+CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
+"""The file in the plugin folder where the kubelet's device manager keeps what is allocated
+(devicemanager/types.go)."""
+
+REGISTRY_NAME: Final = "plugins_registry"
+"""The folder, beside the plugin folder, in which a kubelet finds plugins by their sockets."""

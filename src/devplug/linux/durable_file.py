@@ -1,0 +1,39 @@
+"""A durable file: small, replaced as a whole and on the disk then, as it has to outlive a power cut."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Have a file say `content`, for its owner alone, and make its folder if need be.
+
+    However this process or the machine ends, the file says what it said before, or all of this; once this
+    returns, this. It blocks until the disk has it. Raises `OSError`, and leaves the file as it was then.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # No name that another process may write to, also one of another container that has the same process ID.
+    spare = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor has no path
+            file.write(content)
+            file.flush()
+            # Before it gets its name: some file systems keep the name first, and an empty file under it.
+            os.fsync(descriptor)
+        spare.replace(path)
+    except BaseException:
+        spare.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

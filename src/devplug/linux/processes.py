@@ -1,0 +1,167 @@
+"""Processes of plugins that somebody starts: their words, their surroundings, their process group.
+
+What one of them wants to know besides (a judge's figures, a container's log) stays with that one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import PluginError, one_line
+from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "SIGKILL",
+    "SIGTERM",
+    "cannot_run",
+    "filled",
+    "last_line",
+    "process_rows",
+    "signal_group",
+    "signal_process",
+    "spawn",
+    "stat_fields",
+    "surroundings",
+    "wants_default_dir",
+    "with_default_dir",
+]
+
+SIGTERM: Final = 15
+SIGKILL: Final = 9
+"""Numbers, because handlers of signals, and with them `signal`, are for the command line alone."""
+
+_MOUNT_CAPABILITY: Final = 1 << 21
+"""CAP_SYS_ADMIN, as a bit of CapEff (capabilities(7))."""
+
+
+# ── words ──
+
+
+def filled(text: str, places: Mapping[str, str]) -> str:
+    """Return `text` with its placeholders replaced."""
+    for placeholder, value in places.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | None = None) -> bool:
+    """Whether a plugin must find its folder at `KUBELET_PLUGIN_DIR`, and can: see `with_default_dir`.
+
+    It must if neither its command nor its environment has `{dir}`, so that nobody tells it another place.
+    """
+    words = [*command]
+    is_told = any("{dir}" in word for word in (*words, *(environment or {}).values()))
+    return bool(words) and not is_told and _can_mount()
+
+
+def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
+    """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
+
+    Needs root, and util-linux; an empty folder is made if there is none yet.
+    """
+    script = f'mkdir -p {KUBELET_PLUGIN_DIR} && mount --bind "$0" {KUBELET_PLUGIN_DIR} && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]
+
+
+def _can_mount() -> bool:
+    """Whether we may make mounts: root in a container without privileges may not."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) & _MOUNT_CAPABILITY)
+    return True
+
+
+# ── starting ──
+
+
+def surroundings(plugin_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a plugin's program: ours, what devplug tells it, then `variables`."""
+    return {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
+        "DEVPLUG_PLUGIN_DIR": str(plugin_dir),
+        **variables,
+    }
+
+
+def cannot_run(command: Sequence[str], error: OSError) -> PluginError:
+    """Return the error of a program that could not be started."""
+    return PluginError(f"cannot run {one_line(shlex.join(command))}: {error.strerror}")
+
+
+async def spawn(
+    command: Sequence[str], output: int, environment: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    """Start a program as the head of a process group; all that it prints goes to one file descriptor.
+
+    Without `environment` it has ours. Whoever calls this ends the group. Raises `PluginError`.
+    """
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            process_group=0,
+        )
+    except OSError as error:
+        raise cannot_run(command, error) from error
+
+
+# ── as long as it runs ──
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to all processes of a group, if any is left."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def signal_process(child: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to a program, but to none of its children; one that has ended keeps its exit code.
+
+    asyncio's own `send_signal`, `terminate` and `kill` poll, and the code that they may find is lost: 255.
+    """
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(child.pid, number)
+
+
+def last_line(output: str) -> str:
+    """Return the last line that a program printed, to be told of its end."""
+    lines = (line.strip() for line in reversed(output.splitlines()))
+    return next((line for line in lines if line), "it printed nothing")
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the third on; raises `OSError` when the process is gone.
+
+    The second, a name, may hold anything (proc(5)).
+    """
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def process_rows(group: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield the process ID and the `stat_fields` of every process of a group that has not ended."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            row = stat_fields(int(entry.name))
+        except OSError:
+            continue
+        if int(row[2]) == group and row[0] != "Z":
+            yield int(entry.name), row

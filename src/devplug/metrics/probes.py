@@ -1,0 +1,114 @@
+"""The probe pages of every program of ours: is it alive, is it ready, what it counts, how it is.
+
+What they say comes from their owner's functions; where they are served is `web`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from devplug.metrics.exposition import exposition, form_of
+from devplug.web.messages import Page, Stream, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from devplug.linux.notifier import Pulse
+    from devplug.metrics.families import Family
+    from devplug.web.messages import Answer, Request
+
+__all__ = ["Probes"]
+
+LEAST_PAUSE_SECONDS: Final = 0.2
+"""Between two documents of a followed status, so that a burst of changes is told once or twice."""
+
+FOLLOWERS_SHARE: Final = 0.05
+"""How much of the loop's time all followers together may have: a status of 10,000 devices takes a tenth of a
+second."""
+
+_INDEX: Final = """\
+/healthz  is the process alive
+/readyz   is every resource registered and listened to; says which is not
+/metrics  counts, for Prometheus
+/status   all there is to know, as JSON; ?watch=1 follows it (Unix sockets only)
+"""
+
+
+class Probes:
+    """Answers `/healthz`, `/readyz`, `/metrics` and `/status`; lives as long as its owner.
+
+    `status` returns the JSON of `/status`; `faults` says what keeps the owner from being ready, `notes` what
+    does not but should be known; `families` are the metrics; `pulse` beats when any of them may have changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        status: Callable[[], bytes],
+        faults: Callable[[], Sequence[str]],
+        notes: Callable[[], Sequence[str]] = tuple,
+        families: Callable[[], Iterable[Family]],
+        pulse: Pulse,
+    ) -> None:
+        self._status = status
+        self._faults = faults
+        self._notes = notes
+        self._families = families
+        self._pulse = pulse
+        self._made = b""
+        """The status that was told to followers last, for all of them."""
+        self._made_before: asyncio.Event | None = None
+        """What the next change after that sets."""
+        self._make_not_before = 0.0
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one request. Only a Unix socket has `/status`, as its file says who may know of pods."""
+        match request.path:
+            case "/":
+                return Page(_INDEX)
+            case "/healthz" | "/livez":
+                # That this is answered is the answer: all the work is done on this loop.
+                return Page("ok\n")
+            case "/readyz":
+                return self._ready()
+            case "/metrics":
+                form = form_of(request.accept)
+                return Page(exposition(self._families(), form), form.value)
+            case "/status" if request.is_local:
+                if request.query.get("watch"):
+                    return Stream(self._follow(), "application/jsonl")
+                return Page(self._status() + b"\n", "application/json")
+        return not_found()
+
+    def _ready(self) -> Page:
+        faults = self._faults()
+        lines = [*(f"not ready: {one}" for one in faults), *(f"note: {one}" for one in self._notes())]
+        return Page("\n".join([*lines, "" if faults else "ready\n"]), status=503 if faults else 200)
+
+    async def _follow(self) -> AsyncIterator[bytes]:
+        """Yield the status now and after each change, as lines of JSON; never the same twice in a row.
+
+        The first change is told at once, those that come soon after it together, to all followers.
+        """
+        loop = asyncio.get_running_loop()
+        last = b""
+        while True:
+            changed = self._pulse.next
+            if self._made_before is not changed and (not last or loop.time() >= self._make_not_before):
+                self._make()
+            if self._made != last:
+                last = self._made
+                yield last + b"\n"
+            if self._made_before is self._pulse.next:
+                await self._pulse.next.wait()
+            else:
+                await asyncio.sleep(max(0.0, self._make_not_before - loop.time()))
+
+    def _make(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._made_before = self._pulse.next
+        started = loop.time()
+        self._made = self._status()
+        ended = loop.time()
+        self._make_not_before = ended + max(LEAST_PAUSE_SECONDS, (ended - started) / FOLLOWERS_SHARE)

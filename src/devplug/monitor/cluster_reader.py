@@ -1,0 +1,106 @@
+"""The reader of a cluster: what the rules need of the API server, and what may not be read there."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devplug.k8s.client import EVENTS, NODES, PODS
+from devplug.k8s.errors import ClusterError, NotThereError
+from devplug.monitor.why.evidence import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from devplug.k8s.client import ApiServer
+    from devplug.k8s.objects import Object
+    from devplug.status import NodeStatus
+
+__all__ = ["ClusterLists", "cluster_lists", "evidence_on"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLists:
+    """What the tables over a cluster are made from."""
+
+    nodes: tuple[Object, ...] | None
+    """None if they were not wanted, or could not be read; likewise below."""
+    everyone: tuple[Object, ...] | None
+    """All pods of the cluster, by which the nodes are counted."""
+    pods: tuple[Object, ...] | None
+    """Those that were asked for."""
+    unread: tuple[str, ...] = ()
+
+
+async def evidence_on(
+    server: ApiServer, namespace: str, name: str, *, node_status: NodeStatus | None = None
+) -> Evidence:
+    """Read what matters about one pod. Raises `ClusterError` if not even that pod can be read."""
+    try:
+        pod = await server.get(PODS, name, namespace=namespace)
+    except NotThereError:
+        pod = None
+    of_pod = None if pod is None else {"involvedObject.name": name}
+    async with asyncio.TaskGroup() as tasks:
+        events = tasks.create_task(_allowed(server.list(EVENTS, namespace=namespace, fields=of_pod)))
+        nodes = None if pod is None else tasks.create_task(_allowed(server.list(NODES)))
+        where = namespace if pod is None else ""
+        pods = tasks.create_task(_allowed(server.list(PODS, namespace=where)))
+    answers = [one.result() for one in (events, nodes, pods) if one is not None]
+    return Evidence(
+        namespace=namespace,
+        name=name,
+        pod=pod,
+        events=_of_this(pod, events.result()[0] or ()),
+        nodes=() if nodes is None else nodes.result()[0],
+        pods=pods.result()[0],
+        unread=tuple(dict.fromkeys(why for _, why in answers if why)),
+        node_status=node_status,
+    )
+
+
+def _of_this(pod: Object | None, events: tuple[Object, ...]) -> tuple[Object, ...]:
+    """Leave out events on an earlier pod of the same name, and on things of other kinds."""
+    if pod is None:
+        return events
+    metadata = pod.get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return tuple(
+        event
+        for event in events
+        if isinstance(one := event.get("involvedObject"), dict) and one.get("uid") in {uid, None}
+    )
+
+
+async def cluster_lists(
+    server: ApiServer, *, namespace: str, labels: str = "", wants_nodes: bool = True, wants_pods: bool = True
+) -> ClusterLists:
+    """Read nodes and pods; `namespace` is empty for all. `labels` choose the pods, or else the nodes.
+
+    Who may not read nodes, or all pods, gets what is left. Raises `ClusterError` if nothing is.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        node_labels = "" if wants_pods else labels
+        nodes = tasks.create_task(_allowed(server.list(NODES, labels=node_labels))) if wants_nodes else None
+        everyone = tasks.create_task(_allowed(server.list(PODS))) if wants_nodes else None
+        chosen = everyone if wants_pods and not namespace and not labels else None
+        if wants_pods and chosen is None:
+            chosen = tasks.create_task(_allowed(server.list(PODS, namespace=namespace, labels=labels)))
+    answers = [one.result() for one in (nodes, everyone, chosen) if one is not None]
+    if all(found is None for found, _ in answers):
+        raise ClusterError(answers[0][1])
+    return ClusterLists(
+        nodes=None if nodes is None else nodes.result()[0],
+        everyone=None if everyone is None else everyone.result()[0],
+        pods=None if chosen is None else chosen.result()[0],
+        unread=tuple(dict.fromkeys(why for _, why in answers if why)),
+    )
+
+
+async def _allowed(question: Awaitable[Sequence[Object]]) -> tuple[tuple[Object, ...] | None, str]:
+    """Return the answer, or None and why there is none."""
+    try:
+        return tuple(await question), ""
+    except ClusterError as error:
+        return None, str(error)

@@ -1,0 +1,249 @@
+"""A node's status: what plugins tell of themselves and what the kubelet tells of everybody, joined. Pure.
+
+Here are also the devices that a person would count: all replicas that stand for one are taken together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import HEALTHY, UNHEALTHY
+from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from devplug.status import PodResourcesStatus, ProcessStatus
+    from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
+
+__all__ = ["UNKNOWN", "FoundDevice", "found_devices", "found_id", "joined"]
+
+
+UNKNOWN: Final = "Unknown"
+"""The health of a device of which nobody tells one: a kubelet lists what is held, whatever its health."""
+
+UNANSWERED: Final = "devplug has served it, and no process of it answers"
+"""The fault of a resource of which only the kubelet tells, and which is ours by what it left behind."""
+
+LISTED_WITHIN_SECONDS: Final = 1.0
+"""How soon after it was given out a device is in the kubelet's answers."""
+
+_Holders = dict[str, dict[str, list[Holder]]]
+"""By resource name and device ID."""
+
+_REPLICA: Final = re.compile(r"(?s)(.+)::[0-9]+")
+"""Our IDs of replicas, and NVIDIA's (k8s-device-plugin internal/rm/device_map.go)."""
+
+
+# ── status ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def joined(
+    name: str,
+    at: float,
+    processes: Sequence[ProcessStatus],
+    pods: Sequence[PodResources] | None,
+    allocatable: AllocatableResources | None,
+    pod_resources: PodResourcesStatus,
+    problems: Sequence[str] = (),
+    *,
+    has_left: Callable[[str], bool] = lambda _: False,
+) -> NodeStatus:
+    """Return a node's status from what its processes say and what its kubelet lists.
+
+    `pods` and `allocatable` are None where the kubelet did not tell. Of a resource that two processes serve,
+    the one counts that is registered, else the older one. Who holds what is the kubelet's to say: to a
+    process that asks it, which knows sooner since it knows when to ask, else to us. A device that it has just
+    given out and has no name for yet gets ours. A process that asks nobody tells what it gave out and never
+    what came free, so it is believed until the kubelet's next answer. `has_left` says whether a process of
+    ours has left files of a resource name behind.
+    """
+    holders = _holders(pods or ())
+    resources: dict[str, ResourceStatus] = {}
+    in_order = sorted(processes, key=lambda process: (process.started_at, process.process))
+    for process in in_order:
+        for one in process.resources:
+            if one.name not in resources or (one.is_registered and not resources[one.name].is_registered):
+                resource = _with_nothing_held(one) if _is_outdated(process, one, pod_resources) else one
+                named = _with_names if _knows_holders(process, pod_resources) else _with_holders
+                resources[one.name] = one if pods is None else named(resource, holders.get(one.name, {}))
+    others = _allocatable(allocatable)
+    for other in (others.keys() | holders.keys()) - resources.keys():
+        resources[other] = _foreign(
+            other, others.get(other, {}), holders.get(other, {}), is_told=allocatable is not None
+        )
+        if has_left(other):
+            resources[other] = replace(resources[other], fault=UNANSWERED)
+    return NodeStatus(
+        name=name,
+        at=at,
+        resources=tuple(resources[one] for one in sorted(resources)),
+        processes=tuple(replace(process, resources=()) for process in in_order),
+        pod_resources=pod_resources,
+        problems=tuple(problems),
+    )
+
+
+def _knows_holders(process: ProcessStatus, ours: PodResourcesStatus) -> bool:
+    """Whether a process has the kubelet's answer; one that gets none any more knows less than we, who do."""
+    told = process.pod_resources
+    return told is not None and told.answered_at is not None and bool(not told.trouble or ours.trouble)
+
+
+def _is_outdated(process: ProcessStatus, resource: ResourceStatus, ours: PodResourcesStatus) -> bool:
+    """Whether the kubelet told us who holds what after a process that never asks it gave something out."""
+    if process.pod_resources is not None or resource.given_at is None or ours.answered_at is None:
+        return False
+    return ours.answered_at >= resource.given_at + LISTED_WITHIN_SECONDS
+
+
+def _with_nothing_held(resource: ResourceStatus) -> ResourceStatus:
+    """Return a resource without what its process says of devices that are held."""
+    if not resource.held:
+        return resource
+    return replace(resource, devices=tuple(replace(one, is_held=False) for one in resource.devices))
+
+
+def _holders(pods: Iterable[PodResources]) -> _Holders:
+    found: _Holders = defaultdict(lambda: defaultdict(list))
+    for pod in pods:
+        for container in pod.containers:
+            holder = Holder(pod.namespace, pod.name, container.name)
+            for devices in container.devices:
+                for device_id in devices.device_ids:
+                    if holder not in found[devices.resource_name][device_id]:
+                        found[devices.resource_name][device_id].append(holder)
+    return found
+
+
+def _with_names(resource: ResourceStatus, holders: Mapping[str, Sequence[Holder]]) -> ResourceStatus:
+    """Return a resource whose process knows who holds what, but for what it has given out just now."""
+    return replace(
+        resource,
+        devices=tuple(
+            _held_by(device, tuple(sorted(holders.get(device.id, ()))))
+            if device.is_held and not device.holders
+            else device
+            for device in resource.devices
+        ),
+    )
+
+
+def _with_holders(resource: ResourceStatus, holders: Mapping[str, Sequence[Holder]]) -> ResourceStatus:
+    listed = {device.id: device for device in resource.devices}
+    for device_id in holders.keys() - listed.keys():
+        reason = "held, and its plugin does not list it"
+        listed[device_id] = DeviceStatus(id=device_id, health=UNKNOWN, reason=reason)
+    return replace(
+        resource,
+        devices=tuple(
+            _held_by(listed[device_id], tuple(sorted(holders.get(device_id, ()))))
+            for device_id in sorted(listed)
+        ),
+    )
+
+
+def _held_by(device: DeviceStatus, holders: tuple[Holder, ...]) -> DeviceStatus:
+    """Return a device with these holders: itself if it has them, as most of ten thousand devices do."""
+    if device.holders == holders and (device.is_held or not holders):
+        return device
+    return replace(device, holders=holders, is_held=device.is_held or bool(holders))
+
+
+def _allocatable(allocatable: AllocatableResources | None) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the NUMA nodes of each device that the node can give, by resource name and ID."""
+    found: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+    for devices in allocatable.devices if allocatable else ():
+        for device_id in devices.device_ids:
+            known = found[devices.resource_name].get(device_id, ())
+            found[devices.resource_name][device_id] = tuple(sorted({*known, *_numa_nodes(devices)}))
+    return found
+
+
+def _numa_nodes(devices: ContainerDevices) -> tuple[int, ...]:
+    return devices.numa_nodes or ()
+
+
+def _foreign(
+    name: str,
+    listed: Mapping[str, tuple[int, ...]],
+    holders: Mapping[str, Sequence[Holder]],
+    *,
+    is_told: bool,
+) -> ResourceStatus:
+    """Return a resource of which no process of ours tells, as far as the kubelet does.
+
+    GetAllocatableResources lists healthy devices only (podresources/server_v1.go), so one that is held and
+    not in it is not healthy.
+    """
+    gone = "held, and no longer among the devices that the node can give" if is_told else ""
+    return ResourceStatus(
+        name=name,
+        devices=tuple(
+            DeviceStatus(
+                id=device_id,
+                health=HEALTHY if device_id in listed else UNKNOWN,
+                reason="" if device_id in listed else gone,
+                numa_nodes=listed.get(device_id, ()),
+                is_held=device_id in holders,
+                holders=tuple(sorted(holders.get(device_id, ()))),
+            )
+            for device_id in sorted(listed.keys() | holders.keys())
+        ),
+    )
+
+
+# ── replicas ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDevice:
+    """What a person would count as one device."""
+
+    id: str
+    devices: tuple[DeviceStatus, ...]
+    """At least one; several if it is shared."""
+    worst: DeviceStatus
+    """The one that tells how it is: the first that is Unhealthy, or else of unknown health."""
+    held: int
+    """How many of them a container holds, or may hold."""
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """Who holds any of them, each once."""
+        return tuple(sorted({holder for device in self.devices for holder in device.holders}))
+
+
+def _badness(device: DeviceStatus) -> int:
+    return {UNHEALTHY: 0, HEALTHY: 2}.get(device.health, 1)
+
+
+def found_id(resource: ResourceStatus, device_id: str) -> str:
+    """Return the ID without the number of a replica.
+
+    Of a plugin that is not ours nobody tells whether it has replicas; its IDs are taken at their looks.
+    """
+    if resource.process is not None and resource.replicas == 1:
+        return device_id
+    replica = _REPLICA.fullmatch(device_id)
+    return replica[1] if replica else device_id
+
+
+def found_devices(resource: ResourceStatus) -> tuple[FoundDevice, ...]:
+    """Return a resource's devices, in the order in which they are listed first."""
+    if resource.process is not None and resource.replicas == 1:
+        return tuple(_found(device.id, (device,)) for device in resource.devices)
+    together: dict[str, list[DeviceStatus]] = {}
+    for device in resource.devices:
+        together.setdefault(found_id(resource, device.id), []).append(device)
+    return tuple(_found(name, tuple(devices)) for name, devices in together.items())
+
+
+def _found(name: str, devices: tuple[DeviceStatus, ...]) -> FoundDevice:
+    if len(devices) == 1:
+        return FoundDevice(name, devices, devices[0], int(devices[0].is_held))
+    held = sum(device.is_held for device in devices)
+    return FoundDevice(name, devices, min(devices, key=_badness), held)

@@ -1,0 +1,216 @@
+"""The callbacks of an author: `async def` on the loop, `def` in a thread, and what must not overlap in turn.
+
+Threads for code that may block are bounded in number, and none of them can hold the exit of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+__all__ = ["DaemonThreads", "Hooks", "is_cancelled", "only_errors"]
+
+# ── threads ──
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+IDLE_SECONDS: Final = 30.0
+"""How long a thread waits for its next job before it ends, if nothing else is said."""
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """An executor whose threads are daemons and are not joined at exit.
+
+    The standard pool joins its threads when the interpreter ends: a vendor call that blocks for 8 s then
+    holds a SIGTERM for 8 s. It is a `ThreadPoolExecutor` by type because asyncio accepts no other default.
+    A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait their turn.
+    """
+
+    def __init__(self, limit: int, name: str = "devplug", *, idle_seconds: float = IDLE_SECONDS) -> None:
+        super().__init__(max_workers=limit, thread_name_prefix=name)
+        self._idle_seconds = idle_seconds
+        self._limit = limit
+        self._name = name
+        self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        """None ends the thread that takes it."""
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting_jobs = 0
+        self._idle = 0
+        self._is_shut = False
+
+    def submit(
+        self,
+        fn: Callable[Params, Result],
+        /,
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Future[Result]:
+        """Run `fn` in a thread of the pool; the future holds its result. Not after `shutdown`."""
+        future: Future[Result] = Future()
+        with self._lock:
+            if self._is_shut:
+                raise RuntimeError("this pool of threads was shut down")
+            self._waiting_jobs += 1
+            self._jobs.put((future, lambda: fn(*args, **kwargs)))
+            if self._waiting_jobs > self._idle and self._running < self._limit:
+                self._running += 1
+                name = f"{self._name}-{self._running}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
+        """Take no more jobs; each thread ends when its job has. None is waited for. Safe to repeat."""
+        with self._lock:
+            self._is_shut = True
+            for _ in range(self._running):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                taken = self._jobs.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                with self._lock:
+                    self._idle -= 1
+                    if self._jobs.empty():
+                        self._running -= 1
+                        return
+                    continue
+            with self._lock:
+                self._idle -= 1
+                if taken is None:
+                    self._running -= 1
+                    return
+                self._waiting_jobs -= 1
+            _do(*taken)
+            del taken
+
+
+def _do(future: Future[Any], job: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(job())
+    except StopIteration as error:
+        # asyncio's futures take none (PEP 479), and whoever waits for one would wait for ever.
+        stopped = RuntimeError(f"the code raised StopIteration({error.value!r})")
+        stopped.__cause__ = error
+        future.set_exception(stopped)
+    except BaseException as error:  # noqa: BLE001 -- the future's owner decides what becomes of it
+        future.set_exception(error)
+
+
+# ── callbacks ──
+
+THREADS_BESIDE: Final = 8
+"""Threads for hooks that may overlap; a call that never returns occupies one for ever."""
+
+
+class Hooks:
+    """The threads for one plugin's hooks, and whose turn it is; lives until `close`."""
+
+    def __init__(self, resource_name: str) -> None:
+        self._turn = asyncio.Lock()
+        self._in_turn: Future[Any] | None = None
+        self._hanging: set[Future[Any]] = set()
+        """Code in threads whose caller has given up waiting."""
+        self._turn_thread = DaemonThreads(1, f"allocate-{resource_name}")
+        self._threads_beside = DaemonThreads(THREADS_BESIDE, f"pre-start-{resource_name}")
+
+    @property
+    def fault(self) -> str:
+        """What keeps calls from being answered: code that hangs in threads; empty if nothing does."""
+        if not self._hanging:
+            return ""
+        self._hanging = {one for one in self._hanging if not one.done()}
+        if self._in_turn in self._hanging:
+            return "its code hangs in a call, and no other Allocate gets its turn"
+        if len(self._hanging) >= THREADS_BESIDE:
+            return f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
+        return ""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold back until no other turn runs code, a thread that missed its deadline included."""
+        async with self._turn:
+            if self._in_turn is not None and not self._in_turn.done():
+                with suppress(Exception):
+                    await asyncio.wrap_future(self._in_turn)
+            yield
+
+    async def call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
+        """Return what a hook gives whose turn it is."""
+        with only_errors():
+            if inspect.iscoroutinefunction(hook):
+                return await hook(*arguments)
+            self._in_turn = self._turn_thread.submit(hook, *arguments)
+            return await self._result(self._in_turn)
+
+    async def call_for_list(self, hook: Callable[..., Any], *arguments: object) -> list[Any]:
+        """Return the items that a hook gives whose turn it is; a `def` may yield them, in its thread."""
+        if inspect.iscoroutinefunction(hook):
+            return list(await self.call(hook, *arguments))
+
+        def listed() -> object:
+            result = hook(*arguments)
+            return result if inspect.isawaitable(result) else list(result)
+
+        return list(await self.call(listed))
+
+    async def call_beside(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- as above
+        """Return what a hook gives that may overlap with all others."""
+        with only_errors():
+            if inspect.iscoroutinefunction(hook):
+                return await hook(*arguments)
+            return await self._result(self._threads_beside.submit(hook, *arguments))
+
+    def close(self) -> None:
+        """Give the threads back; one that an author's code blocks ends when that returns."""
+        self._turn_thread.shutdown()
+        self._threads_beside.shutdown()
+        self._in_turn = None
+        self._hanging.clear()
+
+    async def _result(self, running: Future[Any]) -> Any:  # noqa: ANN401 -- the author's
+        """Return what code in a thread returned; an awaitable is awaited here."""
+        try:
+            result = await asyncio.wrap_future(running)
+        finally:
+            if not running.done():
+                self._hanging.add(running)
+        return await result if inspect.isawaitable(result) else result
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Let nothing out of an author's code but an `Exception`, and the cancellation of who called it.
+
+    gRPC never answers a call that ends in any other way, and the kubelet would wait for ever: so with code
+    that awaits a task of its own which was cancelled. A `sys.exit` would end the program with all plugins.
+    """
+    try:
+        yield
+    except (Exception, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
+        raise RuntimeError(f"the code raised {error!r}") from error
+
+
+def is_cancelled() -> bool:
+    """Whether somebody has cancelled the current task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,206 @@
+"""The log lines of a changed device list: one per device and change, or one for all of many. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from devplug.devices import HealthState
+from devplug.plugin.snapshot import Pace, slices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from devplug.devices import Device
+    from devplug.plugin.snapshot import Slices, Snapshot
+
+__all__ = ["FLAPPING_LINES", "FLAPPING_SECONDS", "LINES_LIMIT", "Flaps", "Line", "lines_of"]
+
+LINES_LIMIT: Final = 20
+"""Most lines about one change; where there were more, one line says how many devices are what."""
+
+REASONS_LIMIT: Final = 3
+
+FLAPPING_LINES: Final = 20
+FLAPPING_SECONDS: Final = 60.0
+"""A device has so many lines at once, and then one in so many seconds."""
+
+KNOWN_LIMIT: Final = 1000
+"""Of how many devices it is known when they had their lines."""
+
+_MANY: Final = "many devices changed at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line for the log: a constant message, and its facts."""
+
+    message: str
+    facts: Mapping[str, object]
+    is_warning: bool = False
+
+
+@dataclass(slots=True)
+class Flaps:
+    """Which devices change too often to be told of each time; lives as long as the list's owner.
+
+    A key is a device ID, or `_MANY` for all that change together. Times are seconds of one clock.
+    """
+
+    _paces: dict[str, Pace] = field(default_factory=dict)
+    _held_back: dict[str, int] = field(default_factory=dict)
+    _flapping: set[str] = field(default_factory=set)
+    _hurry: Pace = field(default_factory=lambda: Pace(1 / FLAPPING_SECONDS, FLAPPING_LINES))
+
+    def is_told(self, key: str, now: float) -> bool:
+        """Whether a change has its line now; else it is counted."""
+        if len(self._paces) > KNOWN_LIMIT:
+            self._paces = {held: self._paces[held] for held in self._held_back}
+            self._flapping.intersection_update(self._held_back)
+        pace = self._paces.setdefault(key, Pace(1 / FLAPPING_SECONDS, FLAPPING_LINES))
+        if key in self._held_back or pace.wait_seconds(now):
+            self._held_back[key] = self._held_back.get(key, 0) + 1
+            return False
+        pace.spend(now)
+        self._flapping.discard(key)
+        return True
+
+    def begins(self, key: str) -> bool:
+        """Whether it flaps since the change that was just held back."""
+        is_new = key not in self._flapping
+        self._flapping.add(key)
+        return is_new
+
+    def is_hurry_told(self, now: float) -> bool:
+        """Whether it may be said now that the list changes too fast."""
+        if self._hurry.wait_seconds(now):
+            return False
+        self._hurry.spend(now)
+        return True
+
+    def due(self, now: float) -> dict[str, int]:
+        """Return how many changes of which keys were held back, where that is to be told now."""
+        due = [key for key in self._held_back if not self._paces[key].wait_seconds(now)]
+        for key in due:
+            self._paces[key].spend(now)
+        return {key: self._held_back.pop(key) for key in due}
+
+    def wait_seconds(self, now: float) -> float | None:
+        """Return after how long `due` has something; None if nothing is held back."""
+        return min((self._paces[key].wait_seconds(now) for key in self._held_back), default=None)
+
+
+def lines_of(
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    is_first: bool,
+    changes: int = 1,
+    flaps: Flaps | None = None,
+    now: float = 0.0,
+) -> Slices[tuple[Line, ...]]:
+    """Return what to log when `after` takes the place of `before`; nothing for what no one must know.
+
+    Of a first list only the unhealthy devices are told, as its registration tells the number. The reason
+    alone is no change: it may have a reading in it, which is another one at each look. `changes` is how many
+    lists have come since `before`: of those in between nothing else is told than that there were some. What
+    `flaps` holds back has a line now and then, with how often it was other; infinity as `now` tells the rest.
+    """
+    flaps = flaps or Flaps()
+    lines: list[Line] = []
+    told: dict[str, bool] = {}
+    for line in (yield from _lines_of(before, after, is_first=is_first)):
+        key = str(line.facts.get("device_id", _MANY))
+        if key not in told:
+            told[key] = flaps.is_told(key, now)
+            if not told[key] and flaps.begins(key):
+                lines.append(_flapping_now(key))
+        if told[key]:
+            lines.append(line)
+    if changes > 1 and all(told.values()) and flaps.is_hurry_told(now):
+        lines.append(Line("the list changes too fast to tell each change", {"changes": changes}))
+    return (*lines, *(_flapping(key, count, after) for key, count in flaps.due(now).items()))
+
+
+def _flapping_now(key: str) -> Line:
+    if key == _MANY:
+        return Line("many devices flap, their changes are counted from now on", {}, is_warning=True)
+    return Line("a device flaps, its changes are counted from now on", {"device_id": key}, is_warning=True)
+
+
+def _flapping(key: str, changes: int, after: Snapshot) -> Line:
+    if key == _MANY:
+        return Line("many devices flap", {"devices": len(after.devices), "changes": changes}, is_warning=True)
+    device = after.devices.get(key)
+    state = "gone" if device is None else device.health.state.value
+    return Line("a device flaps", {"device_id": key, "changes": changes, "state": state}, is_warning=True)
+
+
+def _lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tuple[Line, ...]]:
+    worse: list[Device] = []
+    better: list[Device] = []
+    came: list[Device] = []
+    moved: list[Device] = []
+    for is_later, part in slices(after.devices.items()):
+        if is_later:
+            yield
+        for id_, device in part:
+            old = before.devices.get(id_)
+            if old is device:
+                continue
+            is_healthy = device.health.state is HealthState.HEALTHY
+            if old is None and not is_first:
+                came.append(device)
+            if not is_healthy and (old is None or old.health.state is HealthState.HEALTHY):
+                worse.append(device)
+            elif old is not None and is_healthy and old.health.state is not HealthState.HEALTHY:
+                better.append(device)
+            if old is not None and old.numa_nodes != device.numa_nodes:
+                moved.append(device)
+    left = yield from _left(before, after)
+    if len(worse) + len(better) + len(came) + len(moved) + len(left) > LINES_LIMIT:
+        counts = {
+            "unhealthy": len(worse),
+            "healthy": len(better),
+            "appeared": len(came),
+            "left": len(left),
+            "moved": len(moved),
+        }
+        return (
+            (yield from _summary(after, {name: count for name, count in counts.items() if count}, worse)),
+        )
+    return (
+        *(Line("a device appeared", {"device_id": one.id}) for one in came),
+        *(
+            Line("a device is unhealthy", {"device_id": one.id, "reason": one.health.reason}, is_warning=True)
+            for one in worse
+        ),
+        *(Line("a device is healthy again", {"device_id": one.id}) for one in better),
+        *(
+            Line("a device has other NUMA nodes", {"device_id": one.id, "numa_nodes": list(one.numa_nodes)})
+            for one in moved
+        ),
+        *(Line("a device left the list", {"device_id": id_}) for id_ in left),
+    )
+
+
+def _left(before: Snapshot, after: Snapshot) -> Slices[list[str]]:
+    left: list[str] = []
+    for is_later, ids in slices(before.devices):
+        if is_later:
+            yield
+        left += [id_ for id_ in ids if id_ not in after.devices]
+    return left
+
+
+def _summary(after: Snapshot, counts: Mapping[str, int], worse: list[Device]) -> Slices[Line]:
+    reasons: Counter[str] = Counter()
+    for is_later, part in slices(worse):
+        if is_later:
+            yield
+        reasons.update(device.health.reason for device in part)
+    facts: dict[str, object] = {"devices": len(after.devices), **counts}
+    if reasons:
+        facts["reasons"] = [f"{count} of {reason}" for reason, count in reasons.most_common(REASONS_LIMIT)]
+    return Line(_MANY, facts, is_warning=bool(worse))

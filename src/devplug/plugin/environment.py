@@ -1,0 +1,89 @@
+"""The environment of all plugins of a program: what they share on the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from devplug.errors import PluginError, quoted
+from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, REGISTRY_NAME
+from devplug.linux.inotify import shared_watcher
+from devplug.plugin.resource_lock import new_socket_name
+from devplug.plugin.socket_registration import RegistrationMode, chosen_mode
+from devplug.wire.sockets import UNIX_SOCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from devplug.devices import StrPath
+    from devplug.linux.inotify import Watcher
+    from devplug.wire.sockets import Sockets
+
+__all__ = [
+    "PLUGIN_DIR_VARIABLE",
+    "PluginEnvironment",
+    "Registration",
+    "environment_at",
+]
+
+logger = logging.getLogger(__name__)
+
+PLUGIN_DIR_VARIABLE: Final = "DEVPLUG_PLUGIN_DIR"
+
+Registration: TypeAlias = Literal["socket", "watcher", "auto"]
+"""How the kubelet comes to know the plugins. `socket`: they call it at its socket in the plugin folder.
+`watcher`: it finds their sockets in `plugins_registry` beside that folder; it may take seconds to look, and
+minutes after a failure. `auto`: `socket`, unless only `plugins_registry` is there, as in a container that is
+given nothing else. What it chose stays, for the two must never be mixed: the end of one stream ends the
+other. That folder follows the kubelet's --root-dir (kubelet.go), so where that is not the usual one, the
+plugin folder has to be named below it, be it there or not."""
+
+REGISTRATIONS_AT_ONCE: Final = 16
+
+
+@dataclass(slots=True)
+class PluginEnvironment:
+    """The folder with the sockets, how plugins get known there, and how many of them call at once."""
+
+    folder: Path
+    mode: RegistrationMode = RegistrationMode.SOCKET
+    registering: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REGISTRATIONS_AT_ONCE))
+    sockets: Sockets = UNIX_SOCKETS
+    watching: Callable[[], AbstractAsyncContextManager[Watcher]] = shared_watcher
+    name_socket: Callable[[str], str] = new_socket_name
+    """Returns, for a resource name, a file name that no socket has had yet."""
+    _said: set[str] = field(default_factory=set)
+
+    def say_once(self, message: str, **facts: object) -> None:
+        """Log a warning about the node, once for all plugins until `unsay`."""
+        if message not in self._said:
+            self._said.add(message)
+            logger.warning(message, extra=facts)
+
+    def unsay(self, message: str) -> None:
+        """Let a warning be given again, because its reason went away."""
+        self._said.discard(message)
+
+
+def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvironment:
+    """Return where sockets go, and how plugins get known there; raises `PluginError` for an unknown way."""
+    if registration not in get_args(Registration):
+        raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
+    folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
+    # Beside it by its name, also where it is a link or does not exist.
+    registry = Path(os.path.normpath(folder)).parent / REGISTRY_NAME
+    mode = chosen_mode(registration, has_plugin_dir=_is_folder(folder), has_registry=_is_folder(registry))
+    return PluginEnvironment(folder if mode is RegistrationMode.SOCKET else registry, mode)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder, or may be one for who may look; who may not is told so when it is needed."""
+    try:
+        return path.is_dir()
+    except PermissionError:
+        return True

@@ -1,0 +1,206 @@
+"""The ListAndWatch streams of one plugin: the lists on them, and what the kubelet was last told on each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import LimitError
+from devplug.plugin.inventory import in_turns
+from devplug.plugin.snapshot import ListPace, News, news_of, slices
+from devplug.wire.codecs import Encoded
+from devplug.wire.deviceplugin import list_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+
+    from devplug.devices import Device
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.inventory import Inventory
+    from devplug.plugin.snapshot import Slices, Snapshot
+
+__all__ = ["STREAM_LIMIT", "ListStreams", "SentLists"]
+
+TAKEN_SECONDS: Final = 0.1
+"""How long a kubelet may take to believe a list that was sent to it: it syncs a file after each."""
+
+STREAM_LIMIT: Final = 16
+
+FORGET_SECONDS: Final = 60.0
+"""How long after a device left the list an Allocate may come that was sent before; none takes that long."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    at: float | None = None
+    """When they were sent; None while they are about to be."""
+    coming: Mapping[str, Device] | None = None
+    """Those that take the place of `devices`, until it is known which of them have left."""
+    left_at: Mapping[str, float] = field(default_factory=dict)
+    """When devices left the list, also of those that are back."""
+
+    def wait_seconds(self, id_: str, now: float) -> float:
+        """Return how long to wait for one device, if no list is sent meanwhile."""
+        is_leaving = self.coming is not None and id_ in self.devices and id_ not in self.coming
+        if not is_leaving and id_ not in self.left_at:
+            return 0.0
+        if self.at is None or self.coming is not None or id_ not in self.devices:
+            return FORGET_SECONDS
+        return self.at + TAKEN_SECONDS - now
+
+
+class SentLists:
+    """What the kubelet was last told on each stream: of devices that left the list and came back, when.
+
+    Lives as long as its service. Times are seconds on the loop's clock.
+
+    The kubelet looks devices up when it has the answer to an Allocate, and crashes if one is not in its list
+    (manager.go allocateContainerResources). A device may have been in the list when it was asked for, and be
+    in ours again, while the kubelet has only got the list between the two.
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[int, _Stream] = {}
+        self._changed = asyncio.Event()
+
+    def tell(self, number: int, devices: Mapping[str, Device], now: float) -> Slices[None]:
+        """Note that a list is about to be sent on a stream; `sent` follows soon, whatever the peer does."""
+        stream = self._streams.setdefault(number, _Stream())
+        stream.coming = devices
+        left_at: dict[str, float] = {}
+        for is_later, known in slices(stream.left_at.items()):
+            if is_later:
+                yield
+            left_at.update((id_, at) for id_, at in known if at > now - FORGET_SECONDS)
+        for is_later, ids in slices(stream.devices):
+            if is_later:
+                yield
+            left_at.update((id_, now) for id_ in ids if id_ not in devices)
+        stream.left_at = left_at
+        stream.devices, stream.at, stream.coming = devices, None, None
+        self._change()
+
+    def sent(self, number: int, now: float) -> None:
+        """Note that it is on its way."""
+        self._streams[number].at = now
+        self._change()
+
+    def end(self, number: int) -> None:
+        """Note that a stream has ended."""
+        self._streams.pop(number, None)
+        self._change()
+
+    async def until_known(self, ids: Collection[str]) -> None:
+        """Wait until the kubelet knows devices again that have left its list and come back, if any has."""
+        loop = asyncio.get_running_loop()
+        while (wait_seconds := self._wait_seconds(ids, loop.time())) > 0:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    def _wait_seconds(self, ids: Iterable[str], now: float) -> float:
+        """Return how long to wait, if no list is sent meanwhile; 0 if there is nothing to wait for."""
+        ids = tuple(ids)
+        return max(
+            (stream.wait_seconds(id_, now) for stream in self._streams.values() for id_ in ids), default=0.0
+        )
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class ListStreams:
+    """The streams of one plugin; lives as long as its service.
+
+    `on_change` is called whenever one opens or ends. What happens is counted in `counters`.
+    """
+
+    def __init__(self, inventory: Inventory, counters: PluginCounters, on_change: Callable[[], None]) -> None:
+        self.open: set[int] = set()
+        """A number for each open stream, growing in the order of their opening."""
+        self.opened = 0
+        self.ended = 0
+        """The last stream that we ended ourselves, with those before it."""
+        self._inventory = inventory
+        self._counters = counters
+        self._on_change = on_change
+        self._sent = SentLists()
+
+    async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
+        """Yield the list at once, then the latest one after each change; never a backlog.
+
+        The same one is not sent twice, unless it has to be (`Inventory.repeat`).
+        """
+        if len(self.open) >= STREAM_LIMIT:
+            raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
+        self.opened += 1
+        number = self.opened
+        self.open.add(number)
+        self._counters.streams_opened += 1
+        self._on_change()
+        loop = asyncio.get_running_loop()
+        pace = ListPace()
+        seen: float = 0
+        repeats = self._inventory.repeats
+        sent: Snapshot | None = None
+        wait_seconds: float | None = None
+        try:
+            while await self._goes_on(number, seen, wait_seconds):
+                seen, snapshot = self._inventory.version, self._inventory.snapshot
+                asked = self._inventory.repeats
+                news = News.BAD if sent is None else await in_turns(news_of(sent, snapshot))
+                if news is News.NONE and asked != repeats:
+                    news = News.GOOD
+                wait_seconds = None if news is News.NONE else pace.wait_seconds(news, loop.time()) or None
+                if wait_seconds is not None:
+                    if news is News.BAD:
+                        seen = math.inf  # it waits for nothing else; good news does, for what may be bad
+                    continue
+                if news is not News.NONE:
+                    await in_turns(self._sent.tell(number, snapshot.devices, loop.time()))
+                    encoded = Encoded(await in_turns(_content_of(snapshot)))
+                    pace.spend(loop.time())
+                    repeats = asked
+                    self._counters.lists_sent += 1
+                    self._sent.sent(number, loop.time())
+                    yield encoded
+                    del encoded
+                sent = snapshot
+        finally:
+            self._sent.end(number)
+            self.open.discard(number)
+            self._on_change()
+
+    async def end(self) -> None:
+        """End the streams that are open now, so that a kubelet which forgot us finds us anew."""
+        self.ended = self.opened
+        await self._inventory.wake()
+
+    async def until_known(self, ids: Collection[str]) -> None:
+        """Wait until the kubelet knows devices again that have left its list and come back, if any has."""
+        await self._sent.until_known(ids)
+
+    async def _goes_on(self, number: int, version: float, seconds: float | None) -> bool:
+        """Wait for a list newer than `version`, for so long at most; return whether the stream goes on."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._inventory.changed_since(version, lambda: number <= self.ended)
+        except TimeoutError:
+            return True
+
+
+def _content_of(snapshot: Snapshot) -> Slices[bytes]:
+    """Return the bytes of a list."""
+    pieces: list[bytes] = []
+    for piece in list_pieces(snapshot.advertised()):
+        if pieces:
+            yield
+        pieces.append(piece)
+    return b"".join(pieces)

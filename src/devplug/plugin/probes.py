@@ -1,0 +1,110 @@
+"""The probe pages and metrics of a program with plugins, from what is served."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import devplug
+from devplug.metrics import catalogue
+from devplug.metrics.devices import process_families, resource_families
+from devplug.metrics.families import Family, HistogramSample, Sample
+from devplug.metrics.probes import Probes
+from devplug.plugin.status import faults_of, faults_told
+from devplug.status import ProcessStatus, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from devplug.metrics.families import Counts
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.serving import Serving
+    from devplug.status import ResourceStatus
+
+__all__ = ["probes_of", "process_status", "serving_families", "status_of"]
+
+# ── metrics ──
+
+
+def _counter_families(counters: Mapping[str, PluginCounters], streams: Mapping[str, int]) -> Iterator[Family]:
+    """Yield the counts of each resource name, and how many streams are open of each."""
+    named = sorted(counters.items())
+    yield Family(catalogue.STREAMS, [Sample((name,), count) for name, count in sorted(streams.items())])
+    yield Family(catalogue.STREAMS_OPENED, [Sample((name,), one.streams_opened) for name, one in named])
+    yield Family(catalogue.LISTANDWATCH_UPDATES, [Sample((name,), one.lists_sent) for name, one in named])
+    for metric, counts in (
+        (catalogue.REGISTRATIONS, {name: one.registrations for name, one in named}),
+        (catalogue.ALLOCATIONS, {name: one.allocations for name, one in named}),
+        (catalogue.PRE_STARTS, {name: one.pre_starts for name, one in named}),
+        (catalogue.PREFERENCES, {name: one.preferences for name, one in named}),
+        (catalogue.HEALTH_TRANSITIONS, {name: one.health_transitions for name, one in named}),
+    ):
+        yield Family(metric, list(_samples(counts)))
+    yield Family(
+        catalogue.ALLOCATE_DURATION,
+        [one.allocate_seconds.sample(name) for name, one in named],
+    )
+    looks: list[HistogramSample] = [one.look_seconds.sample(name) for name, one in named]
+    yield Family(catalogue.DISCOVERY_DURATION, [look for look in looks if look.count])
+
+
+def _samples(counts: Mapping[str, Counts]) -> Iterator[Sample]:
+    for name, one in counts.items():
+        for labels, value in one.samples():
+            yield Sample((name, *labels), value)
+
+
+# ── pages ──
+
+
+def _began_at() -> float:
+    """Return when this process began, as a Unix time in seconds, for this is imported at the first question.
+
+    It is in the 22nd field of /proc/self/stat, in ticks since the machine's start (proc_pid_stat(5)).
+    """
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # no /proc here
+        return time.time()
+    age_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age_seconds
+
+
+_STARTED_AT: Final = _began_at()
+
+
+def process_status(serving: Serving) -> ProcessStatus:
+    """Return how this process is at this moment, as far as its plugins tell."""
+    return status_of(serving.statuses())
+
+
+def status_of(resources: tuple[ResourceStatus, ...]) -> ProcessStatus:
+    """Return the status of this process, with what it serves."""
+    return ProcessStatus(
+        process=os.getpid(),
+        version=devplug.__version__,
+        python=platform.python_version(),
+        started_at=_STARTED_AT,
+        resources=resources,
+        faults=faults_of(resources),
+    )
+
+
+def serving_families(serving: Serving, status: ProcessStatus) -> Iterator[Family]:
+    """Yield the metrics of what is served; `status` is that of this moment."""
+    yield from process_families(status)
+    yield from resource_families(status.resources)
+    yield from _counter_families(serving.counters, serving.streams)
+
+
+def probes_of(serving: Serving) -> Probes:
+    """Return the pages about what is served."""
+    return Probes(
+        status=lambda: text_of(process_status(serving)),
+        faults=lambda: faults_told(serving.faults().items()),
+        families=lambda: serving_families(serving, process_status(serving)),
+        pulse=serving.pulse,
+    )

@@ -1,0 +1,138 @@
+"""The lock of a resource name in a plugin folder, and the sockets that its owner makes there.
+
+One lock a resource name says which process may serve it; the sockets of dead owners are removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from devplug.wire.sockets import UNIX_SOCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from devplug.wire.sockets import Sockets
+
+__all__ = [
+    "LOCK_FOLDER",
+    "ResourceLock",
+    "has_file_of",
+    "is_of_another_name",
+    "new_socket_name",
+    "remove_stale_sockets",
+]
+
+LOCK_FOLDER: Final = ".devplug"
+"""Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
+
+_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{4}\.sock")
+
+
+def _mark(resource_name: str) -> str:
+    return f"devplug-{_digest(resource_name)}"
+
+
+def _digest(resource_name: str) -> str:
+    """Return what stands for a resource name in the name of each file about it."""
+    return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
+
+
+def has_file_of(file_names: Iterable[str], resource_name: str) -> bool:
+    """Whether one of the lock folder's files is about this resource: then a process of ours has served it."""
+    digest = _digest(resource_name)
+    return any(digest in name for name in file_names)
+
+
+def new_socket_name(resource_name: str) -> str:
+    """Return a file name that no other process has used: a successor never inherits a path.
+
+    At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
+    """
+    return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(2)}.sock"
+
+
+def is_of_another_name(file_name: str, resource_name: str) -> bool:
+    """Whether a socket's file name is one that we make for another resource name than this."""
+    made = _MADE.fullmatch(file_name)
+    return made is not None and made[1] != _mark(resource_name)
+
+
+class ResourceLock:
+    """The right to serve one resource name in one folder, held as a file lock until `release`.
+
+    The kernel lets go of it when the process ends, however it ends.
+    """
+
+    def __init__(self, folder: Path, resource_name: str) -> None:
+        self.path = folder / LOCK_FOLDER / f"{_mark(resource_name)}.lock"
+        self._fd = -1
+
+    def take(self) -> str | None:
+        """Try to take the lock, without waiting; return who holds it if somebody else does.
+
+        Raises `OSError` if the folder does not take the file.
+        """
+        self.release()
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode(errors="replace").strip() or "another process"
+            os.close(fd)
+            return holder
+        self._fd = fd
+        if not self.is_held():  # its former owner removed the file between our open and our lock
+            self.release()
+            return "another process"
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()}\n".encode(), 0)
+        return None
+
+    def is_held(self) -> bool:
+        """Whether the lock is ours and its file is still the one that others would find."""
+        if self._fd < 0:
+            return False
+        try:
+            found = self.path.stat()
+        except OSError:
+            return False
+        ours = os.fstat(self._fd)
+        return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def release(self) -> None:
+        """Give the lock back and remove its file, if it is ours. Safe to repeat."""
+        if self._fd < 0:
+            return
+        if self.is_held():
+            with suppress(OSError):
+                self.path.unlink()
+            with suppress(OSError):
+                self.path.parent.rmdir()  # only succeeds for the last owner
+        os.close(self._fd)
+        self._fd = -1
+
+
+def remove_stale_sockets(folder: Path, resource_name: str, sockets: Sockets = UNIX_SOCKETS) -> list[str]:
+    """Remove the sockets that dead owners of this name left behind, and return their file names.
+
+    Call it with the lock held: then nobody of ours serves the name, and a socket of ours that refuses
+    connections has no owner. Sockets of anybody else are never touched.
+    """
+    removed = []
+    mark = _mark(resource_name)
+    # A socket is made under a hidden name, which stays if its maker is killed just then.
+    for path in chain(sockets.refusing(folder, f"{mark}-*.sock"), sockets.refusing(folder, f".{mark}-*")):
+        with suppress(OSError):
+            sockets.remove(path)
+            removed.append(path.name)
+    return removed

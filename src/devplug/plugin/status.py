@@ -1,0 +1,172 @@
+"""The status of served plugins: the value that people and monitors see, and the status socket that tells it.
+
+The socket is beside the plugins' sockets; it is made when their folder is, and anew if it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from devplug.devices import HEALTHY, UNHEALTHY, HealthState
+from devplug.errors import DevplugError
+from devplug.linux.inotify import until_absent, until_present
+from devplug.plugin.resource_lock import LOCK_FOLDER
+from devplug.status import STATUS_SOCKETS, DeviceStatus, ResourceStatus, status_socket_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from devplug.devices import Device
+    from devplug.plugin.inventory import Inventory
+    from devplug.plugin.lifecycle import Lifecycle
+    from devplug.web.messages import Handler
+
+__all__ = [
+    "Describe",
+    "device_statuses",
+    "faults_of",
+    "faults_told",
+    "health_word",
+    "resource_status",
+    "serve_status",
+]
+
+logger = logging.getLogger(__name__)
+
+# ── values ──
+
+NAMES_SHOWN: Final = 5
+"""Of resources with the same fault: the kubelet is away for all of them, or for none."""
+
+
+Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
+"""Makes the statuses of a plugin's devices."""
+
+
+def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Describe) -> ResourceStatus:
+    """Return how one plugin is: its devices as `describe` tells them, and whether a kubelet listens."""
+    return ResourceStatus(
+        name=str(inventory.resource_name),
+        devices=describe(inventory),
+        is_registered=lifecycle.is_registered,
+        registered_at=lifecycle.registered_at,
+        fault=lifecycle.fault,
+        takeover=lifecycle.guard.takeover,
+        process=os.getpid(),
+        given_at=inventory.given_at,
+    )
+
+
+def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
+    """Return what devices say of themselves, as the kubelet was told them."""
+    return tuple(
+        DeviceStatus(
+            id=device.id,
+            health=health_word(device),
+            reason=device.health.reason,
+            since=inventory.since.get(device.id),
+            numa_nodes=device.numa_nodes,
+            device_nodes=tuple(node.host_path for node in device.device_nodes),
+            attributes=dict(device.attributes),
+            is_held=inventory.may_be_held(device.id),
+        )
+        for device in inventory.snapshot.devices.values()
+    )
+
+
+def health_word(device: Device) -> str:
+    """Return what the kubelet was told of a device's health."""
+    return HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
+
+
+def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
+    """Return what keeps these resources from being ready, with their names; see `faults_told`."""
+    return faults_told((one.name, one.fault) for one in resources if one.fault)
+
+
+def faults_told(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return each reason once, with the resource names before it, the first five of them.
+
+    `faults` are pairs of a resource name and what keeps it from being ready.
+    """
+    names: dict[str, list[str]] = {}
+    for name, fault in faults:
+        names.setdefault(fault, []).append(name)
+    return tuple(f"{_some(those)}: {fault}" for fault, those in names.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+# ── the status socket ──
+
+FIRST_SECONDS: Final = 2.0
+"""How long registrations go first: nobody looks at a process that has just begun, and a kubelet waits."""
+
+RETRY_SECONDS: Final = 10.0
+
+
+async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[None]], handle: Handler) -> None:
+    """Answer at a status socket below `folder`, which has the plugins' sockets, whenever that exists.
+
+    It lasts until cancelled. Without the socket everything works but `devplug status`, so what keeps it from
+    being made is told and no more.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_SECONDS):
+            await wait_registered()
+    told = ""
+    while True:
+        await until_present(folder)
+        try:
+            await _serve_until_lost(folder / LOCK_FOLDER, handle)
+            told = ""
+        except (OSError, DevplugError) as error:
+            if str(error) != told:
+                told = str(error)
+                logger.warning("no status socket; devplug status cannot ask here", extra={"reason": told})
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _serve_until_lost(folder: Path, handle: Handler) -> None:
+    """Serve at a new socket until that is gone.
+
+    Raises `ListenError`, and `OSError` where there are no descriptors left, not even for an import.
+    """
+    # After the first registration: it is not needed for that, and takes as long as a third of it.
+    from devplug.web.addresses import UnixAddress
+    from devplug.web.server import serving as listening
+
+    path = folder / status_socket_name(os.getpid(), secrets.token_hex(2))
+    try:
+        _prepare(folder)  # on the loop: a list of one folder, beside our locks; no probe of a socket waits
+        async with listening(UnixAddress(str(path)), handle, name="status"):
+            await until_absent(path)
+    finally:
+        _leave(folder)
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, and remove the status sockets that dead processes left behind there."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for path in folder.parent.glob(STATUS_SOCKETS):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+            probe.settimeout(0)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+
+
+def _leave(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()  # only succeeds for the last owner

@@ -1,0 +1,52 @@
+"""The ResourceQuota controller: it writes how much of each quota is in use; refusing is admission's."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from devplug.sandbox.admission import quota_status, used_by_pods
+from devplug.sandbox.api.kinds import SERVED
+from devplug.sandbox.api.objects import text
+from devplug.sandbox.api.watchlog import Selection
+from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
+from devplug.sandbox.registry import PODS, QUOTAS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devplug.sandbox.api.watchlog import WatchEvent
+    from devplug.sandbox.registry import Registry
+
+__all__ = ["ResourceQuotaController"]
+
+_COUNTED: Final = tuple(
+    one for one in SERVED if one.namespaced and "list" in one.verbs and one.kind != "Event"
+)
+"""What quotas count here, by the piece or by what it asks for."""
+
+
+class ResourceQuotaController:
+    """The resource quota controller of one sandbox; lives as long as `run`."""
+
+    def __init__(self, registry: Registry, *, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._registry = registry
+        self._work = WorkQueue(seconds)
+
+    async def run(self) -> None:
+        """Keep the statuses of all quotas until cancelled."""
+        await run_loop(self._registry, dict.fromkeys(_COUNTED, self._note), self._work, self._look)
+
+    def _note(self, event: WatchEvent) -> None:
+        self._work.add(text(event.object, "metadata", "namespace"))
+
+    def _look(self, namespace: str) -> None:
+        selection = Selection(namespace)
+        quotas = self._registry.all(QUOTAS, selection)
+        if not quotas:
+            return
+        used = used_by_pods(self._registry.all(PODS, selection), self._registry.now)
+        counts = {one.qualified: len(self._registry.all(one, selection)) for one in _COUNTED}
+        for quota in quotas:
+            status = quota_status(quota, used, counts)
+            self._registry.set_status(QUOTAS, namespace, text(quota, "metadata", "name"), status)

@@ -1,1 +1,0 @@
-"""What controllers decide, as functions on objects: no clock, no registry, no waiting."""

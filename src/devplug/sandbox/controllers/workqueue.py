@@ -1,0 +1,116 @@
+"""The work queue of a controller: keys to look at, and the loop that takes them.
+
+Nothing in it knows what a key stands for, or what a look does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing, suppress
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.api.objects import text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from devplug.sandbox.api.kinds import Resource
+    from devplug.sandbox.api.objects import Object
+    from devplug.sandbox.api.watchlog import WatchEvent
+    from devplug.sandbox.registry import Registry
+
+__all__ = ["WorkQueue", "follow", "key_of", "run_loop", "split_key"]
+
+_FIRST_RETRY_SECONDS: Final = 0.1
+_LAST_RETRY_SECONDS: Final = 60.0
+
+
+def key_of(one: Object) -> str:
+    """Return `namespace/name` of an object, with nothing before the slash for what has no namespace."""
+    return f"{text(one, 'metadata', 'namespace')}/{text(one, 'metadata', 'name')}"
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the namespace and the name that `key_of` wrote."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+class WorkQueue:
+    """Keys that somebody has to look at, each once, with the time for it; lives as long as its controller.
+
+    After client-go's work queues (util/workqueue), for one loop that looks at one key after the other.
+    """
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._due_seconds: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._failures: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, key: str, after_seconds: float = 0.0) -> None:
+        """Put a key on the list; if it is there, the earlier time counts."""
+        due = self._seconds() + after_seconds
+        if key not in self._due_seconds or due < self._due_seconds[key]:
+            self._due_seconds[key] = due
+            heappush(self._heap, (due, key))
+            self._changed.set()
+
+    def fail(self, key: str) -> None:
+        """Put a key on the list whose look failed: again in 0.1 s, doubled each time, at most 60 s."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.add(key, min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _LAST_RETRY_SECONDS))
+
+    def succeed(self, key: str) -> None:
+        """Forget the failures of a key."""
+        self._failures.pop(key, None)
+
+    async def next(self) -> str:
+        """Take the key that is due first off the list; waits until there is one."""
+        while True:
+            self._changed.clear()
+            while self._heap and self._due_seconds.get(self._heap[0][1]) != self._heap[0][0]:
+                heappop(self._heap)
+            wait = self._heap[0][0] - self._seconds() if self._heap else None
+            if wait is not None and wait <= 0:
+                _, key = heappop(self._heap)
+                del self._due_seconds[key]
+                return key
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+
+
+async def follow(registry: Registry, resource: Resource, note: Callable[[WatchEvent], None]) -> None:
+    """Call `note` with every object of a kind, and then with every change, until cancelled."""
+    async with aclosing(registry.follow(resource)) as events:
+        async for event in events:
+            note(event)
+
+
+async def run_loop(
+    registry: Registry,
+    notes: Mapping[Resource, Callable[[WatchEvent], None]],
+    work: WorkQueue,
+    look: Callable[[str], None],
+) -> None:
+    """Look at what is on the list, for ever; what is noted of each kind puts it there.
+
+    A look that the registry refuses is tried again later. Between two looks, everybody else has a turn.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        for resource, note in notes.items():
+            tasks.create_task(follow(registry, resource, note))
+        while True:
+            key = await work.next()
+            try:
+                look(key)
+            except StatusError:
+                work.fail(key)
+            else:
+                work.succeed(key)
+            await asyncio.sleep(0)

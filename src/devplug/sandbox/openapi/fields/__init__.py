@@ -1,1 +1,0 @@
-"""The fields of all kinds, as tables: names and types, and nothing that acts."""

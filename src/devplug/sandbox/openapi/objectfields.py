@@ -1,0 +1,185 @@
+"""The fields of metadata, nodes, reviews and all kinds but pods, as tables.
+
+What a line means is said in `types`. Names and types are those of Kubernetes 1.36 (apimachinery
+pkg/apis/meta/v1/types.go and types.go of api/core/v1, api/apps/v1, api/coordination/v1, api/events/v1,
+api/authentication/v1 and api/authorization/v1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["APPS", "AUTHENTICATION", "AUTHORIZATION", "COORDINATION", "CORE", "EVENTS", "META", "NODES"]
+
+
+META: Final[Mapping[str, str]] = {
+    "DeleteOptions": """
+        *TypeMeta gracePeriodSeconds:int64 preconditions:Preconditions orphanDependents:bool
+        propagationPolicy:DeletionPropagation dryRun:[string]
+        ignoreStoreReadErrorWithClusterBreakingPotential:bool
+    """,
+    "FieldSelectorRequirement": "key! operator! values:[string]",
+    "LabelSelector": "matchLabels:{string} matchExpressions:[LabelSelectorRequirement]",
+    "LabelSelectorRequirement": "key! operator!:LabelSelectorOperator values:[string]",
+    "ListMeta": "selfLink resourceVersion continue remainingItemCount:int64 shardInfo:ShardInfo",
+    "ManagedFieldsEntry": """
+        manager operation:ManagedFieldsOperationType apiVersion time:Time fieldsType fieldsV1:FieldsV1
+        subresource
+    """,
+    "ObjectMeta": """
+        name generateName namespace selfLink uid:UID resourceVersion generation:int64 creationTimestamp:Time
+        deletionTimestamp:Time deletionGracePeriodSeconds:int64 labels:{string} annotations:{string}
+        ownerReferences:[OwnerReference] finalizers:[string] managedFields:[ManagedFieldsEntry]
+    """,
+    "OwnerReference": "apiVersion! kind! name! uid!:UID controller:bool blockOwnerDeletion:bool",
+    "Patch": "",
+    "Preconditions": "uid:UID resourceVersion",
+    "ShardInfo": "selector!",
+    "Status": """
+        *TypeMeta metadata:ListMeta status message reason:StatusReason details:StatusDetails code:int32
+    """,
+    "StatusCause": "reason:CauseType message field",
+    "StatusDetails": "name group kind uid:UID causes:[StatusCause] retryAfterSeconds:int32",
+    "TypeMeta": "kind apiVersion",
+}
+
+NODES: Final[Mapping[str, str]] = {
+    "Node": "*TypeMeta metadata:ObjectMeta spec:NodeSpec status:NodeStatus",
+    "NodeSpec": """
+        podCIDR podCIDRs:[string] providerID unschedulable:bool taints:[Taint] configSource:NodeConfigSource
+        externalID
+    """,
+    "NodeStatus": """
+        capacity:ResourceList allocatable:ResourceList phase:NodePhase conditions:[NodeCondition]
+        addresses:[NodeAddress] daemonEndpoints:NodeDaemonEndpoints nodeInfo:NodeSystemInfo
+        images:[ContainerImage] volumesInUse:[UniqueVolumeName] volumesAttached:[AttachedVolume]
+        config:NodeConfigStatus runtimeHandlers:[NodeRuntimeHandler] features:NodeFeatures
+        declaredFeatures:[string]
+    """,
+    "Taint": "key! value effect!:TaintEffect timeAdded:Time",
+    "NodeConfigSource": "configMap:ConfigMapNodeConfigSource",
+    "NodeCondition": """
+        type!:NodeConditionType status!:ConditionStatus lastHeartbeatTime:Time lastTransitionTime:Time reason
+        message
+    """,
+    "NodeAddress": "type!:NodeAddressType address!",
+    "NodeDaemonEndpoints": "kubeletEndpoint:DaemonEndpoint",
+    "NodeSystemInfo": """
+        machineID! systemUUID! bootID! kernelVersion! osImage! containerRuntimeVersion! kubeletVersion!
+        kubeProxyVersion! operatingSystem! architecture! swap:NodeSwapStatus
+    """,
+    "ContainerImage": "names:[string] sizeBytes:int64",
+    "AttachedVolume": "name!:UniqueVolumeName devicePath!",
+    "NodeConfigStatus": """
+        assigned:NodeConfigSource active:NodeConfigSource lastKnownGood:NodeConfigSource error
+    """,
+    "NodeRuntimeHandler": "name features:NodeRuntimeHandlerFeatures",
+    "NodeFeatures": "supplementalGroupsPolicy:bool",
+    "ConfigMapNodeConfigSource": "namespace! name! uid:UID resourceVersion kubeletConfigKey!",
+    "DaemonEndpoint": "Port!:int32",
+    "NodeSwapStatus": "capacity:int64",
+    "NodeRuntimeHandlerFeatures": "recursiveReadOnlyMounts:bool userNamespaces:bool",
+}
+
+CORE: Final[Mapping[str, str]] = {
+    "ObjectReference": "kind namespace name uid:UID apiVersion resourceVersion fieldPath",
+    "LocalObjectReference": "name",
+    "TypedLocalObjectReference": "apiGroup kind! name!",
+    "TypedObjectReference": "apiGroup kind! name! namespace",
+    "NodeSelector": "nodeSelectorTerms!:[NodeSelectorTerm]",
+    "ScopeSelector": "matchExpressions:[ScopedResourceSelectorRequirement]",
+    "NodeSelectorTerm": "matchExpressions:[NodeSelectorRequirement] matchFields:[NodeSelectorRequirement]",
+    "ScopedResourceSelectorRequirement": """
+        scopeName!:ResourceQuotaScope operator!:ScopeSelectorOperator values:[string]
+    """,
+    "NodeSelectorRequirement": "key! operator!:NodeSelectorOperator values:[string]",
+    "Binding": "*TypeMeta metadata:ObjectMeta target!:ObjectReference",
+    "ConfigMap": "*TypeMeta metadata:ObjectMeta immutable:bool data:{string} binaryData:{bytes}",
+    "Event": """
+        *TypeMeta metadata!:ObjectMeta involvedObject!:ObjectReference reason message source:EventSource
+        firstTimestamp:Time lastTimestamp:Time count:int32 type eventTime:MicroTime series:EventSeries action
+        related:ObjectReference reportingComponent reportingInstance
+    """,
+    "Namespace": "*TypeMeta metadata:ObjectMeta spec:NamespaceSpec status:NamespaceStatus",
+    "ResourceQuota": "*TypeMeta metadata:ObjectMeta spec:ResourceQuotaSpec status:ResourceQuotaStatus",
+    "EventSource": "component host",
+    "EventSeries": "count:int32 lastObservedTime:MicroTime",
+    "NamespaceSpec": "finalizers:[FinalizerName]",
+    "NamespaceStatus": "phase:NamespacePhase conditions:[NamespaceCondition]",
+    "ResourceQuotaSpec": "hard:ResourceList scopes:[ResourceQuotaScope] scopeSelector:ScopeSelector",
+    "ResourceQuotaStatus": "hard:ResourceList used:ResourceList",
+    "NamespaceCondition": """
+        type!:NamespaceConditionType status!:ConditionStatus lastTransitionTime:Time reason message
+    """,
+}
+
+APPS: Final[Mapping[str, str]] = {
+    "DaemonSet": "*TypeMeta metadata:ObjectMeta spec:DaemonSetSpec status:DaemonSetStatus",
+    "DaemonSetSpec": """
+        selector!:LabelSelector template!:PodTemplateSpec updateStrategy:DaemonSetUpdateStrategy
+        minReadySeconds:int32 revisionHistoryLimit:int32
+    """,
+    "DaemonSetStatus": """
+        currentNumberScheduled!:int32 numberMisscheduled!:int32 desiredNumberScheduled!:int32
+        numberReady!:int32 observedGeneration:int64 updatedNumberScheduled:int32 numberAvailable:int32
+        numberUnavailable:int32 collisionCount:int32 conditions:[DaemonSetCondition]
+    """,
+    "DaemonSetUpdateStrategy": "type:DaemonSetUpdateStrategyType rollingUpdate:RollingUpdateDaemonSet",
+    "DaemonSetCondition": """
+        type!:DaemonSetConditionType status!:ConditionStatus lastTransitionTime:Time reason message
+    """,
+    "RollingUpdateDaemonSet": "maxUnavailable:IntOrString maxSurge:IntOrString",
+}
+
+COORDINATION: Final[Mapping[str, str]] = {
+    "Lease": "*TypeMeta metadata:ObjectMeta spec:LeaseSpec",
+    "LeaseSpec": """
+        holderIdentity leaseDurationSeconds:int32 acquireTime:MicroTime renewTime:MicroTime
+        leaseTransitions:int32 strategy:CoordinatedLeaseStrategy preferredHolder
+    """,
+}
+
+EVENTS: Final[Mapping[str, str]] = {
+    "events.Event": """
+        *TypeMeta metadata:ObjectMeta eventTime!:MicroTime series:events.EventSeries reportingController
+        reportingInstance action reason regarding:ObjectReference related:ObjectReference note type
+        deprecatedSource:EventSource deprecatedFirstTimestamp:Time deprecatedLastTimestamp:Time
+        deprecatedCount:int32
+    """,
+    "events.EventSeries": "count!:int32 lastObservedTime!:MicroTime",
+}
+
+AUTHENTICATION: Final[Mapping[str, str]] = {
+    "SelfSubjectReview": "*TypeMeta metadata:ObjectMeta status:SelfSubjectReviewStatus",
+    "SelfSubjectReviewStatus": "userInfo:UserInfo",
+    "UserInfo": "username uid groups:[string]",
+}
+
+AUTHORIZATION: Final[Mapping[str, str]] = {
+    "SelfSubjectAccessReview": """
+        *TypeMeta metadata:ObjectMeta spec!:SelfSubjectAccessReviewSpec status:SubjectAccessReviewStatus
+    """,
+    "SelfSubjectAccessReviewSpec": """
+        resourceAttributes:ResourceAttributes nonResourceAttributes:NonResourceAttributes
+    """,
+    "ResourceAttributes": """
+        namespace verb group version resource subresource name fieldSelector:FieldSelectorAttributes
+        labelSelector:LabelSelectorAttributes
+    """,
+    "FieldSelectorAttributes": "rawSelector requirements:[FieldSelectorRequirement]",
+    "LabelSelectorAttributes": "rawSelector requirements:[LabelSelectorRequirement]",
+    "NonResourceAttributes": "path verb",
+    "SubjectAccessReviewStatus": "allowed!:bool denied:bool reason evaluationError",
+    "SelfSubjectRulesReview": """
+        *TypeMeta metadata:ObjectMeta spec!:SelfSubjectRulesReviewSpec status:SubjectRulesReviewStatus
+    """,
+    "SelfSubjectRulesReviewSpec": "namespace",
+    "SubjectRulesReviewStatus": """
+        resourceRules!:[ResourceRule] nonResourceRules!:[NonResourceRule] incomplete!:bool evaluationError
+    """,
+    "ResourceRule": "verbs!:[string] apiGroups:[string] resources:[string] resourceNames:[string]",
+    "NonResourceRule": "verbs!:[string] nonResourceURLs:[string]",
+}

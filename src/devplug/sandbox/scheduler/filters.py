@@ -1,0 +1,307 @@
+"""The scheduler's filter plugins: why a node cannot take a pod, and the sentence when no node can. Pure.
+
+Plugins are in the scheduler's order and words (nodeaffinity.go, toleration.go). The sentence is, to the
+letter, that of types.go FitError: the text of the pod's condition `PodScheduled` and of the event
+`FailedScheduling`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from devplug.sandbox.scheduler.types import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    NAME_FIELD,
+    NO_SCHEDULE,
+    PODS,
+    PREFER_NO_SCHEDULE,
+    Taint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from devplug.sandbox.scheduler.types import Node, Requirement, Shape, Term, Toleration
+
+__all__ = [
+    "ABSENT",
+    "CONFLICT",
+    "Diagnosis",
+    "Plugin",
+    "Refusal",
+    "label_keys",
+    "matches_affinity",
+    "named_nodes",
+    "preferred_weight",
+    "resources_refusal",
+    "static_refusal",
+    "tolerates",
+    "tolerates_taints",
+    "unwanted_taints",
+]
+
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable")
+_REPELLING: Final = (NO_SCHEDULE, "NoExecute")
+"""Effects that keep a pod from being scheduled; `PreferNoSchedule` only counts against the node."""
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_LARGEST: Final = 2**63
+CONFLICT: Final = "pod affinity terms conflict"
+_NO_NODES: Final = "no nodes available to schedule pods"
+_NO_CLAIMS: Final = "no new claims to deallocate"
+_NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+_NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+_NEVER: Final = "not eligible due to preemptionPolicy=Never."
+
+
+# ── Node affinity and taints ──
+
+
+# ── taints ──
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint (ToleratesTaint; `Lt` and `Gt` are off by default)."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == taint.value
+
+
+def _tolerated(shape: Shape, taint: Taint) -> bool:
+    return any(tolerates(one, taint) for one in shape.tolerations)
+
+
+def tolerates_taints(shape: Shape, taints: Collection[Taint]) -> bool:
+    """Whether none of a node's taints keeps the pod off it."""
+    return all(_tolerated(shape, one) for one in taints if one.effect in _REPELLING)
+
+
+def _tolerates_cordon(shape: Shape) -> bool:
+    """Whether the pod goes to nodes that are marked unschedulable."""
+    return _tolerated(shape, _CORDON)
+
+
+def unwanted_taints(shape: Shape, taints: Collection[Taint]) -> int:
+    """Return how many of a node's taints count against it."""
+    return sum(1 for one in taints if one.effect == PREFER_NO_SCHEDULE and not _tolerated(shape, one))
+
+
+# ── selectors and affinity ──
+
+
+def matches_affinity(shape: Shape, node: Node) -> bool:
+    """Whether a node is what the pod's node selector and its required affinity ask for."""
+    if any(node.labels.get(key) != value for key, value in shape.node_selector):
+        return False
+    return shape.required is None or any(_matches(term, node) for term in shape.required)
+
+
+def preferred_weight(shape: Shape, node: Node) -> int:
+    """Return the sum of the weights of the preferences that a node meets."""
+    return sum(one.weight for one in shape.preferred if _matches(one.term, node))
+
+
+def named_nodes(shape: Shape) -> frozenset[str] | None:
+    """Return the names of the only nodes that required affinity leaves, or None if it names none.
+
+    Empty if it contradicts itself (node_affinity.go PreFilter).
+    """
+    if not shape.required:
+        return None
+    names: set[str] = set()
+    for term in shape.required:
+        sets = [set(one.values) for one in term.fields if one.key == NAME_FIELD and one.operator == "In"]
+        if not sets:
+            return None
+        names |= set.intersection(*sets)
+    return frozenset(names)
+
+
+@lru_cache(4096)
+def label_keys(shape: Shape) -> frozenset[str]:
+    """Return the labels that the pod looks at; `metadata.name` stands for the name of the node."""
+    terms = [*(shape.required or ()), *(one.term for one in shape.preferred)]
+    keys = {key for key, _ in shape.node_selector}
+    keys.update(one.key for term in terms for one in term.expressions)
+    if shape.node_name or any(term.fields for term in terms):
+        keys.add(NAME_FIELD)
+    return frozenset(keys)
+
+
+def _matches(term: Term, node: Node) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(_holds(one, node.labels) for one in term.expressions) and all(_field_holds(term, node))
+
+
+def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels meet one condition; one that the API would not take is met by none."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" if value is not None and len(requirement.values) == 1:
+            left, right = _number(value), _number(requirement.values[0])
+            if left is None or right is None:
+                return False
+            return left > right if requirement.operator == "Gt" else left < right
+    return False
+
+
+def _field_holds(term: Term, node: Node) -> Iterator[bool]:
+    for one in term.fields:
+        value = node.name if one.key == NAME_FIELD else ""
+        if len(one.values) != 1 or one.operator not in {"In", "NotIn"}:
+            yield False
+        else:
+            yield (value == one.values[0]) is (one.operator == "In")
+
+
+def _number(text: str) -> int | None:
+    """Read a number as Go's ParseInt does: 64 bits, no spaces, no underscores."""
+    if not _WHOLE.fullmatch(text) or len(text) > 4096:
+        return None
+    number = int(text)
+    return number if -_LARGEST <= number < _LARGEST else None
+
+
+# ── Filters ──
+
+
+class Plugin(enum.Enum):
+    """A part of the scheduler that can refuse a node; its name stands in messages."""
+
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_NAME = "NodeName"
+    TAINT_TOLERATION = "TaintToleration"
+    NODE_AFFINITY = "NodeAffinity"
+    NODE_RESOURCES_FIT = "NodeResourcesFit"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """That a node cannot take a pod: the first plugin that refuses it, with all of that plugin's reasons."""
+
+    plugin: Plugin
+    reasons: tuple[str, ...]
+    is_resolvable: bool = False
+    """Whether the pod would fit if others left: what preemption looks at (UnschedulableAndUnresolvable)."""
+
+
+_CORDONED: Final = Refusal(Plugin.NODE_UNSCHEDULABLE, ("node(s) were unschedulable",))
+_OTHER_NAME: Final = Refusal(Plugin.NODE_NAME, ("node(s) didn't match the requested node name",))
+_TAINTED: Final = Refusal(Plugin.TAINT_TOLERATION, ("node(s) had untolerated taint(s)",))
+_NO_MATCH: Final = Refusal(Plugin.NODE_AFFINITY, ("node(s) didn't match Pod's node affinity/selector",))
+
+_FIRST: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
+"""What is looked at before all other resources (noderesources/fit.go fitsRequest)."""
+
+
+def static_refusal(shape: Shape, node: Node) -> Refusal | None:
+    """Return why a node cannot take a pod however empty it is, resources aside, or None."""
+    if node.unschedulable and not _tolerates_cordon(shape):
+        return _CORDONED
+    if shape.node_name and shape.node_name != node.name:
+        return _OTHER_NAME
+    if not tolerates_taints(shape, node.taints):
+        return _TAINTED
+    return None if matches_affinity(shape, node) else _NO_MATCH
+
+
+def resources_refusal(
+    shape: Shape,
+    allocatable: Mapping[str, int],
+    requested: Mapping[str, int],
+    pods: int,
+) -> Refusal | None:
+    """Return why a node with so much requested by its pods has too little left for one more, or None."""
+    reasons = []
+    is_resolvable = True
+    if pods + 1 > allocatable.get(PODS, 0):
+        reasons.append("Too many pods")
+    for name, amount in _in_order(shape):
+        whole = allocatable.get(name, 0)
+        if amount > whole - requested.get(name, 0):
+            reasons.append(f"Insufficient {name}")
+            is_resolvable = is_resolvable and amount <= whole
+    return Refusal(Plugin.NODE_RESOURCES_FIT, tuple(reasons), is_resolvable) if reasons else None
+
+
+def _in_order(shape: Shape) -> Iterator[tuple[str, int]]:
+    native = {name: amount for name, amount in shape.requests if name in _FIRST}
+    yield from ((name, native[name]) for name in _FIRST if name in native)
+    yield from ((name, amount) for name, amount in shape.requests if name not in native)
+
+
+# ── The sentence (FitError) ──
+
+ABSENT: Final = Refusal(Plugin.NODE_AFFINITY, ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
+"""Of nodes that were not looked at, because the pod's affinity names others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a pod has no node: how many nodes refused it, and for what."""
+
+    nodes: int
+    refusals: Mapping[Refusal, int] = field(default_factory=dict, hash=False)
+    is_conflict: bool = False
+    """Whether the pod's affinity contradicts itself, so that no node was looked at."""
+
+    @property
+    def plugins(self) -> frozenset[Plugin]:
+        """Who refused: a change that none of them cares about does not help the pod."""
+        conflict = {Plugin.NODE_AFFINITY} if self.is_conflict else set()
+        return frozenset({refusal.plugin for refusal in self.refusals} | conflict)
+
+    def message(self, *, may_preempt: bool = True) -> str:
+        """Return the whole sentence.
+
+        Preemption never helps here: where the real scheduler would look for victims, there are none.
+        """
+        if not self.nodes:
+            return _NO_NODES
+        if self.is_conflict:
+            reasons = CONFLICT
+        else:
+            counts: Counter[str] = Counter()
+            for refusal, count in self.refusals.items():
+                for reason in refusal.reasons:
+                    counts[reason] += count
+            reasons = _histogram(counts)
+        return (
+            f"{_available(self.nodes)} {reasons}. {_NO_CLAIMS}, preemption: {self._preemption(may_preempt)}"
+        )
+
+    def _preemption(self, may_preempt: bool) -> str:  # noqa: FBT001
+        if not may_preempt:
+            return _NEVER
+        resolvable = sum(count for refusal, count in self.refusals.items() if refusal.is_resolvable)
+        counts = Counter({_NO_VICTIMS: resolvable, _NOT_HELPFUL: self.nodes - resolvable})
+        return f"{_available(self.nodes)} {_histogram(counts)}."
+
+
+def _available(nodes: int) -> str:
+    return f"0/{nodes} nodes are available:"
+
+
+def _histogram(counts: Mapping[str, int]) -> str:
+    """Return reasons with their counts, sorted as texts: `10 …` stands before `2 …`."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))

@@ -1,0 +1,292 @@
+"""Nodes and pods as the scheduler knows them (framework/types.go); their reading from API objects. Pure.
+
+Amounts are whole numbers: cpu in thousandths of a core, what is stored in bytes, all else counted. The
+objects are ones that the API server has taken: what is missing has its default, and nothing is checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from devplug.kubelet.pods import ALWAYS
+from devplug.kubelet.quantity import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "MEMORY",
+    "NAME_FIELD",
+    "NO_SCHEDULE",
+    "PODS",
+    "PREFER_NO_SCHEDULE",
+    "UNSET_CPU",
+    "UNSET_MEMORY",
+    "Amounts",
+    "Node",
+    "PendingPod",
+    "Preference",
+    "Requirement",
+    "Shape",
+    "Taint",
+    "Term",
+    "Toleration",
+    "amounts",
+    "node_of",
+    "pod_of",
+    "shape",
+]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NAME_FIELD: Final = "metadata.name"
+"""The one field of a node that affinity may match."""
+
+UNSET_CPU: Final = 100
+UNSET_MEMORY: Final = 200 * 1024 * 1024
+"""What a container that requests none is scored as if it requested (scheduler/util/pod_resources.go)."""
+
+_DEFAULTS = {CPU: UNSET_CPU, MEMORY: UNSET_MEMORY}
+
+
+# ── Values ──
+
+
+Amounts: TypeAlias = "tuple[tuple[str, int], ...]"
+"""Resource names with amounts above 0, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """What keeps pods off a node, unless they tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = NO_SCHEDULE
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What taints a pod puts up with; without a key all, without an effect those of every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on a label, or on a field, of a node."""
+
+    key: str
+    operator: str
+    """`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`."""
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Conditions that hold together; a term without any matches no node."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A term that a node had better match, and how much that counts."""
+
+    weight: int
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as its object in the API shows it; what its pods use is the `Cluster`'s."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All of a pod that decides where it may go: pods of one shape are alike to the scheduler."""
+
+    requests: Amounts = ()
+    scored_cpu: int = UNSET_CPU
+    scored_memory: int = UNSET_MEMORY
+    """What it is scored as if it requested: containers that request none count with a default."""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    required: tuple[Term, ...] | None = None
+    """Any of these; None if no affinity is required."""
+    preferred: tuple[Preference, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    node_name: str = ""
+
+    @classmethod
+    def asking(
+        cls,
+        requests: Mapping[str, int],
+        *,
+        node_selector: Mapping[str, str] | None = None,
+        required: tuple[Term, ...] | None = None,
+        preferred: tuple[Preference, ...] = (),
+        tolerations: tuple[Toleration, ...] = (),
+        node_name: str = "",
+    ) -> Shape:
+        """Return the shape of a pod with one container that requests this."""
+        return cls(
+            tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
+            requests.get(CPU, UNSET_CPU),
+            requests.get(MEMORY, UNSET_MEMORY),
+            tuple(sorted((node_selector or {}).items())),
+            required,
+            preferred,
+            tolerations,
+            node_name,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPod:
+    """A pod that waits for a node."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    shape: Shape = field(default_factory=Shape)
+    priority: int = 0
+    may_preempt: bool = True
+    """False for `preemptionPolicy: Never`; it changes what the pod is told, as nothing is preempted here."""
+
+
+# ── From API objects ──
+
+_Object: TypeAlias = "Mapping[str, Any]"
+
+
+def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
+    """Return quantities by resource name as whole numbers, cpu in thousandths. Raises `QuantityError`."""
+    found = {}
+    for name, text in (quantities or {}).items():
+        number = Quantity.parse(str(text)).number * (1000 if name == CPU else 1)
+        found[name] = int(-(-number // 1))
+    return found
+
+
+def node_of(found: _Object) -> Node:
+    """Return a Node object as the scheduler sees it. Raises `QuantityError`."""
+    metadata, spec, status = (found.get(key) or {} for key in ("metadata", "spec", "status"))
+    return Node(
+        metadata.get("name", ""),
+        dict(metadata.get("labels") or {}),
+        tuple(
+            Taint(one.get("key", ""), one.get("value") or "", one.get("effect", ""))
+            for one in spec.get("taints") or ()
+        ),
+        bool(spec.get("unschedulable")),
+        amounts(status.get("allocatable") or status.get("capacity")),
+    )
+
+
+def pod_of(found: _Object) -> PendingPod:
+    """Return a Pod object as the scheduler sees it. Raises `QuantityError`."""
+    metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    name, namespace = metadata.get("name", ""), metadata.get("namespace") or "default"
+    return PendingPod(
+        metadata.get("uid") or f"{namespace}/{name}",
+        name,
+        namespace,
+        shape(spec),
+        spec.get("priority") or 0,
+        spec.get("preemptionPolicy") != "Never",
+    )
+
+
+def shape(spec: _Object) -> Shape:
+    """Return what decides where a pod of this spec may go. Raises `QuantityError`."""
+    requests = _requests(spec, {})
+    pod_level = amounts((spec.get("resources") or {}).get("requests"))
+    scored = _requests(spec, {key: value for key, value in _DEFAULTS.items() if key not in pod_level})
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return Shape(
+        tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
+        scored.get(CPU, 0),
+        scored.get(MEMORY, 0),
+        tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        None if required is None else tuple(_term(one) for one in required.get("nodeSelectorTerms") or ()),
+        tuple(
+            Preference(one.get("weight", 0), _term(one.get("preference") or {}))
+            for one in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        ),
+        tuple(
+            Toleration(
+                one.get("key") or "",
+                one.get("operator") or "Equal",
+                one.get("value") or "",
+                one.get("effect") or "",
+            )
+            for one in spec.get("tolerations") or ()
+        ),
+        spec.get("nodeName") or "",
+    )
+
+
+def _requests(spec: _Object, defaults: Mapping[str, int]) -> dict[str, int]:
+    """Return what a pod requests at once, each container at least the defaults (PodRequests).
+
+    All app containers and sidecars together, or an init container with the sidecars before it if that is
+    more; what the pod as a whole requests stands before that; overhead comes on top.
+    """
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of_container(container, defaults))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        needed = _of_container(container, defaults)
+        _add(needed, sidecars)
+        if container.get("restartPolicy") == ALWAYS:
+            _add(total, _of_container(container, defaults))
+            sidecars = needed
+        for name, amount in needed.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for name, amount in peak.items():
+        total[name] = max(total.get(name, 0), amount)
+    total.update(amounts((spec.get("resources") or {}).get("requests")))
+    _add(total, amounts(spec.get("overhead")))
+    return total
+
+
+def _of_container(container: _Object, defaults: Mapping[str, int]) -> dict[str, int]:
+    """Return what a container requests; what it only limits, it requests too (SetDefaults_Pod)."""
+    resources = container.get("resources") or {}
+    return {**defaults, **amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _term(found: _Object) -> Term:
+    return Term(_requirements(found.get("matchExpressions")), _requirements(found.get("matchFields")))
+
+
+def _requirements(found: Iterable[_Object] | None) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(one.get("key", ""), one.get("operator", ""), tuple(one.get("values") or ()))
+        for one in found or ()
+    )

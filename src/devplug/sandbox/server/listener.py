@@ -1,0 +1,176 @@
+"""The listener of the server: the application on 127.0.0.1, over plain HTTP or TLS, until it is cancelled.
+
+The HTTP is uvicorn's, without its signals, its logging and its access log: the sandbox has its own.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from devplug.errors import DevplugError
+from devplug.sandbox.server.app import App
+from devplug.sandbox.server.auth import kubeconfig
+from devplug.sandbox.server.handlers import BEAT_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from devplug.sandbox.registry import Registry
+    from devplug.sandbox.server.app import Control, Logs, Metrics
+
+__all__ = ["ApiServer", "ServingError", "Tls"]
+
+_HOST: Final = "127.0.0.1"
+_BACKLOG: Final = 512
+_IDLE_SECONDS: Final = 120
+"""How long an idle connection is kept; client-go ends its own after 90 s, and so never meets this end."""
+_GRACE_SECONDS: Final = 5
+"""How long a client may take to read the end of its answer when the server stops."""
+
+
+class ServingError(DevplugError):
+    """The server cannot listen as it is told to; the sentence says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What TLS is served with."""
+
+    cert_file: Path
+    """The certificate and what leads to who signed it, in PEM."""
+    key_file: Path
+
+
+class ApiServer:
+    """The Kubernetes API of one registry on one port; lives as long as the sandbox.
+
+    `listen` makes the address known; from then on clients can connect, and `run` answers them.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        logs: Logs,
+        metrics: Metrics,
+        control: Control,
+        token: str,
+        port: int = 0,
+        tls: Tls | None = None,
+        beat_seconds: float = BEAT_SECONDS,
+    ) -> None:
+        self._app = App(
+            registry, logs=logs, metrics=metrics, control=control, token=token, beat_seconds=beat_seconds
+        )
+        self._token = token
+        self._port = port
+        self._tls = tls
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+
+    def listen(self) -> None:
+        """Take the port, or one that is free for 0; raises `ServingError`."""
+        if self._socket is not None:
+            return
+        self._server = _Server(self._config())
+        # The protocol has to be told: asyncio turns Nagle's algorithm off only for sockets that name it, and
+        # with it every answer after the first waits 40 ms for the client's delayed acknowledgement.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((_HOST, self._port))
+            listener.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            listener.close()
+            why = getattr(error, "strerror", None) or error
+            raise ServingError(
+                f"cannot listen on {_HOST}:{self._port}: {why}; choose another port, or 0 for a free one"
+            ) from error
+        self._socket = listener
+
+    def close(self) -> None:
+        """Give the port back, if `run` has not done so."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    @property
+    def port(self) -> int:
+        """The port, after `listen`."""
+        assert self._socket is not None
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        """The address for kubectl, after `listen`; over plain HTTP it has the token in it, a secret."""
+        if self._tls is not None:
+            return f"https://{_HOST}:{self.port}"
+        return f"http://{_HOST}:{self.port}/{self._token}"
+
+    @property
+    def kubeconfig(self) -> str:
+        """The text of a kubeconfig for this server, after `listen`. Raises `ServingError`."""
+        return kubeconfig(self.url, self._token, b"" if self._tls is None else _read(self._tls.cert_file))
+
+    async def run(self) -> None:
+        """Answer requests until cancelled; then end all watches at once, and the rest in a few seconds."""
+        self.listen()
+        assert self._server is not None
+        assert self._socket is not None
+        server, listener = self._server, self._socket
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            self._app.end()
+            if server.started:
+                await server.shutdown(sockets=[listener])
+            self.close()
+
+    def _config(self) -> uvicorn.Config:
+        tls = self._tls
+        config = uvicorn.Config(
+            self._app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=tls.cert_file if tls else None,
+            ssl_keyfile=tls.key_file if tls else None,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            assert tls is not None
+            raise ServingError(
+                f"cannot serve TLS with the certificate {tls.cert_file} and the key {tls.key_file}: {error}; "
+                "both are PEM files, and the key is the certificate's"
+            ) from error
+        return config
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the program around it."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ServingError(f"cannot read {file}: {error.strerror}") from error

@@ -1,0 +1,251 @@
+"""The status of a node and of a plugin process at one moment: the values that every view is made from. Pure.
+
+A process serves its own as JSON at a status socket; the folders and the names of those sockets are here too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from devplug.devices import HEALTHY
+
+__all__ = [
+    "STATUS_SOCKETS",
+    "ConfigStatus",
+    "DeviceStatus",
+    "ForeignSocket",
+    "Holder",
+    "NodeStatus",
+    "PodResourcesStatus",
+    "ProcessStatus",
+    "ResourceStatus",
+    "Takeover",
+    "node_value",
+    "process_of",
+    "status_socket_name",
+    "text_of",
+]
+
+
+# ── values ──
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A container that holds a device."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """One device of a list."""
+
+    id: str
+    health: str
+    """The word that the kubelet was told: `Healthy` or `Unhealthy`; `Unknown` where nobody tells it."""
+    reason: str = ""
+    """Why it is not healthy."""
+    since: float | None = None
+    """Since when it is listed with this health; None where only the kubelet was asked."""
+    numa_nodes: tuple[int, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+    """Its files in `/dev` on the machine."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    is_held: bool = False
+    """Whether a container holds it, or may hold it."""
+    holders: tuple[Holder, ...] = ()
+    """Which ones; none for one that nobody has named yet, or that only may be held."""
+    leaves_at: float | None = None
+    """When it leaves the list unless it comes back."""
+    is_outdated: bool = False
+    """Whether its holders were given what is no longer right; only a new pod gets what is."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the kubelet may give it out."""
+        return self.health == HEALTHY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignSocket:
+    """A socket in the plugin folder that is not devplug's. Most are of plugins for other hardware."""
+
+    name: str
+    is_live: bool
+    """Whether somebody listens at it."""
+    made_at: float
+    process: str = ""
+    """Who listens, as in `4711 (driver)`; empty where that is another container's process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """That another plugin has the name of a resource of ours, or fights for it."""
+
+    signs: tuple[str, ...]
+    """By what it is known: `listed`, `given`, `asked`, `cut`; see docs/threat-model.md."""
+    since: float
+    reason: str
+    """What was seen, and what to do about it."""
+    device_ids: tuple[str, ...] = ()
+    """Devices that tell of it: the other plugin's, or ours that somebody else gave out."""
+    sockets: tuple[ForeignSocket, ...] = ()
+    """Where the other plugin may be, the newest first; none if its socket is in another folder."""
+    is_lost: bool = False
+    """Whether what the kubelet lists under the name is the other plugin's; then it is a fault, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceStatus:
+    """One resource, with all devices that are listed, by ID."""
+
+    name: str
+    devices: tuple[DeviceStatus, ...] = ()
+    is_registered: bool | None = None
+    """Whether a kubelet has accepted it and listens; None where only the kubelet was asked."""
+    registered_at: float | None = None
+    """Since when that is so."""
+    fault: str = ""
+    """What keeps it from being ready; empty if nothing does."""
+    takeover: Takeover | None = None
+    """Whether another plugin has its name, or fights for it; None if nothing tells of that."""
+    replicas: int = 1
+    """How many devices stand for each one that was found."""
+    is_retired: bool = False
+    """Whether the configuration has it no longer, and it only waits for its holders."""
+    process: int | None = None
+    """Which process serves it, by its ID where that runs; None for another plugin's."""
+    given_at: float | None = None
+    """When a device of it was last given out, as its process knows; None if none was since that began."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing keeps it from being given out."""
+        return not self.fault
+
+    @property
+    def capacity(self) -> int:
+        """How many devices the node has, healthy or not; at least, unless `is_whole`."""
+        return len(self.devices)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its devices are known: the kubelet's answers have no unhealthy one that is free."""
+        return self.is_registered is not None
+
+    @property
+    def allocatable(self) -> int:
+        """How many of them are healthy."""
+        return sum(device.is_healthy for device in self.devices)
+
+    @property
+    def held(self) -> int:
+        """How many of them a container holds, or may hold."""
+        return sum(device.is_held for device in self.devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigStatus:
+    """What became of the configuration file."""
+
+    file: str
+    applied_at: float
+    """When what is served now was read."""
+    problems: tuple[str, ...] = ()
+    """What is wrong with the file as it is now, and why it is not served; empty if it is."""
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the problems, each with the file's name before it."""
+        return tuple(
+            one if one.startswith(f"{self.file}:") else f"{self.file}: {one}" for one in self.problems
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResourcesStatus:
+    """What became of asking the kubelet who holds what."""
+
+    answered_at: float | None = None
+    """When it last answered; None if it never did."""
+    trouble: str = ""
+    """Why it does not answer, for people; empty if it does or nobody has asked."""
+    errors: dict[str, int] = field(default_factory=dict)
+    """How often it did not answer since the start, by the kind of trouble."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """One process that serves plugins of ours."""
+
+    process: int
+    """Its ID, as it is where the process runs: in a container another one than outside."""
+    version: str
+    python: str
+    started_at: float
+    resources: tuple[ResourceStatus, ...] = ()
+    """By name; in a node's status none, as they are there among the node's."""
+    faults: tuple[str, ...] = ()
+    """Why it is not ready; none if it is. A bad edit is no reason: what was served, is."""
+    config: ConfigStatus | None = None
+    """None for a plugin without a file."""
+    pod_resources: PodResourcesStatus | None = None
+    """None where nobody asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """A node as its plugins and its kubelet tell of it."""
+
+    name: str
+    at: float
+    """When this was so."""
+    resources: tuple[ResourceStatus, ...] = ()
+    """By name: of all plugins, ours and others'."""
+    processes: tuple[ProcessStatus, ...] = ()
+    """Ours that answer."""
+    pod_resources: PodResourcesStatus = field(default_factory=PodResourcesStatus)
+    """How it stands with the kubelet, asked from here."""
+    problems: tuple[str, ...] = ()
+    """What could not be learned, and what to do about it."""
+
+
+# ── JSON ──
+
+
+def text_of(status: ProcessStatus | NodeStatus) -> bytes:
+    """Return a status as one line of JSON, its keys named as the fields are."""
+    import msgspec  # here and below: a plugin that nobody asks does without
+
+    return msgspec.json.encode(status)
+
+
+def process_of(text: bytes) -> ProcessStatus:
+    """Read what `text_of` wrote, of this version or a later one; raises `ValueError` for anything else."""
+    import msgspec
+
+    return msgspec.json.decode(text, type=ProcessStatus)
+
+
+def node_value(status: NodeStatus) -> dict[str, object]:
+    """Return a status in values that JSON and YAML have, for programs that read it."""
+    import msgspec
+
+    value: dict[str, object] = msgspec.to_builtins(status)
+    return value
+
+
+# ── status sockets ──
+
+STATUS_SOCKETS: Final = ".devplug/.status-*.sock"
+"""Below the folder in which a process has its plugins' sockets, as a glob: each process has one of its own.
+The plugin watcher passes over names that begin with a dot, and asks at every other socket below
+`plugins_registry` (plugin_watcher.go)."""
+
+
+def status_socket_name(process: int, token: str) -> str:
+    """Return the file name of a process's status socket; `token` keeps a successor with its ID apart."""
+    return f".status-{process}-{token}.sock"

@@ -1,0 +1,172 @@
+"""The caller's end of our own transport: a channel that connects when it is called, and when it has to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING, Final
+
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
+from devplug.wire.client_connection import ClientConnection, NotDoneError
+from devplug.wire.statuses import CLOSING, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from devplug.wire.client_connection import ClientCall
+
+__all__ = ["UnixChannel"]
+
+SPEAK_SECONDS: Final = 5.0
+"""How long a server may take to speak HTTP/2."""
+
+_RETRY_SECONDS: Final = 0.05
+_FULL_QUEUE_SECONDS: Final = 0.005
+
+
+class UnixChannel:
+    """Calls to the server behind one path, over one connection; lives until it is closed.
+
+    A connection that was lost, or that the server has left, is made anew by the next call.
+    """
+
+    def __init__(self, path: Path, authority: str, receive_limit_bytes: int) -> None:
+        self._path = os.fsencode(path)
+        self._authority = authority
+        self._receive_limit_bytes = receive_limit_bytes
+        self._connection: ClientConnection | None = None
+        self._dialling = asyncio.Lock()
+        self._connections: set[ClientConnection] = set()
+        """Also those that are left, for as long as they have calls."""
+        self._is_closed = False
+        self._is_final = False
+        """Whether no other connection is made in place of the one that there is."""
+
+    async def ready(self) -> None:
+        """Wait until the other end speaks HTTP/2, however often that has to be tried."""
+        while True:
+            try:
+                await self._connected(None)
+            except RpcError:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def connect(self) -> None:
+        """Connect, trying once; from then on calls fail when this connection is lost."""
+        await self._connected(None)
+        self._is_final = True
+
+    async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
+        """Call a method with one answer."""
+        call = await self._begun(path, request, timeout_seconds)
+        try:
+            try:
+                return await call.only_message()
+            except NotDoneError:
+                # The server left before it looked at the call: another one may be there.
+                call.end()
+                call = await self._begun(path, request, timeout_seconds)
+                return await call.only_message()
+        finally:
+            call.end()
+
+    async def stream(self, path: str, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield the answers of a stream; closing the generator cancels it."""
+        call = await self._begun(path, request, None)
+        try:
+            while (message := await call.next_message()) is not None:
+                yield message
+        finally:
+            call.end()
+
+    async def close(self) -> None:
+        """End all calls and the connection; whoever calls after that is refused."""
+        self._is_closed = True
+        connections, self._connection = tuple(self._connections), None
+        for connection in connections:
+            connection.leave()
+        for connection in connections:
+            await connection.lost.wait()
+
+    async def _begun(self, path: str, request: bytes, timeout_seconds: float | None) -> ClientCall:
+        """Begin a call, on a connection that has room for it."""
+        if self._is_closed:
+            raise RpcError("Canceled", CLOSING)
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    connection = self._usable() or await self._connected(deadline)
+                    if connection.http.can_open:
+                        break
+                    await connection.room()
+        except TimeoutError:
+            raise RpcError("DeadlineExceeded", "context deadline exceeded") from None
+        return connection.begin(path, self._authority, request, deadline)
+
+    def _usable(self) -> ClientConnection | None:
+        connection = self._connection
+        if connection is None or not connection.is_open or connection.http.is_used_up:
+            return None
+        return connection
+
+    async def _connected(self, _deadline: float | None) -> ClientConnection:
+        """Return the connection, made now if there is none. Raises `RpcError` Unavailable."""
+        async with self._dialling:
+            connection = self._usable()
+            if connection is None:
+                if self._is_final:
+                    raise RpcError("Unavailable", "connection error: the connection was lost")
+                connection = self._connection = await self._dial()
+            return connection
+
+    async def _dial(self) -> ClientConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            opened = await _open(self._path)
+        except OSError as error:
+            text = f"connection error: cannot dial {os.fsdecode(self._path)}: {error.strerror or error}"
+            raise RpcError("Unavailable", text) from None
+        connection = ClientConnection(self._receive_limit_bytes)
+        try:
+            await loop.create_unix_connection(lambda: connection, sock=opened)
+        except BaseException:
+            opened.close()
+            raise
+        self._connections = {one for one in self._connections if not one.lost.is_set()} | {connection}
+        try:
+            async with asyncio.timeout(SPEAK_SECONDS):
+                await connection.spoken.wait()
+        except BaseException as error:
+            connection.abort()
+            if isinstance(error, TimeoutError):
+                raise RpcError("Unavailable", "connection error: the server does not speak HTTP/2") from None
+            raise
+        if not connection.http.has_settings:
+            raise RpcError("Unavailable", "connection error: the server has closed the connection")
+        return connection
+
+
+async def _open(path: bytes) -> socket.socket:
+    """Connect a socket. Raises `OSError`.
+
+    Not by the loop: it takes a server whose queue is full for one that has let it in.
+    """
+    if len(path) > SOCKET_PATH_LIMIT_BYTES or b"\0" in path:
+        raise OSError(0, "no socket can have this path")
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        while True:
+            try:
+                opened.connect(path)
+            except BlockingIOError:
+                await asyncio.sleep(_FULL_QUEUE_SECONDS)
+            else:
+                return opened
+    except BaseException:
+        opened.close()
+        raise

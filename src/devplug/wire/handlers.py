@@ -1,0 +1,118 @@
+"""The handlers of a server: methods bound to functions, bytes in and bytes out, for any transport."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from devplug.errors import AnswerTooLargeError
+from devplug.wire.codecs import Encoded
+from devplug.wire.limits import CONNECTIONS_LIMIT
+from devplug.wire.statuses import refusal_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+
+    from devplug.wire.deviceplugin import Method
+
+__all__ = ["Binding", "Handlers", "stream", "unary"]
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One method and the function that serves it."""
+
+    method: Method[Any, Any]
+    handler: Callable[[Any], Any]
+
+
+def unary(
+    method: Method[Request, Response],
+    handler: Callable[[Request], Awaitable[Response]],
+) -> Binding:
+    """Bind `handler` to a method with one answer."""
+    return Binding(method, handler)
+
+
+def stream(
+    method: Method[Request, Response],
+    handler: Callable[[Request], AsyncIterator[Response | Encoded]]
+    | Callable[[Request], AsyncIterator[Response]],
+) -> Binding:
+    """Bind `handler` to a method that answers with a stream."""
+    return Binding(method, handler)
+
+
+@dataclass(slots=True)
+class Handlers:
+    """All that one server answers; shared by those that take over from each other on one path."""
+
+    bindings: tuple[Binding, ...]
+    receive_limit_bytes: int
+    send_limit_bytes: int
+    """A larger answer is refused here, with its size, before the other end chokes on it."""
+    admit_call: Callable[[], None] | None
+    """Called before each call with one answer; raises to refuse it.
+
+    Streams, unknown methods and requests that cannot be decoded never get there, as in Go's gRPC, where the
+    kubelet's limit is a unary interceptor.
+    """
+    connections_limit: int = CONNECTIONS_LIMIT
+    _by_path: dict[str, Binding] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._by_path = {binding.method.path: binding for binding in self.bindings}
+
+    def find(self, path: str) -> Binding | None:
+        """Return what serves a path."""
+        return self._by_path.get(path)
+
+    def not_served(self, path: str) -> str:
+        """Return what is said of a path that nothing serves, in Go's words: the kubelet repeats them."""
+        service, _, method = path.removeprefix("/").rpartition("/")
+        if any(binding.method.service == service for binding in self.bindings):
+            return f"unknown method {method} for service {service}"
+        return f"unknown service {service}"
+
+    async def answer(self, binding: Binding, request: bytes) -> bytes:
+        """Answer a call with one answer; raises `RpcError`, and nothing else but a cancellation."""
+        method = binding.method
+        try:
+            value = method.request.decode(request)
+            if self.admit_call is not None:
+                self.admit_call()
+            return self._encoded(method, await binding.handler(value))
+        except Exception as error:  # noqa: BLE001 -- the table decides what of it may cross the wire
+            refusal = refusal_of(error, method)
+        # Not where it was caught: whoever keeps the refusal would keep all frames of the handler.
+        raise refusal
+
+    async def answers(self, binding: Binding, request: bytes) -> AsyncGenerator[bytes, None]:
+        """Yield the answers of a stream; raises as `answer`. Closing it closes the handler's."""
+        method = binding.method
+        try:
+            handled = binding.handler(method.request.decode(request))
+            if hasattr(handled, "aclose"):
+                async with aclosing(handled):
+                    async for response in handled:
+                        content = [self._encoded(method, response)]
+                        del response  # it may be large, and the next one is long in coming
+                        yield content.pop()
+            else:
+                async for response in handled:
+                    yield self._encoded(method, response)
+        except Exception as error:  # noqa: BLE001 -- as above
+            refusal = refusal_of(error, method)
+        else:
+            return
+        raise refusal
+
+    def _encoded(self, method: Method[Any, Response], response: Response | Encoded) -> bytes:
+        content = response.content if isinstance(response, Encoded) else method.response.encode(response)
+        if len(content) > self.send_limit_bytes:
+            raise AnswerTooLargeError(len(content), self.send_limit_bytes)
+        return content

@@ -1,0 +1,348 @@
+"""One connection of our own server: its timers, and its calls from head to end, each in a task."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, Protocol
+
+from devplug.wire.connection import SocketConnection
+from devplug.wire.http2.errors import ErrorCode
+from devplug.wire.http2.events import (
+    DataReceived,
+    HeadersReceived,
+    StreamEnded,
+    StreamReset,
+)
+from devplug.wire.rpc import (
+    ANSWER_HEAD,
+    OK_TRAILERS,
+    MessageReader,
+    NotGrpcError,
+    framed,
+    http_refusal,
+    message_head,
+    request_of,
+    trailers,
+    trailers_only,
+)
+from devplug.wire.statuses import RpcError
+
+if TYPE_CHECKING:
+    from devplug.wire.handlers import Binding, Handlers
+    from devplug.wire.http2.connection import Limits
+    from devplug.wire.rpc import Request
+
+__all__ = ["ConnectionOwner", "ServerConnection"]
+
+logger = logging.getLogger(__name__)
+
+SPEAK_SECONDS: Final = 5.0
+"""How long a connection may take to speak HTTP/2, and to bring a block of header fields to its end."""
+
+REQUEST_SECONDS: Final = 30.0
+"""How long a call may take to bring its message."""
+
+IDLE_SECONDS: Final = 600.0
+"""How long a connection without calls is kept."""
+
+_STARTS_A_TURN: Final = 2
+"""Handlers that begin in one turn of the loop. If hundreds of calls come at once, the others wait for later
+ones: what a stream has to tell has turns between them, and not only after the last."""
+
+_JOINED_BYTES: Final = 1 << 14
+"""Up to here a message is copied to stand behind its length; a longer one is sent as it is."""
+
+
+class ConnectionOwner(Protocol):
+    """Who lets connections in and counts the calls of all of them: the server."""
+
+    def admit(self, connection: ServerConnection, transport: asyncio.Transport) -> bool:
+        """Let a new connection in, or say that it may not be."""
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Note that a connection is gone."""
+
+    def call_begun(self) -> bool:
+        """Count a call, unless there are too many."""
+
+    def call_ended(self) -> None:
+        """Count a call as over."""
+
+
+class _Call:
+    """One call that a connection has: waiting for its message, or being answered."""
+
+    __slots__ = ("begun_at", "binding", "deadline", "has_head", "id", "reader", "room", "task", "timer")
+
+    def __init__(
+        self, stream_id: int, binding: Binding, deadline: float | None, reader: MessageReader
+    ) -> None:
+        self.id = stream_id
+        self.binding = binding
+        self.deadline = deadline
+        self.reader: MessageReader | None = reader
+        """Until the message is there."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.room: asyncio.Future[None] | None = None
+        """Set while the last answer has not gone out."""
+        self.has_head = False
+
+
+class ServerConnection(SocketConnection):
+    """One connection of a server; lives until its socket is closed, and all its calls end with it."""
+
+    def __init__(
+        self, owner: ConnectionOwner, handlers: Handlers, group: asyncio.TaskGroup, limits: Limits
+    ) -> None:
+        super().__init__(is_client=False, limits=limits)
+        self.calls: dict[int, _Call] = {}
+        self._owner = owner
+        self._handlers = handlers
+        self._group = group
+        self._held_bytes = 0
+        """How much of messages that are not complete is held."""
+        self._idle_since = self._loop.time()
+        self._block_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_leaving = False
+        self._starts_left = _STARTS_A_TURN
+        self._unstarted: deque[tuple[_Call, bytes]] = deque()
+        """Calls that have their message and wait for a turn of the loop; some may be over by then."""
+        self._takers = {
+            HeadersReceived: self._take_head,
+            DataReceived: self._take_data,
+            StreamEnded: self._take_end,
+            StreamReset: self._take_reset,
+        }
+
+    # ── the connection ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let it in, or close it."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if not self._owner.admit(self, transport):
+            transport.abort()
+            return
+        self._watch()
+        self.flush()
+
+    def data_received(self, content: bytes) -> None:
+        """Take what has come."""
+        super().data_received(content)
+        if not self.http.is_in_block:
+            self._block_since = None
+        elif self._block_since is None:
+            self._block_since = self._loop.time()
+            self._watch()
+
+    def ended(self) -> None:
+        """End all calls: nobody waits for them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.forget(self)
+        for call in tuple(self.calls.values()):
+            self._drop(call)
+
+    def leave(self) -> None:
+        """Take no more calls; the connection closes with the last one."""
+        self._is_leaving = True
+        self.http.go_away()
+        self.flush()
+        self._close_if_done()
+
+    def end(self) -> None:
+        """Close the connection now, whatever goes on."""
+        self.flush()
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self.abort()
+        else:
+            self.close()
+        for call in tuple(self.calls.values()):
+            self._drop(call)
+
+    def _close_if_done(self) -> None:
+        if self._is_leaving and not self.calls:
+            self.close()
+
+    def _watch(self) -> None:
+        """Look at the connection now, and again when something of it may be over its time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._loop.time()
+        begun = self._idle_since if not self.http.has_settings else self._block_since
+        if begun is not None:
+            if now - begun >= SPEAK_SECONDS:
+                self.abort()
+                return
+            wait = begun + SPEAK_SECONDS - now
+        elif self.calls:
+            wait = IDLE_SECONDS
+        elif now - self._idle_since >= IDLE_SECONDS:
+            self.leave()
+            return
+        else:
+            wait = self._idle_since + IDLE_SECONDS - now
+        self._timer = self._loop.call_later(wait + 0.001, self._watch)
+
+    # ── calls, as they come ──
+
+    def _take_head(self, event: HeadersReceived) -> None:
+        try:
+            request = request_of(event.fields)
+            self._begin(event.stream_id, request)
+        except NotGrpcError as error:
+            self.http.end(event.stream_id, http_refusal(error.http_status, error.text))
+        except RpcError as error:
+            self.http.end(event.stream_id, trailers_only(error.status, error.text))
+
+    def _begin(self, stream_id: int, request: Request) -> None:
+        binding = self._handlers.find(request.path)
+        if binding is None:
+            raise RpcError("Unimplemented", self._handlers.not_served(request.path))
+        if not self._owner.call_begun():
+            raise RpcError("ResourceExhausted", "too many calls at once")
+        now = self._loop.time()
+        seconds = request.timeout_seconds
+        deadline = None if seconds is None else now + seconds
+        reader = MessageReader(self._handlers.receive_limit_bytes, request.encoding)
+        call = self.calls[stream_id] = _Call(stream_id, binding, deadline, reader)
+        until = now + REQUEST_SECONDS
+        call.timer = self._loop.call_at(until if deadline is None else min(deadline, until), self._late, call)
+
+    def _late(self, call: _Call) -> None:
+        self._refuse(call, "DeadlineExceeded", "the message did not come in time")
+        self.flush()
+
+    def _take_data(self, event: DataReceived) -> None:
+        # It is read at once: what it is read into is bounded.
+        self.http.give_back(event.stream_id, event.size)
+        call = self.calls.get(event.stream_id)
+        if call is None or call.reader is None:
+            return
+        held = call.reader.held_bytes
+        try:
+            messages = call.reader.feed(event.content)
+        except RpcError as error:
+            self._refuse(call, error.status, error.text)
+            return
+        self._held_bytes += call.reader.held_bytes - held
+        if messages:
+            self._start(call, messages[0])
+        elif self._held_bytes > 2 * self._handlers.receive_limit_bytes:
+            self._refuse(call, "ResourceExhausted", "too many large messages at once")
+
+    def _take_end(self, event: StreamEnded) -> None:
+        call = self.calls.get(event.stream_id)
+        if call is not None and call.reader is not None:
+            self._refuse(call, "Internal", "the call ended without its message")
+
+    def _take_reset(self, event: StreamReset) -> None:
+        call = self.calls.get(event.stream_id)
+        if call is not None:
+            self._drop(call)
+
+    def _refuse(self, call: _Call, status: str, text: str) -> None:
+        """End a call that has no task yet."""
+        self.http.end(call.id, trailers_only(status, text))
+        self._drop(call)
+
+    def _drop(self, call: _Call) -> None:
+        """Forget a call, and cancel its task if it has one."""
+        if self.calls.pop(call.id, None) is None:
+            return
+        self._stop_reading(call)
+        self._owner.call_ended()
+        if call.task is not None:
+            call.task.cancel()
+        self._idle_since = self._loop.time()
+        self._close_if_done()
+
+    def _stop_reading(self, call: _Call) -> None:
+        if call.reader is not None:
+            self._held_bytes -= call.reader.held_bytes
+            call.reader = None
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+
+    # ── calls, as they are answered ──
+
+    def _start(self, call: _Call, message: bytes) -> None:
+        self._stop_reading(call)
+        if not self._starts_left:
+            self._unstarted.append((call, message))
+            return
+        if self._starts_left == _STARTS_A_TURN:
+            self._loop.call_soon(self._start_more)
+        self._starts_left -= 1
+        call.task = self._group.create_task(self._answer(call, message))
+
+    def _start_more(self) -> None:
+        """Start calls of an earlier turn of the loop, as many as begin in one."""
+        self._starts_left = _STARTS_A_TURN
+        while self._unstarted and self._starts_left:
+            call, message = self._unstarted.popleft()
+            if self.calls.get(call.id) is call:
+                self._start(call, message)
+
+    async def _answer(self, call: _Call, message: bytes) -> None:
+        try:
+            async with asyncio.timeout_at(call.deadline):
+                end = await self._answered(call, message)
+        except RpcError as error:
+            end = self._refusal(call, error.status, error.text)
+        except TimeoutError:  # of the deadline: `Handlers` lets no other one out
+            end = self._refusal(call, "DeadlineExceeded", "context deadline exceeded")
+        except Exception:
+            logger.exception("a call was dropped by a fault of ours")
+            self.http.reset(call.id, ErrorCode.INTERNAL_ERROR)
+            end = b""
+        if self.calls.get(call.id) is call:
+            if end:
+                self.http.end(call.id, end)
+            call.task = None
+            self.flush()
+            self._drop(call)
+
+    async def _answered(self, call: _Call, message: bytes) -> bytes:
+        """Send all answers; return what ends them."""
+        if not call.binding.method.is_stream:
+            self._send(call, await self._handlers.answer(call.binding, message))
+            return OK_TRAILERS
+        async with aclosing(self._handlers.answers(call.binding, message)) as answers:
+            async for content in answers:
+                # Only when this one is on its way the next is asked for: then it is the latest.
+                call.room = self._loop.create_future()
+                self._send(call, content)
+                del content
+                self.flush()
+                await call.room
+        self._send_head(call)
+        return OK_TRAILERS
+
+    def _refusal(self, call: _Call, status: str, text: str) -> bytes:
+        return (trailers if call.has_head else trailers_only)(status, text)
+
+    def _send(self, call: _Call, content: bytes) -> None:
+        self._send_head(call)
+        if len(content) <= _JOINED_BYTES:
+            self.http.send_content(call.id, framed(content))
+        else:
+            self.http.send_content(call.id, message_head(content))
+            self.http.send_content(call.id, content)
+
+    def _send_head(self, call: _Call) -> None:
+        if not call.has_head:
+            call.has_head = True
+            self.http.send_head(call.id, ANSWER_HEAD)
+
+    def content_sent(self, stream_id: int) -> None:
+        """Let the stream's handler go on."""
+        call = self.calls.get(stream_id)
+        if call is not None and call.room is not None and not call.room.done():
+            call.room.set_result(None)

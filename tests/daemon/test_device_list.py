@@ -1,0 +1,265 @@
+"""The list that the kubelet gets: what is told of each device, also of one that is gone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.daemon.device_list import REMOVED, DeviceList, KnownDevice, ScanResult, after_look
+from devplug.daemon.sources.device import Found
+from devplug.devices import Health
+from tests.daemon.hosts import resource
+
+A, B = Found("a"), Found("b")
+
+
+def listing(rest: str = "") -> DeviceList:
+    return DeviceList(resource(f'discover: {{usb: {{vendor: "0403"}}}}, {rest}'.rstrip(", ")))
+
+
+def told(one: DeviceList, sight: ScanResult) -> dict[str, str]:
+    """What is advertised, with the reasons; empty for a healthy device."""
+    return {device.id: device.health.reason for device in one.update(sight)}
+
+
+def sight(
+    *found: Found, held: frozenset[str] | set[str] = frozenset(), now: float = 0.0, **rest: object
+) -> ScanResult:
+    return ScanResult(found, now, held_ids=frozenset(held), **rest)  # type: ignore[arg-type]
+
+
+def test_an_equal_sight_makes_an_equal_list() -> None:
+    one = listing()
+    assert one.update(sight(A, B)) == one.update(sight(A, B))
+
+
+# ── held ──
+
+
+def test_a_held_device_stays_after_its_time_until_it_is_free() -> None:
+    one = listing("whenUnplugged: {keepUnhealthyFor: 0s}")
+    told(one, sight(A))
+    assert told(one, sight(held={"a"}, now=1)) == {"a": "unplugged"}
+    assert told(one, sight(held={"a"}, now=1e9)) == {"a": "unplugged"}
+    assert told(one, sight(now=1e9)) == {}
+
+
+def test_a_held_device_that_nobody_has_seen_since_the_start_is_listed() -> None:
+    assert told(listing(), sight(B, held={"a"})) == {"a": "unplugged", "b": ""}
+
+
+def test_what_is_held_under_more_replicas_than_there_are_now_stays_listed() -> None:
+    one = listing("share: {replicas: 2}")
+    assert told(one, sight(A, held={"a::1", "a::3"})) == {
+        "a::0": "",
+        "a::1": "",
+        "a::3": "no longer advertised",
+    }
+
+
+def test_a_device_of_which_replicas_are_held_is_not_given_out_as_a_whole() -> None:
+    assert told(listing(), sight(A, held={"a::0"})) == {
+        "a": "containers still hold replicas of it",
+        "a::0": "unplugged",
+    }
+
+
+def test_a_device_that_is_held_as_a_whole_is_not_given_out_in_replicas() -> None:
+    reason = "a container still holds it as a whole"
+    assert told(listing("share: {replicas: 2}"), sight(A, held={"a"})) == {
+        "a::0": reason,
+        "a::1": reason,
+        "a": "no longer advertised",
+    }
+
+
+def test_a_name_with_the_mark_of_replicas_in_it_is_a_name() -> None:
+    assert told(listing(), sight(Found("a"), Found("a::b"), held={"a::b"})) == {"a": "", "a::b": ""}
+
+
+# ── other resources ──
+
+
+def test_what_another_resource_has_is_dropped_at_once() -> None:
+    """It did not go, and it will not come back here."""
+    one = listing()
+    told(one, sight(A, B))
+    assert told(one, sight(B, refused={"a": "example.com/other"})) == {"b": ""}
+
+
+def test_what_another_resource_has_stays_while_it_is_held_and_says_why() -> None:
+    one = listing()
+    told(one, sight(A))
+    assert told(one, sight(held={"a"}, refused={"a": "x.y/z"})) == {"a": "belongs to x.y/z"}
+
+
+# ── checks ──
+
+
+def test_a_new_device_is_listed_after_its_first_check() -> None:
+    one = listing()
+    assert told(one, sight(A, B, unchecked={"b"})) == {"a": ""}
+    assert told(one, sight(A, B)) == {"a": "", "b": ""}
+
+
+def test_a_device_that_is_checked_again_after_a_re_plug_stays_listed_meanwhile() -> None:
+    one = listing("whenUnplugged: {keepUnhealthyFor: 0s}")
+    told(one, sight(A))
+    assert told(one, sight(A, unchecked={"a"})) == {"a": "not checked yet since it was plugged in"}
+    assert told(one, sight(A)) == {"a": ""}
+
+
+def test_an_unknown_health_is_as_before_and_healthy_for_who_was_not_there() -> None:
+    one = listing()
+    mute = Found("a", health=Health.unknown("mute"))
+    (device,) = one.update(sight(mute))
+    assert device.health == Health.healthy()
+    (device,) = one.update(sight(mute))
+    assert device.health == Health.unknown("mute")
+    told(one, sight(now=1))
+    (device,) = one.update(sight(mute, now=2))
+    assert device.health == Health.healthy()
+
+
+def test_what_changes_about_a_device_is_told() -> None:
+    one = listing('expose: {env: {"S_{index}": "{serial}"}}')
+    assert told(one, sight(A)) == {"a": "no value for {serial}"}
+    assert told(one, sight(Found("a", facts={"serial": "1"}))) == {"a": ""}
+    assert told(
+        one, sight(Found("a", facts={"serial": "1"}), health_of=lambda _: Health.unhealthy("hot"))
+    ) == {"a": "hot"}
+    (device,) = one.update(sight(Found("a", facts={"serial": "1"}, numa_node=1)))
+    assert device.numa_nodes == (1,)
+
+
+# ── the end ──
+
+
+def test_a_removed_resource_lists_what_is_held_and_nothing_to_give_out() -> None:
+    one = listing("share: {replicas: 2}")
+    told(one, sight(A))
+    assert {device.id: device.health.reason for device in one.retire({"a::1"})} == {"a::1": REMOVED}
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+IDS = st.sampled_from(["a", "b", "c", "a::0", "a::1", "b::0", "c::4", "::0"])
+SIGHTS = st.builds(
+    lambda found, held, refused, unchecked: (found, held, refused, unchecked),
+    st.sets(NAMES),
+    st.sets(IDS),
+    st.dictionaries(NAMES, st.just("x.y/z")),
+    st.sets(NAMES),
+)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@given(steps=st.lists(SIGHTS, max_size=6))
+def test_no_list_lacks_what_is_held_or_has_an_id_twice(
+    replicas: int, steps: list[tuple[set[str], set[str], dict[str, str], set[str]]]
+) -> None:
+    one = listing(f"whenUnplugged: {{keepUnhealthyFor: 0s}}, share: {{replicas: {replicas}}}")
+    for at, (names, held, refused, unchecked) in enumerate(steps):
+        found = [Found(name) for name in sorted(names - refused.keys())]
+        devices = one.update(
+            sight(*found, held=held - {"::0"}, now=at, refused=refused, unchecked=unchecked & names)
+        )
+        ids = [device.id for device in devices]
+        assert len(ids) == len(set(ids))
+        assert held - {"::0"} <= set(ids)
+        healthy = {device.id.partition("::")[0] for device in devices if device.health == Health.healthy()}
+        assert healthy <= {found.name for found in found} - unchecked - refused.keys()
+
+
+A, B = Found("a"), Found("b")
+
+
+@pytest.mark.parametrize(
+    ("before", "looked", "now", "keep_seconds", "after"),
+    [
+        pytest.param({}, [], 5, 600, {}, id="nothing is still nothing"),
+        pytest.param({}, [A], 5, 600, {"a": KnownDevice(A)}, id="a new device is present"),
+        pytest.param(
+            {"a": KnownDevice(A)},
+            [],
+            5,
+            600,
+            {"a": KnownDevice(A, 5)},
+            id="a missing one is gone from now on",
+        ),
+        pytest.param(
+            {"a": KnownDevice(A, 5)}, [], 604, 600, {"a": KnownDevice(A, 5)}, id="it stays gone since then"
+        ),
+        pytest.param({"a": KnownDevice(A, 5)}, [], 605, 600, {}, id="it is dropped when its time is over"),
+        pytest.param(
+            {"a": KnownDevice(A, 5)}, [A], 604, 600, {"a": KnownDevice(A)}, id="it is present when it is back"
+        ),
+        pytest.param({"a": KnownDevice(A)}, [], 5, 0, {}, id="with 0 s it is dropped at once"),
+        pytest.param(
+            {"a": KnownDevice(A, 5)}, [], 1e9, math.inf, {"a": KnownDevice(A, 5)}, id="with forever never"
+        ),
+        pytest.param(
+            {"a": KnownDevice(A)},
+            [B],
+            5,
+            600,
+            {"a": KnownDevice(A, 5), "b": KnownDevice(B)},
+            id="others do not matter",
+        ),
+    ],
+)
+def test_a_look_makes_of_what_was_known(
+    before: dict[str, KnownDevice],
+    looked: list[Found],
+    now: float,
+    keep_seconds: float,
+    after: dict[str, KnownDevice],
+) -> None:
+    assert after_look(before, looked, now=now, keep_seconds=keep_seconds) == after
+
+
+def test_a_device_that_came_back_changed_is_known_as_it_is_now() -> None:
+    moved = Found("a", numa_node=1)
+    assert after_look({"a": KnownDevice(A, 5)}, [moved], now=6, keep_seconds=9) == {"a": KnownDevice(moved)}
+
+
+def test_what_was_known_is_left_as_it_was() -> None:
+    before = {"a": KnownDevice(A)}
+    after_look(before, [B], now=5, keep_seconds=9)
+    assert before == {"a": KnownDevice(A)}
+
+
+LOOKS = st.lists(st.tuples(st.floats(0, 100), st.sets(st.sampled_from("abcd"))), max_size=12)
+"""Seconds since the look before, and the names that are seen."""
+KEEPS = st.one_of(st.just(0.0), st.just(math.inf), st.floats(0.1, 200))
+
+
+@given(LOOKS, KEEPS)
+def test_a_device_is_present_exactly_if_the_last_look_saw_it(
+    looks: list[tuple[float, set[str]]], keep_seconds: float
+) -> None:
+    known: dict[str, KnownDevice] = {}
+    now = 0.0
+    for seconds, seen in looks:
+        now += seconds
+        known = after_look(known, map(Found, seen), now=now, keep_seconds=keep_seconds)
+        assert {name for name, one in known.items() if one.is_present} == seen
+
+
+@given(LOOKS, KEEPS)
+def test_a_missing_device_is_listed_exactly_as_long_as_it_is_kept(
+    looks: list[tuple[float, set[str]]], keep_seconds: float
+) -> None:
+    known: dict[str, KnownDevice] = {}
+    missed_at: dict[str, float] = {}
+    now = 0.0
+    for seconds, seen in looks:
+        now += seconds
+        missed_at |= {name: now for name in known if name not in seen and name not in missed_at}
+        known = after_look(known, map(Found, seen), now=now, keep_seconds=keep_seconds)
+        missed_at = {name: at for name, at in missed_at.items() if name not in seen}
+        kept = {name for name, at in missed_at.items() if now - at < keep_seconds}
+        assert {name for name, one in known.items() if not one.is_present} == kept
+        missed_at = {name: at for name, at in missed_at.items() if name in kept}

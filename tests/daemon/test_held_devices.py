@@ -1,0 +1,291 @@
+"""Between two holders: a device is cleaned before the next container has it, whatever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devplug import serve
+from devplug.daemon.context import DaemonContext
+from devplug.daemon.held_devices import HeldDevices
+from devplug.daemon.resource import ConfiguredPlugin
+from devplug.daemon.service import serve_config
+from devplug.daemon.sources.device import Found
+from devplug.devices import Device
+from devplug.errors import UnhealthyDeviceError
+from devplug.holders.held_device import Rules
+from devplug.holders.holders import Holders
+from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.pods import Container, Pod, PodPhase
+from tests.daemon.hosts import config, link, resource
+from tests.kubelet.fakes import RESOURCE, healthy, registered
+from tests.virtualtime import BACKEND, passes
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+
+    from devplug.daemon.config.types import Resource
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> object:
+    return BACKEND
+
+
+QUICK = Rules(period_seconds=0.05, grace_seconds=0.05)
+
+
+def with_command(key: str, script: str, rest: str = "") -> Resource:
+    text = f'{key}: {{exec: {{command: [/bin/sh, -c, "{script}"]}}}}'
+    return resource(f"discover: {{static: {{ids: [a, b]}}}}, {text}, {rest}".rstrip(", "))
+
+
+class Freed:
+    """Takes note of the IDs that came free."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    async def __call__(self, ids: Iterable[str]) -> None:
+        self.ids += ids
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+# ── before the next one has it ──
+
+
+async def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    held = HeldDevices(
+        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+    )
+    await held.before_giving([Device("a")])
+    held.give([Device("a")])
+    assert lines(log) == []
+
+
+async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    held = HeldDevices(
+        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
+    )
+    held.give([Device("a")])
+    await held.before_giving([Device("a"), Device("b")])
+    assert lines(log) == ["a"]
+    await held.before_giving([Device("a")])
+    assert lines(log) == ["a"]
+
+
+async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    held = HeldDevices(
+        with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
+        None,
+        on_release=Freed(),
+    )
+    held.give([Device("a")])
+    with pytest.raises(UnhealthyDeviceError) as refused:
+        await held.before_giving([Device("a")])
+    assert refused.value.reason == "onRelease ended with 7: stuck"
+    assert held.health_of("a").reason == "onRelease ended with 7: stuck"
+    assert held.changed.is_set()
+    broken.unlink()
+    await held.before_giving([Device("a")])
+    assert held.health_of("a").reason == ""
+
+
+async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.touch()
+
+    held = HeldDevices(
+        with_command("onRelease", f"test ! -e {broken}"), None, on_release=Freed(), retry_seconds=0.05
+    )
+    held.give([Device("a")])
+    with pytest.raises(UnhealthyDeviceError):
+        await held.before_giving([Device("a")])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(held.run())
+        broken.unlink()
+        await until(lambda: not held.health_of("a").reason)
+        running.cancel()
+
+
+async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
+    held = HeldDevices(one, None, on_release=Freed())
+    held.give([Device("a::0"), Device("a::1")])
+    await held.before_giving([Device("a::0")])
+    assert lines(log) == []
+
+
+async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    one = resource(
+        'discover: {usb: {vendor: "0403"}}, '
+        "onRelease: {exec: {command: "
+        f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
+    )
+    held = HeldDevices(one, None, on_release=Freed())
+    held.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
+    held.give([Device("a")])
+    await held.before_giving([Device("a")])
+    assert lines(log) == ["A6008", "A6008"]
+
+
+# ── with a kubelet that tells who holds what ──
+
+
+@asynccontextmanager
+async def told(root: Path) -> AsyncIterator[tuple[Kubelet, Holders]]:
+    kubelet = Kubelet.under(root)
+    checkpoint = root / "device-plugins" / CHECKPOINT_NAME
+    holders = Holders(root / "pod-resources" / "kubelet.sock", checkpoint=checkpoint, rules=QUICK)
+    async with kubelet.running(), asyncio.TaskGroup() as group:
+        asking = group.create_task(holders.run())
+        yield kubelet, holders
+        asking.cancel()
+
+
+def pod(name: str = "p", kind: str = "a") -> Pod:
+    return Pod(f"uid-{name}", name, containers=(Container("main", {f"example.com/{kind}": 1}),))
+
+
+async def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Path) -> None:
+    log = short_dir / "log"
+    freed = Freed()
+
+    async with (
+        told(short_dir) as (kubelet, holders),
+        registered(kubelet, healthy("a")),
+        asyncio.TaskGroup() as group,
+    ):
+        held = HeldDevices(
+            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
+        )
+        running = group.create_task(held.run())
+        held.give([Device("a")])
+        assert held.held_names() == {"a"}
+        await until(lambda: freed.ids)
+        assert (freed.ids, lines(log), held.held_names()) == (["a"], ["a"], frozenset())
+        running.cancel()
+
+
+FILE = """
+- name: example.com/a
+  discover: {{path: "{root}/by-id/*"}}
+  whenUnplugged: {{keepUnhealthyFor: 0s}}
+  onRelease: {{exec: {{command: [/bin/sh, -c, "echo free $DEVPLUG_DEVICE_ID >> {root}/log"]}}}}
+  onLost: {{exec: {{command: [/bin/sh, -c, "echo lost $DEVPLUG_DEVICE_ID >> {root}/log"]}}}}
+"""
+
+
+async def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
+    """With the times of the product: the kubelet is asked every 10 s, and two answers must agree."""
+    link(short_dir / "by-id" / "x0")
+
+    kubelet = Kubelet.under(short_dir)
+    async with (
+        kubelet.running(),
+        serve_config(
+            config(FILE.format(root=short_dir)),
+            plugin_dir=short_dir / "device-plugins",
+            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
+        ),
+    ):
+        await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 1})
+        assert (await kubelet.run_pod(pod())).phase is PodPhase.RUNNING
+        memory = short_dir / "device-plugins" / ".devplug"
+        await until(lambda: any('"p"' in one.read_text() for one in memory.glob("held-*.json")))
+        (short_dir / "by-id" / "x0").unlink()
+        await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
+        assert kubelet.capacity() == {"example.com/a": 1}
+        await until(lambda: lines(short_dir / "log") == ["lost", "x0"])
+        kubelet.remove_pod("uid-p")
+        await kubelet.wait(lambda: not kubelet.capacity().get("example.com/a"))
+        assert lines(short_dir / "log") == ["lost", "x0", "free", "x0"]
+
+
+async def test_a_device_stays_held_while_a_new_kubelet_waits_for_the_api_server(short_dir: Path) -> None:
+    """A real node showed it: a static pod got a device, and the other one was cleaned under its container."""
+    for name in ("x0", "x1"):
+        link(short_dir / "by-id" / name)
+
+    kubelet = Kubelet.under(short_dir)
+    async with (
+        kubelet.running(),
+        serve_config(
+            config(FILE.format(root=short_dir)),
+            plugin_dir=short_dir / "device-plugins",
+            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
+        ),
+    ):
+        memory = short_dir / "device-plugins" / ".devplug"
+
+        async def back() -> None:
+            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2})
+
+        await back()
+        await kubelet.run_pod(pod())
+        await until(lambda: any('"p"' in one.read_text() for one in memory.glob("held-*.json")))
+        kubelet.lose_api_server()
+        await kubelet.restart()
+        await back()
+        static = await kubelet.run_pod(replace(pod("static"), is_static=True))
+        assert static.phase is PodPhase.RUNNING
+        await passes(310)
+        assert lines(short_dir / "log") == []
+        kubelet.remove_pod("uid-p")
+        await passes(310)
+        assert lines(short_dir / "log") == []
+        await kubelet.find_api_server()
+        await until(lambda: lines(short_dir / "log") == ["free", "x0"])
+        kubelet.remove_pod("uid-static")
+        await until(lambda: lines(short_dir / "log") == ["free", "x0", "free", "x1"])
+
+
+async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:
+    link(short_dir / "by-id" / "x0")
+
+    def shared(replicas: int) -> Resource:
+        return resource(f'discover: {{path: "{short_dir}/by-id/*"}}, share: {{replicas: {replicas}}}')
+
+    async with (
+        told(short_dir) as (kubelet, holders),
+        serve(plugin_dir=short_dir / "device-plugins") as one,
+    ):
+
+        async def release(ids: Iterable[str]) -> None:
+            await one.release(RESOURCE, ids)
+
+        machine = DaemonContext(holders=holders)
+        holders.own(RESOURCE)
+        four = ConfiguredPlugin(shared(4), machine, 0, release)
+        one.add(four)
+        await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 4})
+        for name in ("p", "q", "r"):
+            limits = {RESOURCE: 1}
+            await kubelet.run_pod(Pod(f"uid-{name}", name, containers=(Container("main", limits),)))
+        await one.remove(RESOURCE)
+        one.add(ConfiguredPlugin(shared(2), machine, 0, release, four))
+        await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 3})
+        for name in ("p", "q", "r"):
+            kubelet.remove_pod(f"uid-{name}")
+        await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 2})

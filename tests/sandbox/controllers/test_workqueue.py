@@ -1,0 +1,84 @@
+"""The list of keys that a controller has to look at, and its loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from devplug.sandbox.api.errors import bad_request
+from devplug.sandbox.api.objects import text
+from devplug.sandbox.controllers.workqueue import WorkQueue, key_of, run_loop, split_key
+from devplug.sandbox.registry import PODS
+from tests.sandbox.controllers.beds import Clock, add_pod, new_registry
+from tests.waiting import until
+
+
+async def test_a_key_is_on_the_list_once_at_its_earliest_time() -> None:
+    clock = Clock()
+    work = WorkQueue(lambda: clock.passed)
+    work.add("late", 60)
+    work.add("late", 90)
+    work.add("both", 80)
+    work.add("both", 30)
+    clock.passed = 100
+    assert [await work.next(), await work.next()] == ["both", "late"]
+
+
+async def test_the_next_key_is_waited_for() -> None:
+    work = WorkQueue()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(work.next())
+        await asyncio.sleep(0)
+        assert not first.done()
+        work.add("later", 0.02)
+        work.add("now")
+        assert await first == "now"
+        assert await work.next() == "later"
+
+
+async def test_a_key_that_fails_waits_longer_each_time() -> None:
+    clock = Clock()
+    work = WorkQueue(lambda: clock.passed)
+    for wait in (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60, 60):
+        work.fail("key")
+        clock.passed += wait - 0.01
+        work.add("other")
+        assert await work.next() == "other"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await work.next()
+        clock.passed += 0.02
+        assert await work.next() == "key"
+    work.succeed("key")
+    work.fail("key")
+    clock.passed += 0.11
+    assert await work.next() == "key"
+
+
+async def test_a_look_that_is_refused_is_tried_again() -> None:
+    registry = new_registry()
+    work = WorkQueue()
+    looks: list[str] = []
+
+    def look(key: str) -> None:
+        looks.append(key)
+        if len(looks) == 1:
+            raise bad_request("not now")
+
+    add_pod(registry, "p")
+    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(
+            run_loop(registry, {PODS: lambda event: work.add(key_of(event.object))}, work, look)
+        )
+        await until(lambda: len(looks) == 2)
+        task.cancel()
+    assert looks == ["default/p"] * 2
+
+
+def test_a_key_names_a_place() -> None:
+    registry = new_registry()
+    pod = add_pod(registry, "p")
+    assert split_key(key_of(pod)) == ("default", "p")
+    assert split_key(key_of({"metadata": {"name": "worker-0"}})) == ("", "worker-0")
+    assert text(pod, "metadata", "name") == "p"

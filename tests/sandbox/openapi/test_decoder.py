@@ -1,0 +1,294 @@
+"""The decoder: nothing about right objects, the real sentences about wrong ones, and zero values for null.
+
+The sentences are what sigs.k8s.io/json of 2025-07-30 says of the same, with the types of k8s.io/api v0.36.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devplug.sandbox.api.kinds import REFUSED, SERVED, Resource, resource_of_kind
+from devplug.sandbox.openapi.decoder import FieldReport, field_report, with_zeros
+from devplug.sandbox.openapi.types import type_of
+from tests.sandbox.jsons import KUBECTL
+from tests.sandbox.openapi.objects import served_objects
+
+if TYPE_CHECKING:
+    from devplug.sandbox.api.kinds import Resource
+    from devplug.sandbox.api.objects import Object
+
+NOTHING = FieldReport((), "")
+MIDNIGHT = "2026-02-28T00:00:00Z"
+QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def recorded_objects() -> list[Any]:
+    found = []
+    for path in sorted(KUBECTL.iterdir()):
+        text = path.read_text()
+        if path.suffix == ".yaml":
+            found += [pytest.param(one, id=path.name) for one in yaml.safe_load_all(text)]
+        elif path.suffix == ".json" or path.name.endswith("-json.txt"):
+            one = json.loads(text[text.index("{") :])
+            if one.get("kind") in {served.kind for served in SERVED}:
+                found.append(pytest.param(one, id=path.name))
+    return found
+
+
+def kind(api_version: str, name: str) -> Resource:
+    found = resource_of_kind(api_version, name)
+    assert found is not None
+    return found
+
+
+def report(name: str, body: Any, api_version: str = "v1") -> FieldReport:
+    return field_report(kind(api_version, name), body)
+
+
+def container(**fields: Any) -> Any:
+    return {"spec": {"containers": [{"name": "a"}, fields]}}
+
+
+@pytest.mark.parametrize("one", recorded_objects())
+def test_nothing_is_said_of_what_a_real_cluster_took_and_told(one: Any) -> None:
+    assert field_report(kind(one["apiVersion"], one["kind"]), one) == NOTHING
+
+
+def test_the_recorded_objects_are_many() -> None:
+    kinds = [one.values[0]["kind"] for one in recorded_objects()]
+    assert len(kinds) >= 16
+    assert {"Pod", "Node", "ResourceQuota"} <= set(kinds)
+
+
+@given(served_objects())
+def test_nothing_is_said_of_what_is_made_after_the_types(made: tuple[Resource, Any]) -> None:
+    assert field_report(*made) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "path"),
+    [
+        ("Pod", {"foo": 1}, "foo"),
+        ("Pod", container(imagine="x"), "spec.containers[1].imagine"),
+        ("Pod", container(resources={"limit": {}}), "spec.containers[1].resources.limit"),
+        ("Pod", {"spec": {"Containers": []}}, "spec.Containers"),
+        ("Pod", {"spec": {"volumes": [{"hostPath": {"paht": "/"}}]}}, "spec.volumes[0].hostPath.paht"),
+        ("Node", {"spec": {"taint": []}}, "spec.taint"),
+        ("ResourceQuota", {"spec": {"hards": {}}}, "spec.hards"),
+        ("Pod", {'q"': 1}, 'q\\"'),
+    ],
+)
+def test_a_misspelt_field_is_told_with_its_path(name: str, body: Any, path: str) -> None:
+    assert report(name, body) == FieldReport((f'unknown field "{path}"',), "")
+
+
+def test_unknown_fields_are_told_in_the_order_of_the_object_and_nothing_inside_them() -> None:
+    body = {"z": {"y": 1}, "spec": {"b": 1, "a": 2}}
+    assert [one.split('"')[1] for one in report("Pod", body).unknown] == ["z", "spec.b", "spec.a"]
+
+
+def test_no_more_than_100_unknown_fields_are_told() -> None:
+    assert len(report("Pod", {f"f{number}": 1 for number in range(101)}).unknown) == 100
+
+
+@given(served_objects(), st.data())
+def test_one_field_too_many_is_found_wherever_it_is(made: tuple[Resource, Any], data: st.DataObject) -> None:
+    resource, one = made
+    type_ = type_of(resource)
+    assert type_ is not None
+    places: list[tuple[str, Any]] = [("", one)]
+    metadata = one.get("metadata")
+    if isinstance(metadata, dict):
+        places.append(("metadata.", metadata))
+        owners = metadata.get("ownerReferences") or []
+        places += [(f"metadata.ownerReferences[{at}].", it) for at, it in enumerate(owners) if it is not None]
+    path, place = data.draw(st.sampled_from(places))
+    place["misspelt"] = data.draw(st.sampled_from([None, 1, {"a": 1}]))
+    assert field_report(resource, one) == FieldReport((f'unknown field "{path}misspelt"',), "")
+
+
+PROBE = "spec.containers.livenessProbe.ProbeHandler"
+
+
+@pytest.mark.parametrize(
+    ("body", "value", "field", "type_"),
+    [
+        (container(name=3), "number", "Container.spec.containers.name", "string"),
+        (container(stdin="yes"), "string", "Container.spec.containers.stdin", "bool"),
+        (container(args="-v"), "string", "Container.spec.containers.args", "[]string"),
+        (container(args=[1]), "number", "Container.spec.containers.args", "string"),
+        (
+            container(ports=[{"containerPort": "80"}]),
+            "string",
+            "ContainerPort.spec.containers.ports.containerPort",
+            "int32",
+        ),
+        (
+            container(ports=[{"containerPort": 80.5}]),
+            "number 80.5",
+            "ContainerPort.spec.containers.ports.containerPort",
+            "int32",
+        ),
+        (
+            container(resources={"limits": []}),
+            "array",
+            "ResourceRequirements.spec.containers.resources.limits",
+            "v1.ResourceList",
+        ),
+        (
+            container(livenessProbe={"exec": {"command": {}}}),
+            "object",
+            f"ExecAction.{PROBE}.exec.command",
+            "[]string",
+        ),
+        (
+            container(livenessProbe={"httpGet": {"port": True}}),
+            "bool",
+            f"HTTPGetAction.{PROBE}.httpGet.port",
+            "int32",
+        ),
+        (
+            {"spec": {"volumes": [{"hostPath": {"type": 1}}]}},
+            "number",
+            "HostPathVolumeSource.spec.volumes.VolumeSource.hostPath.type",
+            "v1.HostPathType",
+        ),
+        ({"spec": {"restartPolicy": True}}, "bool", "PodSpec.spec.restartPolicy", "v1.RestartPolicy"),
+        ({"spec": {"containers": {}}}, "object", "PodSpec.spec.containers", "[]v1.Container"),
+        ({"spec": {"priority": 2**31}}, "number 2147483648", "PodSpec.spec.priority", "int32"),
+        ({"spec": []}, "array", "Pod.spec", "v1.PodSpec"),
+        ({"metadata": {"labels": {"a": 1}}}, "number", "ObjectMeta.metadata.labels", "string"),
+        ({"metadata": {"labels": "a"}}, "string", "ObjectMeta.metadata.labels", "map[string]string"),
+        ({"metadata": {"uid": 1}}, "number", "ObjectMeta.metadata.uid", "types.UID"),
+        (
+            {"metadata": {"creationTimestamp": 5}},
+            "number",
+            "ObjectMeta.metadata.creationTimestamp",
+            "string",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_told_in_the_words_of_go(
+    body: Any, value: str, field: str, type_: str
+) -> None:
+    told = f"json: cannot unmarshal {value} into Go struct field {field} of type {type_}"
+    assert report("Pod", body) == FieldReport((), told)
+
+
+def test_what_is_no_object_is_told_so() -> None:
+    told = "json: cannot unmarshal string into Go value of type v1.Pod"
+    assert report("Pod", "x") == FieldReport((), told)
+
+
+@pytest.mark.parametrize("value", ["x", [1, 256], 5])
+def test_bytes_are_a_text_in_base64_or_a_list_of_bytes(value: Any) -> None:
+    assert report("ConfigMap", {"binaryData": {"a": [1, 255]}}) == NOTHING
+    assert report("ConfigMap", {"binaryData": {"a": value}}) != NOTHING
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "sentence"),
+    [
+        ("Node", {"status": {"capacity": {"a.b/c": "two"}}}, QUANTITY),
+        ("Node", {"status": {"capacity": {"a.b/c": True}}}, QUANTITY),
+        ("Node", {"status": {"capacity": {"a.b/c": "2Q"}}}, QUANTITY),
+        ("Node", {"status": {"capacity": {"a.b/c": "2mm"}}}, "unable to parse quantity's suffix"),
+        (
+            "Node",
+            {"metadata": {"creationTimestamp": "now"}},
+            'parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"',
+        ),
+        (
+            "Node",
+            {"metadata": {"creationTimestamp": "2026-02-29T00:00:00Z"}},
+            'parsing time "2026-02-29T00:00:00Z": day out of range',
+        ),
+        (
+            "Node",
+            {"metadata": {"creationTimestamp": "2026-02-28T24:00:00Z"}},
+            'parsing time "2026-02-28T24:00:00Z": hour out of range',
+        ),
+        (
+            "Node",
+            {"metadata": {"creationTimestamp": "2026-02-28T00:00:00Zé"}},
+            'parsing time "2026-02-28T00:00:00Z\\xc3\\xa9": extra text: "\\xc3\\xa9"',
+        ),
+        (
+            "Event",
+            {"eventTime": MIDNIGHT},
+            f'parsing time "{MIDNIGHT}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"',
+        ),
+        ("ConfigMap", {"binaryData": {"a": "a*b="}}, "illegal base64 data at input byte 1"),
+        ("ConfigMap", {"binaryData": {"a": "YWJj\nYQ"}}, "illegal base64 data at input byte 5"),
+        ("ConfigMap", {"binaryData": {"a": "YQ="}}, "illegal base64 data at input byte 3"),
+        ("ConfigMap", {"binaryData": {"a": "YQ=x"}}, "illegal base64 data at input byte 2"),
+        ("ConfigMap", {"binaryData": {"a": "YQ==\nYQ=="}}, "illegal base64 data at input byte 5"),
+        ("ConfigMap", {"binaryData": {"a": "=Q=="}}, "illegal base64 data at input byte 0"),
+    ],
+)
+def test_a_text_that_is_no_sum_no_time_and_no_bytes_says_why(name: str, body: Any, sentence: str) -> None:
+    assert report(name, body) == FieldReport((), sentence)
+
+
+def test_the_first_wrong_value_is_told_and_no_unknown_field_beside_it() -> None:
+    body = {"foo": 1, "spec": {"hostPID": 1, "priority": "x"}}
+    told = "json: cannot unmarshal number into Go struct field PodSpec.spec.hostPID of type bool"
+    assert report("Pod", body) == FieldReport((), told)
+
+
+def test_a_wrong_quantity_goes_before_a_wrong_type_that_stands_before_it() -> None:
+    body = {"spec": {"unschedulable": 1}, "status": {"capacity": {"cpu": "x"}}}
+    assert report("Node", body).unreadable == QUANTITY
+
+
+@pytest.mark.parametrize("resource", [*SERVED, *REFUSED], ids=lambda one: one.qualified)
+def test_null_is_no_fault_anywhere(resource: Resource) -> None:
+    type_ = type_of(resource)
+    body = dict.fromkeys(type_.fields) if type_ else None
+    assert field_report(resource, body) == NOTHING
+
+
+@pytest.mark.parametrize("resource", REFUSED, ids=lambda one: one.qualified)
+def test_nothing_is_said_of_what_is_refused_anyway(resource: Resource) -> None:
+    assert field_report(resource, {"spec": 1, "foo": 2}) == NOTHING
+
+
+def test_both_versions_of_events_have_their_own_fields() -> None:
+    assert report("Event", {"note": "x"}).unknown == ('unknown field "note"',)
+    assert report("Event", {"note": "x"}, "events.k8s.io/v1") == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("spec", "read"),
+    [
+        ({"nodeName": None, "priority": 5}, {"priority": 5}),
+        ({"tolerations": [None, {"key": None}]}, {"tolerations": [{}, {}]}),
+        ({"nodeSelector": {"zone": None}}, {"nodeSelector": {"zone": ""}}),
+        ({"overhead": {"cpu": None}}, {"overhead": {"cpu": "0"}}),
+        ({"containers": [{"command": [None], "env": None}]}, {"containers": [{"command": [""]}]}),
+        (
+            {"securityContext": {"supplementalGroups": [None]}},
+            {"securityContext": {"supplementalGroups": [0]}},
+        ),
+        ({"noSuchField": [None]}, {"noSuchField": [None]}),
+        ({"tolerations": "no list"}, {"tolerations": "no list"}),
+    ],
+)
+def test_null_is_the_zero_value_of_its_type(spec: Any, read: Any) -> None:
+    assert with_zeros(kind("v1", "Pod"), {"spec": spec}) == {"spec": read}
+
+
+def test_times_stay_null() -> None:
+    event: Object = {"metadata": {"name": "a"}, "eventTime": None, "firstTimestamp": None, "reason": None}
+    told = {"metadata": {"name": "a"}, "eventTime": None, "firstTimestamp": None}
+    assert with_zeros(kind("v1", "Event"), event) == told
+
+
+def test_what_is_only_refused_is_left_alone() -> None:
+    assert with_zeros(kind("apps/v1", "Deployment"), {"spec": None}) == {"spec": None}
