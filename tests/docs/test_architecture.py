@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from devplug.plugin.resource_lock import LOCK_FOLDER, new_socket_name
 from tests.docs.pages import DOCS, ROOT
@@ -46,3 +49,21 @@ def test_the_files_on_disk_are_called_as_the_page_says() -> None:
     assert f"`device-plugins/{LOCK_FOLDER}/`" in PAGE
     assert re.fullmatch(r"devplug-[0-9a-f]{12}-\d+-[0-9a-f]{4}\.sock", new_socket_name("example.com/a"))
     assert "`device-plugins/devplug-HASH-PID-RANDOM.sock`" in PAGE
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "where-to-change.md"])
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", (DOCS / page).read_text(encoding="utf-8")))
+    source = ROOT / "src" / "devplug"
+    there = {str(path.relative_to(base)) for base in (source, ROOT) for path in base.rglob("*.py")}
+    assert len(named) > 20
+    assert {one for one in named if not (source / one).exists() and not (ROOT / one).exists()} <= {
+        Path(one).name for one in there
+    }
+
+
+def test_a_change_is_at_most_three_files_away() -> None:
+    rows = (DOCS / "where-to-change.md").read_text(encoding="utf-8").splitlines()
+    changes = [row for row in rows if row.startswith("| ") and ".py`" in row]
+    assert len(changes) >= 20
+    assert [row for row in changes if not 1 <= row.count(".py`") <= 3] == []

@@ -19,11 +19,11 @@ from devplug.linux.processes import (
     filled,
     last_line,
     process_rows,
+    program_environment,
     signal_group,
     signal_process,
     spawn,
     stat_fields,
-    surroundings,
     wants_default_dir,
     with_default_dir,
 )
@@ -78,7 +78,7 @@ def test_a_plugin_can_find_our_folder_at_the_compiled_in_path_alone(tmp_path: Pa
 
 
 def test_a_program_is_told_the_plugin_folder_and_what_is_added_wins(tmp_path: Path) -> None:
-    told = surroundings(tmp_path, {"PYTHONUNBUFFERED": "0", "MORE": "x"})
+    told = program_environment(tmp_path, {"PYTHONUNBUFFERED": "0", "MORE": "x"})
     assert {**os.environ, **told} == told | {"MORE": "x"}
     assert (told["DEVPLUG_PLUGIN_DIR"], told["PYTHONUNBUFFERED"]) == (str(tmp_path), "0")
 

@@ -20,10 +20,10 @@ from devplug.linux.processes import (
     filled,
     last_line,
     process_rows,
+    program_environment,
     signal_group,
     signal_process,
     spawn,
-    surroundings,
     with_default_dir,
 )
 
@@ -137,7 +137,7 @@ class Program:
         variables = {name: filled(value, places) for name, value in subject.environment.items()}
         with output_file.open("ab") as output:
             started_at = time.monotonic()
-            child = await spawn(command, output.fileno(), surroundings(folder, variables))
+            child = await spawn(command, output.fileno(), program_environment(folder, variables))
         return cls(child, started_at, output_file)
 
     @property

@@ -1,4 +1,4 @@
-"""Processes of plugins that somebody starts: their words, their surroundings, their process group.
+"""Processes of plugins that somebody starts: their words, their environment, their process group.
 
 What one of them wants to know besides (a judge's figures, a container's log) stays with that one.
 """
@@ -26,11 +26,11 @@ __all__ = [
     "filled",
     "last_line",
     "process_rows",
+    "program_environment",
     "signal_group",
     "signal_process",
     "spawn",
     "stat_fields",
-    "surroundings",
     "wants_default_dir",
     "with_default_dir",
 ]
@@ -86,7 +86,7 @@ def _can_mount() -> bool:
 # ── starting ──
 
 
-def surroundings(plugin_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
+def program_environment(plugin_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a plugin's program: ours, what devplug tells it, then `variables`."""
     return {
         **os.environ,

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import one_line
-from devplug.linux.processes import SIGKILL, SIGTERM, cannot_run, filled, signal_group, surroundings
+from devplug.linux.processes import SIGKILL, SIGTERM, cannot_run, filled, program_environment, signal_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=self._printed,
                 stderr=subprocess.STDOUT,
-                env=surroundings(plugin_dir, environment),
+                env=program_environment(plugin_dir, environment),
                 pass_fds=(in_each,),
                 process_group=0,
             )

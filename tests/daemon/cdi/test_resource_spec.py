@@ -41,16 +41,16 @@ class Shelved:
     def __init__(self, folder: Path, expose: str = "strategy: cdi", host: Host | None = None) -> None:
         self.resource: Resource = resource(f'discover: {{path: "{folder}/*"}}, expose: {{{expose}}}')
         self.folder = CdiFolder(folder / "cdi")
-        self.shelf = ResourceCdiSpec(self.resource, self.folder, host or Host())
+        self.cdi_spec = ResourceCdiSpec(self.resource, self.folder, host or Host())
         self.path = link(folder / "x")
         self.found = Found("x", (FoundNode(str(self.path), NULL),))
 
     def publish(self) -> list[str]:
         shares = shares_of([Device("x")], {"x": self.found}, self.resource)
-        return asyncio.run(self.shelf.publish(shares))
+        return asyncio.run(self.cdi_spec.publish(shares))
 
     def refresh(self) -> None:
-        asyncio.run(self.shelf.refresh({"x": self.found}, None))
+        asyncio.run(self.cdi_spec.refresh({"x": self.found}, None))
 
     def leads_to(self, target: str | Path) -> None:
         self.path.unlink()
@@ -117,15 +117,15 @@ def test_a_disk_that_appears_in_a_folder_is_not_written(tmp_path: Path) -> None:
     host = Host(tmp_path)
     one = resource("discover: {static: {ids: [x]}}, expose: {strategy: cdi, directories: [/dev/snd]}")
     folder = CdiFolder(tmp_path / "cdi")
-    shelf = ResourceCdiSpec(one, folder, host)
+    cdi_spec = ResourceCdiSpec(one, folder, host)
     shares = shares_of([Device("x")], {"x": Found("x")}, one)
-    asyncio.run(shelf.publish(shares))
+    asyncio.run(cdi_spec.publish(shares))
     (file,) = (tmp_path / "cdi").glob("*.json")
     assert "/dev/snd/timer" in file.read_text()
     block_node(tmp_path / "dev" / "snd" / "sda")
     with pytest.raises(AllocationError, match="is a disk"):
-        asyncio.run(shelf.publish(shares))
-    asyncio.run(shelf.refresh({"x": Found("x")}, None))
+        asyncio.run(cdi_spec.publish(shares))
+    asyncio.run(cdi_spec.refresh({"x": Found("x")}, None))
     assert "sda" not in file.read_text()
     assert UNPLUGGED_PATH in file.read_text()
 
@@ -143,11 +143,11 @@ async def paths_after(
     rest = f"discover: {{path: {link(folder / 'dev' / 'x0')}}}, expose: {{strategy: cdi}}"
     cdi, one = CdiFolder(folder / "cdi"), resource(rest)
     found = {each.name: each for each in source(rest).look()}
-    shelf = ResourceCdiSpec(one, cdi, Host())
-    await shelf.publish(shares_of([Device(name) for name in found], found, one))
+    cdi_spec = ResourceCdiSpec(one, cdi, Host())
+    await cdi_spec.publish(shares_of([Device(name) for name in found], found, one))
     if is_next:
-        shelf = ResourceCdiSpec(one, cdi, Host())
-    await shelf.refresh(found if is_present else {}, held)
+        cdi_spec = ResourceCdiSpec(one, cdi, Host())
+    await cdi_spec.refresh(found if is_present else {}, held)
     spec = cdi.read(kind_of(one.name))
     cdi.close()
     devices = () if spec is None else spec.devices
@@ -215,12 +215,12 @@ def names(folder: Path) -> list[str]:
 
 async def test_a_write_that_nobody_waits_for_any_more_does_not_end_after_a_later_one(tmp_path: Path) -> None:
     folder = SlowFolder(tmp_path)
-    shelf = ResourceCdiSpec(ONE, folder, Host())
+    cdi_spec = ResourceCdiSpec(ONE, folder, Host())
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(shelf.publish([share("x0")]))
+        first = group.create_task(cdi_spec.publish([share("x0")]))
         await until(lambda: folder.begun)
         first.cancel()
-        second = group.create_task(shelf.publish([share("x1")]))
+        second = group.create_task(cdi_spec.publish([share("x1")]))
         await until(first.done)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -234,15 +234,15 @@ async def test_a_write_that_nobody_waits_for_any_more_does_not_end_after_a_later
 async def test_a_write_that_failed_unseen_is_no_fault_of_the_next_one(tmp_path: Path) -> None:
     folder = SlowFolder(tmp_path)
     folder.fault = KubeletError("no room")
-    shelf = ResourceCdiSpec(ONE, folder, Host())
+    cdi_spec = ResourceCdiSpec(ONE, folder, Host())
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(shelf.publish([share("x0")]))
+        first = group.create_task(cdi_spec.publish([share("x0")]))
         await until(lambda: folder.begun)
         first.cancel()
         folder.go_on.set()
     with pytest.raises(AllocationError, match="no room"):
-        await shelf.publish([share("x0")])
+        await cdi_spec.publish([share("x0")])
     folder.fault = None
-    await shelf.publish([share("x0")])
+    await cdi_spec.publish([share("x0")])
     assert names(tmp_path) == ["x0"]
     folder.close()

@@ -17,7 +17,7 @@ from devplug.sandbox.scheduler.scores import (
     normalised_taints,
     scorer_of,
 )
-from devplug.sandbox.scheduler.search import ShelfKey, allowance, ceiling
+from devplug.sandbox.scheduler.search import BucketKey, allowance, ceiling
 from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
 from devplug.sandbox.scheduler.types import (
     CPU,
@@ -205,7 +205,7 @@ def test_no_score_is_above_what_the_search_takes_for_the_most(part: int) -> None
         if score != NO_ROOM:
             rated += 1
             most = ceiling(settings, rating.weights, group)
-            most += allowance(settings, rating, ShelfKey.of(settings, group))
+            most += allowance(settings, rating, BucketKey.of(settings, group))
             assert score <= most + 1e-6
     assert rated > 500
 

@@ -23,8 +23,8 @@ from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
     cannot_run,
     filled,
+    program_environment,
     signal_group,
-    surroundings,
     wants_default_dir,
     with_default_dir,
 )
@@ -162,7 +162,7 @@ async def _start(place: SandboxDir, node: str, command: Sequence[str]) -> asynci
             *words,
             # A group of its own has its signals from us alone; it could not read from the terminal.
             stdin=asyncio.subprocess.DEVNULL if os.isatty(0) else None,
-            env=surroundings(plugin_dir, variables),
+            env=program_environment(plugin_dir, variables),
             process_group=0,
         )
     except OSError as error:

@@ -20,9 +20,9 @@ from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
     cannot_run,
+    program_environment,
     signal_group,
     spawn,
-    surroundings,
     wants_default_dir,
     with_default_dir,
 )
@@ -233,7 +233,9 @@ class ProcessRuntime:
             words = with_default_dir(words, order.plugin_dir)
         # The folder comes last: what a manifest says of it is a path in a container, and there is none.
         told = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}
-        return await spawn(words, output, surroundings(order.plugin_dir, {**self._environment, **told}))
+        return await spawn(
+            words, output, program_environment(order.plugin_dir, {**self._environment, **told})
+        )
 
     async def _attend(self, run: _Run) -> None:
         """Wait for a container's end, see to it that nothing is left, and tell of it."""

@@ -3,9 +3,9 @@
 What was rated once stays rated, as the state of a group never changes; and what cannot be better than the
 best is not rated before the better ones are gone.
 
-Groups of about the same size that are skewed alike stand on one shelf. `ceiling` is of the group alone, and
-`allowance` of the pod and the shelf; no score that a `Rating` gives is above their sum. So whoever has found
-a good node need not look at groups with a low ceiling. The shelves hold the list of all that happens to
+Groups of about the same size that are skewed alike stand in one bucket. `ceiling` is of the group alone, and
+`allowance` of the pod and the bucket; no score that a `Rating` gives is above their sum. So whoever has found
+a good node need not look at groups with a low ceiling. The buckets hold the list of all that happens to
 groups, from which every search learns what is new.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Node, Shape
 
-__all__ = ["Search", "ShelfKey", "Shelves", "Tier", "allowance", "best_of", "ceiling", "tier_of"]
+__all__ = ["BucketKey", "Buckets", "Search", "Tier", "allowance", "best_of", "ceiling", "tier_of"]
 
 _QUARTER: Final = 0.25
 """A request counts up to this part of a node against it.
@@ -61,8 +61,8 @@ _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfKey:
-    """What the groups of a shelf have in common."""
+class BucketKey:
+    """What the groups of a bucket have in common."""
 
     sizes: tuple[int, ...]
     """The least that is of this size, of each scored resource and then of each balanced one."""
@@ -70,7 +70,7 @@ class ShelfKey:
     """How unequal the parts are that are used of the two balanced resources, in bands; None if not two."""
 
     @classmethod
-    def of(cls, settings: ScoringSettings, group: Group) -> ShelfKey:
+    def of(cls, settings: ScoringSettings, group: Group) -> BucketKey:
         """Return where a group stands."""
         sizes = (*group.wholes, *group.balance_wholes)
         skew = None
@@ -101,11 +101,11 @@ def ceiling(settings: ScoringSettings, weights: tuple[int, ...], group: Group) -
     return total * MOST / count if count else 0
 
 
-def allowance(settings: ScoringSettings, rating: Rating, shelf: ShelfKey) -> float:
-    """Return what a pod adds to, or takes from, the ceiling of every group of a shelf."""
+def allowance(settings: ScoringSettings, rating: Rating, bucket: BucketKey) -> float:
+    """Return what a pod adds to, or takes from, the ceiling of every group of a bucket."""
     total = 0.0
     count = 0
-    for weight, added, least in zip(rating.weights, rating.added, shelf.sizes, strict=False):
+    for weight, added, least in zip(rating.weights, rating.added, bucket.sizes, strict=False):
         if weight and least:
             count += weight
             match settings.strategy:
@@ -113,22 +113,22 @@ def allowance(settings: ScoringSettings, rating: Rating, shelf: ShelfKey) -> flo
                     total -= weight * min(added / _largest(least), _QUARTER)
                 case Strategy.MOST_ALLOCATED:
                     total += weight * added / least
-    return (total * MOST / count if count else 0) + _balance_at_most(rating, shelf)
+    return (total * MOST / count if count else 0) + _balance_at_most(rating, bucket)
 
 
-def _balance_at_most(rating: Rating, shelf: ShelfKey) -> float:
+def _balance_at_most(rating: Rating, bucket: BucketKey) -> float:
     """Return the best score for balance: more than 75 if the skew gets less, and less if it gets more."""
     if not rating.balance_added:
         return 0
-    if shelf.skew is None:
+    if bucket.skew is None:
         return MOST
-    left, right = shelf.sizes[-2:]
+    left, right = bucket.sizes[-2:]
     if not left or not right:
         return MOST * 3 / 4
     one, other = rating.balance_added
     lowest = _points(one / _largest(left), other / right)
     highest = _points(one / left, other / _largest(right))
-    begin, end = shelf.skew * _BAND, (shelf.skew + 1) * _BAND
+    begin, end = bucket.skew * _BAND, (bucket.skew + 1) * _BAND
     turns = [at for at in (0.0, -lowest, -highest) if begin < at < end]
     mended = max(_mended(at, lowest, highest) for at in (begin, end, *turns))
     # Scores are whole numbers, so what is less than one is lost. Searches count on none being below 0; the
@@ -159,12 +159,12 @@ def _largest(least: int) -> int:
     return least + (1 << max(least.bit_length() - _DIGITS, 0)) - 1
 
 
-# ── Shelves ──
+# ── Buckets ──
 
 
 Line: TypeAlias = "tuple[Group, int, int, int]"
 """A group that came, or whose first node is another; the numbers of its family, of the parts of its ceiling
-and of its shelf."""
+and of its bucket."""
 
 
 def _in_parts(points: float) -> int:
@@ -173,15 +173,15 @@ def _in_parts(points: float) -> int:
 
 
 @dataclass(slots=True)
-class Shelves:
+class Buckets:
     """All groups for pods to whom scored resources weigh the same; it lives until nodes are grouped anew."""
 
     settings: ScoringSettings
     weights: tuple[int, ...]
-    keys: list[ShelfKey] = field(default_factory=list)
-    """What groups with one shelf number have in common; only ever longer, as is the list of lines."""
+    keys: list[BucketKey] = field(default_factory=list)
+    """What groups with one bucket number have in common; only ever longer, as is the list of lines."""
     lines: list[Line] = field(default_factory=list)
-    _numbers: dict[ShelfKey, int] = field(default_factory=dict)
+    _numbers: dict[BucketKey, int] = field(default_factory=dict)
     _line_of: dict[int, Line] = field(default_factory=dict)
     """By number of the group, which has the same line each time."""
 
@@ -201,7 +201,7 @@ class Shelves:
         return line
 
     def _new_line(self, group: Group) -> Line:
-        key = ShelfKey.of(self.settings, group)
+        key = BucketKey.of(self.settings, group)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.keys)
@@ -339,38 +339,38 @@ class Search:
     shape: Shape
     rating: Rating
     rate: Rate
-    shelves: Shelves
+    buckets: Buckets
     groups: InitVar[Iterable[Group]]
     """All that there are when the search begins."""
     _rankings: dict[Tier, _Ranking] = field(default_factory=dict)
     _unrated_of: list[defaultdict[int, list[Group]] | None] = field(default_factory=list)
     """By number of family, where its ranking takes in what is new; None if the pod may not be in it."""
     _allowances: list[int] = field(default_factory=list)
-    """By number of shelf, in parts of a point."""
+    """By number of bucket, in parts of a point."""
     _first_lines: list[Line] = field(default_factory=list)
     _lines: int = 0
 
     def __post_init__(self, groups: Iterable[Group]) -> None:
-        self._first_lines = self.shelves.lines_of(groups)
-        self._lines = len(self.shelves.lines)
+        self._first_lines = self.buckets.lines_of(groups)
+        self._lines = len(self.buckets.lines)
 
     def best(self, families: Sequence[Family]) -> str | None:
         """Return the rank of the best node, or None; families may be added at the end between calls."""
         for family in islice(families, len(self._unrated_of), None):
             tier = tier_of(self.shape, family.node)
             self._unrated_of.append(self._rankings.setdefault(tier, _Ranking()).unrated if tier else None)
-        for key in islice(self.shelves.keys, len(self._allowances), None):
-            self._allowances.append(_in_parts(allowance(self.shelves.settings, self.rating, key)))
+        for key in islice(self.buckets.keys, len(self._allowances), None):
+            self._allowances.append(_in_parts(allowance(self.buckets.settings, self.rating, key)))
         self._put_aside(self._first_lines)
-        self._put_aside(self.shelves.lines[self._lines :])
-        self._first_lines, self._lines = [], len(self.shelves.lines)
+        self._put_aside(self.buckets.lines[self._lines :])
+        self._first_lines, self._lines = [], len(self.buckets.lines)
         tops = ((tier, ranking.top(self.rate)) for tier, ranking in self._rankings.items())
         return best_of((tier, *top) for tier, top in tops if top)
 
     def _put_aside(self, lines: Iterable[Line]) -> None:
         """Take in what happened, by how good it may be; a look at each group would cost too much."""
         unrated_of, allowances = self._unrated_of, self._allowances
-        for group, family, most, shelf in lines:
+        for group, family, most, bucket in lines:
             unrated = unrated_of[family]
             if unrated is not None:
-                unrated[(most + allowances[shelf]) >> PART_BITS].append(group)
+                unrated[(most + allowances[bucket]) >> PART_BITS].append(group)

@@ -20,7 +20,7 @@ from devplug.sandbox.scheduler.filters import (
 )
 from devplug.sandbox.scheduler.groups import NO_ROOM, Family, Group, Rating, Usage, named_by, tie_rank
 from devplug.sandbox.scheduler.scores import ScoringSettings
-from devplug.sandbox.scheduler.search import Search, Shelves, best_of, tier_of
+from devplug.sandbox.scheduler.search import Buckets, Search, best_of, tier_of
 from devplug.sandbox.scheduler.types import NAME_FIELD
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ClusterSnapshot:
     _keys: frozenset[str] = frozenset()
     """The labels that nodes are grouped by."""
     _wanted_keys: set[str] = field(default_factory=set)
-    _shelves: dict[tuple[int, ...], Shelves] = field(default_factory=dict)
+    _buckets: dict[tuple[int, ...], Buckets] = field(default_factory=dict)
     """By how much the scored resources weigh."""
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _candidates: dict[Shape, list[tuple[str, Tier]]] = field(default_factory=dict)
@@ -203,16 +203,16 @@ class ClusterSnapshot:
             if len(self._searches) >= _SEARCHES_LIMIT:
                 del self._searches[next(iter(self._searches))]
             rating = Rating.of(shape, self.settings)
-            shelves = self._shelves_for(rating.weights)
-            search = Search(shape, rating, rating.rate(self.settings), shelves, self._groups.values())
+            buckets = self._buckets_for(rating.weights)
+            search = Search(shape, rating, rating.rate(self.settings), buckets, self._groups.values())
         self._searches[shape] = search
         return search
 
-    def _shelves_for(self, weights: tuple[int, ...]) -> Shelves:
-        shelves = self._shelves.get(weights)
-        if shelves is None:
-            shelves = self._shelves[weights] = Shelves(self.settings, weights)
-        return shelves
+    def _buckets_for(self, weights: tuple[int, ...]) -> Buckets:
+        buckets = self._buckets.get(weights)
+        if buckets is None:
+            buckets = self._buckets[weights] = Buckets(self.settings, weights)
+        return buckets
 
     def _learn(self, keys: frozenset[str]) -> None:
         """Group by these labels too, if they have few values; and anew, when there is too much to read."""
@@ -221,7 +221,7 @@ class ClusterSnapshot:
         if (
             (is_new and self._grouping_keys() != self._keys)
             or len(self._families) > self._families_limit
-            or any(len(one.lines) > 8 * (len(self._nodes) + 1024) for one in self._shelves.values())
+            or any(len(one.lines) > 8 * (len(self._nodes) + 1024) for one in self._buckets.values())
         ):
             self._regroup()
 
@@ -237,7 +237,7 @@ class ClusterSnapshot:
         for memory in (self._groups, self._group_of, self._kinds, self._families):
             memory.clear()
         self._searches.clear()
-        self._shelves.clear()
+        self._buckets.clear()
         self._family_list.clear()
         for name in self._nodes:
             self._join(name)
@@ -273,8 +273,8 @@ class ClusterSnapshot:
             group = self._groups[key] = Group(self._number, key, family, dict(amounts), usage, self.settings)
         self._group_of[node_name] = group
         if group.join(self._ranks[node_name]):
-            for shelves in self._shelves.values():
-                shelves.enter(group)
+            for buckets in self._buckets.values():
+                buckets.enter(group)
 
     def _kind(self, node: Node) -> tuple[Family, Amounts]:
         """Return what makes a node differ from others, but for its pods."""
