@@ -6,10 +6,11 @@ import ast
 import gc
 import re
 import tokenize
+import tomllib
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pytest
 
@@ -199,6 +200,35 @@ def tests_patch_nothing_of_ours(module: Module) -> Iterator[int]:
             case ast.Call(func=ast.Attribute(attr="setattr"), args=[target, *_]):
                 if first_name(target) in ours:
                     yield node.lineno
+
+
+NO_IO: Final = {"os.path.normpath", "os.fspath", "os.fsencode", "os.strerror"}
+"""What of `os` only turns values into values."""
+
+
+def pure_files() -> set[Path]:
+    """The files of what the contract of import-linter calls pure."""
+    contracts = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    (names,) = (one["source_modules"] for one in contracts if one["name"] == "Values and rules are pure")
+    places = [SOURCE.parent.joinpath(*name.split(".")) for name in names]
+    return {
+        file
+        for file in OURS
+        if any(file == place.with_suffix(".py") or place in file.parents for place in places)
+    }
+
+
+@promised(pure_files() - {SOURCE / "deploy" / "__main__.py"})
+def values_and_rules_ask_neither_system_nor_clock(module: Module) -> Iterator[int]:
+    for node in module.nodes:
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called == "open" or called.endswith((".now", ".utcnow", ".today")):
+                yield node.lineno
+            if (of_os := re.match(r"os\.[\w.]+", called)) and of_os[0] not in NO_IO and "(" not in called:
+                yield node.lineno
 
 
 @promised(OURS)

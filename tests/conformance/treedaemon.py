@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from devplug.daemon.cdi.spec_files import CdiFolder
-from devplug.daemon.config.loader import load, read_config_file
+from devplug.daemon.config.loader import load
+from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import Daemon
 from devplug.daemon.sources.host import Host

@@ -16,7 +16,8 @@ import click
 
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.options import machine_numa_nodes
-from devplug.daemon.config.loader import load, read_config_file
+from devplug.daemon.config.loader import load
+from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.service import serve_config
 from devplug.linux.signals import stop_signals
 from devplug.logs import LEVELS, show_logs

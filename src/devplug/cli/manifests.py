@@ -90,7 +90,7 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
 def _source(file: str | None) -> tuple[bytes, str]:
     """Return the configuration's text, and what it is called."""
     from devplug.daemon.config.document import SIZE_LIMIT_BYTES
-    from devplug.daemon.config.loader import read_config_file
+    from devplug.daemon.config_reader import read_config_file
     from devplug.deploy.values import STARTER
 
     if file is None:

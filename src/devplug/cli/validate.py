@@ -12,7 +12,8 @@ from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.options import machine_numa_nodes
 from devplug.cli.output import Printer, print_value
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
-from devplug.daemon.config.loader import read, read_config_file
+from devplug.daemon.config.loader import read
+from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.inspection.matches import inspected, sound_resources
 from devplug.daemon.inspection.warnings import (

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.config.loader import load, read_config_file
+from devplug.daemon.config.loader import load
+from devplug.daemon.config_reader import read_config_file
 from devplug.errors import ConfigError, KubeletError, PluginError
 from devplug.linux.inotify import shared_watcher
 from devplug.metrics.families import Counts

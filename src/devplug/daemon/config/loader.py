@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from devplug.daemon.config.decoder import Leaf, decode
-from devplug.daemon.config.document import SIZE_LIMIT_BYTES, parse_document
+from devplug.daemon.config.document import parse_document
 from devplug.daemon.config.hints import HINTS
 from devplug.daemon.config.rules import rule_findings
 from devplug.daemon.config.templates import Template, parse_template
@@ -23,9 +19,8 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.decoder import Decoded
     from devplug.daemon.config.tree import Document, Finding, Keys
-    from devplug.devices import StrPath
 
-__all__ = ["DEVICE_ROOTS", "ConfigReading", "load", "read", "read_config_file"]
+__all__ = ["DEVICE_ROOTS", "ConfigReading", "load", "read"]
 
 DEVICE_ROOTS: Final = ("/dev", "/run", "/tmp")  # noqa: S108 -- only looked at, never written
 """The folders below which device nodes may be: the usual one, and those where programs make their own."""
@@ -98,27 +93,3 @@ def _is_about_made_up(finding: Finding, decoded: Decoded) -> bool:
 
 def _is_made_up(keys: Keys, decoded: Decoded) -> bool:
     return any(keys[:length] in decoded.unusable for length in range(len(keys) + 1))
-
-
-def read_config_file(path: StrPath) -> bytes:
-    """Return the bytes of the file at `path`, or raise `ConfigError` that says why it cannot be read.
-
-    Anything but a regular file is refused before it is opened: a pipe would block, a device might react.
-    """
-    file = Path(path)
-    try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise OSError(errno.EINVAL, "it is a folder" if file.is_dir() else "it is not a regular file")
-        # Not blocking, in case somebody put a pipe there since: then the second look refuses it.
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(descriptor, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            content = opened.read(SIZE_LIMIT_BYTES + 1)
-            if len(content) > SIZE_LIMIT_BYTES:
-                raise OSError(errno.EFBIG, f"it has more than {SIZE_LIMIT_BYTES} bytes")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        problem = Problem(0, 0, "", f"cannot read {file}: {reason}")
-        raise ConfigError(str(file), [problem]) from error
-    return content
