@@ -67,8 +67,10 @@ def test_the_story_is_good(story: dict[str, Any]) -> None:
 
 
 def test_the_story_has_this_machines_devices(story: dict[str, Any]) -> None:
+    """But for those that any other program may pull out since."""
+    (hot,) = story["pods"][1]["limits"]
     assert story["devices"]
-    assert all(Path(device["node"]).exists() for device in story["devices"])
+    assert all(Path(one["node"]).exists() for one in story["devices"] if one["resource"] != hot)
 
 
 def test_the_kubelet_counts_what_was_found(story: dict[str, Any]) -> None:

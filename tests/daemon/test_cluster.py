@@ -186,7 +186,7 @@ async def test_while_the_server_is_in_trouble_the_last_labels_stand_and_it_is_to
     levels = [level for level, _ in said(caplog)]
     assert levels == ["WARNING", "WARNING", "INFO"], said(caplog)
     assert "503" in said(caplog)[1][1]
-    assert said(caplog)[2][1] == "the labels of this machine are known again"
+    assert said(caplog)[2][1] == "the labels of this Node are read again"
 
 
 async def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for(
@@ -272,7 +272,7 @@ async def test_without_any_account_the_error_says_what_to_mount(
         "no ServiceAccount is mounted and KUBECONFIG is not set; give the pod a ServiceAccount that may get, "
         "list and watch nodes"
     )
-    assert "those with nodeNames are" in caplog.text
+    assert "are served once they can be read" in caplog.text
 
 
 @pytest.mark.parametrize(

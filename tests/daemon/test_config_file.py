@@ -110,7 +110,7 @@ async def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_h
         assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
         file.write_text(text(A, B))
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
-    assert "a resource was removed while devices of it are held" in caplog.text
+    assert "a resource was removed from the file while containers hold its devices" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,12 @@ async def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
 
     async with served(short_dir, file) as (kubelet, _):
         file.write_text(bad)
-        await until(lambda: "the changed configuration is wrong; the one before stays" in caplog.text)
+        await until(
+            lambda: (
+                "reload failed: the file has mistakes; the previous configuration stays in effect"
+                in caplog.text
+            )
+        )
         assert kubelet.allocatable() == {"example.com/a": 2}
         file.write_text(text(A, C))
         await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/c": 3})
@@ -292,7 +297,7 @@ async def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
 
     async with served(short_dir, file) as (kubelet, _):
         file.write_text(text(A, bad))
-        await until(lambda: "a changed resource cannot be served" in caplog.text)
+        await until(lambda: "reload failed for a resource" in caplog.text)
         await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/b": 1})
 
 
@@ -304,7 +309,7 @@ async def test_an_added_resource_that_cannot_be_served_touches_no_other(
 
     async with served(short_dir, file) as (kubelet, serving):
         file.write_text(text(A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}"))
-        await until(lambda: "a changed resource cannot be served" in caplog.text)
+        await until(lambda: "reload failed for a resource" in caplog.text)
         assert [one.resource_name for one in serving.plugins] == ["example.com/a"]
         assert kubelet.allocatable() == {"example.com/a": 2}
 

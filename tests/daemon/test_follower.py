@@ -297,7 +297,7 @@ async def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
 
     await story()
     assert [(record.message, vars(record)["path"]) for record in caplog.records] == [
-        ("cannot look at the devices, keeping what was found last", "/missing/devices")
+        ("cannot read the devices of this machine; those found last stay listed", "/missing/devices")
     ]
 
 

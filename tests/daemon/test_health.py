@@ -445,7 +445,9 @@ async def test_what_cannot_be_read_any_more_stays_as_it_was_and_is_told_once(
         await time.asleep(5)
         assert one.health_of("card") == Health.unhealthy('state is "down", not "up"')
         assert one.doubt_of("card").startswith("neither the device")
-    assert [record.getMessage() for record in caplog.records] == ["the health is unknown"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a health check has no result; the device keeps its health"
+    ]
 
 
 async def test_a_rule_that_never_learns_anything_does_not_keep_a_device_from_recovering(

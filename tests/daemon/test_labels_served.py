@@ -55,7 +55,7 @@ async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
             cluster.label("m", gpu="off")
             await kubelet.wait(lambda: kubelet.allocatable().get("example.com/gpu", 0) == 0)
             assert kubelet.allocatable()["example.com/all"] == 1
-            await until(lambda: "a DRA DeviceClass claims this resource name too" in caplog.text)
+            await until(lambda: "a DRA DeviceClass has this extended resource name, too" in caplog.text)
 
 
 async def test_a_resource_whose_labels_are_not_read_yet_is_not_called_another_machines(
@@ -73,7 +73,7 @@ async def test_a_resource_whose_labels_are_not_read_yet_is_not_called_another_ma
             assert "wait until the labels of this Node are read" in caplog.text
             assert "left out" not in caplog.text
             cluster.label("m", gpu="off")
-            await until(lambda: "resources of other machines are left out" in caplog.text)
+            await until(lambda: "resources for other Nodes are not served here" in caplog.text)
 
 
 def test_a_label_that_cannot_be_is_a_mistake_with_its_line() -> None:

@@ -117,7 +117,7 @@ def test_a_name_that_a_foreign_program_takes_is_told_everywhere_and_is_ours_agai
 
     play(story())
     lines_told = [record for record in caplog.records if record.name == AUDIT]
-    (warned,) = [one for one in lines_told if "another plugin has this resource name" in one.message]
+    (warned,) = [one for one in lines_told if "another plugin registers this resource name" in one.message]
     assert vars(warned)["resource_name"] == NAME
     assert [one.message for one in lines_told].count("registered with the kubelet") == 3
 

@@ -150,8 +150,8 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
     messages = [record.message for record in caplog.records if record.name == "devplug.holders.holders"]
     # At the end the kubelet goes first, and that may be noticed too.
     assert messages[:2] == [
-        "the kubelet does not tell who holds devices; whatever was held counts as in use",
-        "the kubelet tells who holds devices again",
+        "PodResources does not answer; devices that were held count as held",
+        "PodResources answers again",
     ]
 
 

@@ -208,13 +208,13 @@ async def test_what_we_gave_out_is_in_the_file_soon_and_before_anybody_is_asked(
 async def test_many_allocates_make_few_writes(short_dir: Path) -> None:
     holders = owning(short_dir)
     async with asking(holders):
+        since = now()
         holders.note_allocated(RESOURCE, ["first"])
         await until(lambda: held_in(short_dir) == {"first"})
         for number in range(100):  # which takes no time on this clock
             holders.note_allocated(RESOURCE, [f"{number}"])
             await turns(5)
         assert held_in(short_dir) == {"first"}
-        since = now()
         await until(lambda: len(held_in(short_dir)) == 101)
         assert now() - since >= WRITE_PERIOD_SECONDS
 
@@ -279,7 +279,7 @@ def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCa
     holders = owning(short_dir)
     assert holders.held_ids(RESOURCE) == set()
     (record,) = caplog.records
-    assert record.message == "cannot read who held devices before; releases until now go unnoticed"
+    assert record.message == "cannot read the file of held devices; releases before this start go unnoticed"
     holders.note_allocated(RESOURCE, ["a"])
     holders.disown(RESOURCE)
     assert owning(short_dir).held_ids(RESOURCE) == {"a"}
@@ -311,7 +311,7 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
         assert holders.held_ids(RESOURCE) == {"a"}
     written = [record.message for record in caplog.records if record.name.endswith("ledger_store")]
     assert written[-1:] == [
-        "cannot write who holds devices; a release while this program is down goes unnoticed"
+        "cannot write the file of held devices; a release while this program is down goes unnoticed"
     ]
     assert len([text for text in written if text.startswith("cannot write")]) == 1
 

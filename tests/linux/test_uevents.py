@@ -369,7 +369,7 @@ async def test_without_a_socket_there_is_one_warning_and_another_try_later(
         assert not listener.is_listening
         assert not listener.listen()
         assert [record.message for record in caplog.records] == [
-            "cannot hear kernel uevents, looking every 5 s instead"
+            "cannot receive kernel uevents; looking for devices every 5 s instead"
         ]
         assert told == []
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)

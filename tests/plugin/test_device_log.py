@@ -109,7 +109,7 @@ async def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCapt
     assert [(one.levelname, one.message, vars(one)["resource_name"]) for one in caplog.records] == [
         ("WARNING", "a device is unhealthy", "example.com/a"),
         ("INFO", "a device is healthy again", "example.com/a"),
-        ("INFO", "devices gives lists again", "example.com/a"),
+        ("INFO", "devices() gives lists again", "example.com/a"),
     ]
 
 

@@ -264,7 +264,7 @@ async def test_an_iterator_that_raises_is_started_again_and_its_last_list_stands
         time.wake()
         await time.asleep(2)
         assert listed(inventory) == {"a": "", "b": ""}
-    assert "devices failed, the last list stands" in caplog.text
+    assert "devices() failed; the last list stays advertised" in caplog.text
     assert "bus error" in caplog.text
 
 
@@ -292,7 +292,7 @@ async def test_what_is_no_usual_error_does_not_end_the_asking_either(
         assert listed(inventory) == {"a": ""}
         time.wake()
         await until(lambda: listed(inventory) == {"b": ""})
-    assert "devices failed, the last list stands" in caplog.text
+    assert "devices() failed; the last list stays advertised" in caplog.text
 
 
 async def test_a_later_list_that_is_none_is_a_failure_and_the_last_one_stands() -> None:
@@ -425,7 +425,7 @@ async def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_fro
         while not inventory.is_ready:  # noqa: ASYNC110 -- a thread makes it so
             await asyncio.sleep(0)
     assert plugin.times == 1
-    (record,) = [one for one in caplog.records if "clean up" in one.getMessage()]
+    (record,) = [one for one in caplog.records if "clean-up" in one.getMessage()]
     assert record.exc_info is not None
     assert "no way to clean up" in str(record.exc_info[1])
 

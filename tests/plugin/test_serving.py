@@ -319,7 +319,7 @@ run(Q())
 
     code, errors = with_script(short_dir, program, signalled)
     assert code == 0
-    assert "devices failed to clean up" in errors
+    assert "devices() failed in its clean-up" in errors
 
 
 BLOCKED = {

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from devplug.status import Takeover
 
-TOLD = "another plugin has this resource name, or fights for it"
-OVER = "nothing tells of another plugin of this name any more"
+TOLD = "another plugin registers this resource name"
+OVER = "no sign of another plugin of this resource name for ten minutes"
 
 
 class Guarded:

@@ -165,7 +165,7 @@ async def test_what_containers_and_commands_are_given_is_told_to_nobody_else(tex
     # And it is a life in which much was told.
     for words in ("registered with the kubelet", "not allocated", "a command of the configuration failed"):
         assert all(words in log.getvalue() for log in logs), words
-    assert all("the changed configuration is wrong" in log.getvalue() for log in logs)
+    assert all("reload failed: the file has mistakes" in log.getvalue() for log in logs)
 
 
 # ── accounts ──

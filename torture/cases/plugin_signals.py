@@ -37,7 +37,7 @@ BAD: Final = (
     config_text("{name: example.com/a, discover: {path: dev/x}}"),
 )
 
-REFUSED: Final = "the changed configuration is wrong"
+REFUSED: Final = "reload failed: the file has mistakes"
 APPLIED: Final = "configuration reloaded"
 MOST_REGISTRATIONS: Final = 3
 """Of one resource with one kubelet: a call that the stop made fail may have been one, too."""

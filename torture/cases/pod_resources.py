@@ -42,8 +42,8 @@ JITTER: Final = 0.2
 GROWTH_LIMIT_BYTES: Final = 6 * 1024 * 1024
 """Answers of 16 MiB leave holes in the C library's memory."""
 
-BAD: Final = "the kubelet does not tell who holds devices; whatever was held counts as in use"
-GOOD: Final = "the kubelet tells who holds devices again"
+BAD: Final = "PodResources does not answer; devices that were held count as held"
+GOOD: Final = "PodResources answers again"
 
 ANSWERS: Final = {
     "limited": Trouble.RATE_LIMITED,

@@ -38,7 +38,7 @@ JITTER: Final = 0.2
 
 REFUSED: Final = "the kubelet refused the registration"
 UNREACHABLE: Final = "kubelet.sock refuses connections, waiting for its kubelet"
-LEFT: Final = "another kubelet.sock came, the call to the last one was given up"
+LEFT: Final = "another kubelet.sock was made; the registration at the last one was cancelled"
 REGISTERED: Final = "registered with the kubelet"
 
 REFUSALS: Final[dict[str, tuple[str, str] | None]] = {

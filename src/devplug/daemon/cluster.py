@@ -90,9 +90,7 @@ async def label_changes(
                     if is_watched:
                         failures = 0
                         if told:
-                            logger.info(
-                                "the labels of this machine are known again", extra={"node": node_name}
-                            )
+                            logger.info("the labels of this Node are read again", extra={"node": node_name})
                         told = ""
                     if labels != last:
                         last = labels
@@ -110,11 +108,11 @@ async def label_changes(
 def _tell(node_name: str, reason: str, *, is_known: bool) -> None:
     extra = {"node": node_name, "reason": reason}
     if is_known:
-        logger.warning("changes of this machine's labels cannot be seen; the last ones stand", extra=extra)
+        logger.warning("cannot watch the labels of this Node; those read last stay in effect", extra=extra)
     else:
         logger.error(
-            "the labels of this machine cannot be read; resources with nodeSelector are not served until "
-            "they can, those with nodeNames are",
+            "cannot read the labels of this Node; resources with nodeSelector are served once they "
+            "can be read",
             extra=extra,
         )
 

@@ -169,7 +169,7 @@ class ConfigFile:
 
     def _refuse(self, error: ConfigError) -> None:
         logger.error(
-            "the changed configuration is wrong; the one before stays",
+            "reload failed: the file has mistakes; the previous configuration stays in effect",
             extra={"file": error.file, "problems": len(error.problems)},
         )
         lines = error.lines()[:PROBLEMS_LIMIT]
@@ -183,7 +183,7 @@ class ConfigFile:
             await self._daemon.apply(config)
         except (PluginError, KubeletError) as error:
             logger.error(  # noqa: TRY400 -- the text says it all
-                "the changed configuration cannot be served; the one before stays",
+                "reload failed: the file cannot be served; the previous configuration stays in effect",
                 extra={"reason": str(error)},
             )
             if last is not None:
@@ -207,7 +207,7 @@ class ConfigFile:
             await self._daemon.apply(config)
         except (PluginError, KubeletError) as error:
             logger.error(  # noqa: TRY400 -- the text says it all
-                "the configuration before cannot be served either; what can be, is",
+                "the previous configuration cannot be served either; the resources that can be are served",
                 extra={"reason": str(error)},
             )
 

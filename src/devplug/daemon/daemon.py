@@ -164,7 +164,8 @@ class Daemon:
                     await self.apply(self._config)
                 except (PluginError, KubeletError) as error:
                     logger.error(  # noqa: TRY400 -- the text says it all
-                        "a resource of these labels cannot be served", extra={"reason": str(error)}
+                        "a resource for the new labels of this Node cannot be served",
+                        extra={"reason": str(error)},
                     )
                 if is_first:
                     await self._tell_claims()
@@ -173,11 +174,15 @@ class Daemon:
         try:
             claimed = await extended_resource_names()
         except ClusterError as error:
-            logger.info("nobody knows what DeviceClasses claim", extra={"reason": str(error)})
+            logger.info(
+                "cannot read DeviceClasses; a resource name that one of them has, too, goes unnoticed",
+                extra={"reason": str(error)},
+            )
             return
         if names := claimed_twice(self._plugins, claimed):
             logger.warning(
-                "a DRA DeviceClass claims this resource name too; a machine may serve it by one of both only",
+                "a DRA DeviceClass has this extended resource name, too; a Node may serve it by a "
+                "device plugin or by DRA, not by both",
                 extra={"names": names},
             )
 
@@ -186,7 +191,8 @@ class Daemon:
         elsewhere = resources_elsewhere(config, self.node_name, self._labels)
         if skipped := [resource.name for resource in elsewhere]:
             logger.info(
-                "resources of other machines are left out", extra={"names": skipped, "node": self.node_name}
+                "resources for other Nodes are not served here",
+                extra={"names": skipped, "node": self.node_name},
             )
         if waiting := [one.name for one in config.resources if one not in resources and one not in elsewhere]:
             logger.info(
@@ -245,7 +251,7 @@ class Daemon:
 
         def put_back(error: DevplugError) -> None:
             logger.error(
-                "a changed resource cannot be served; as it was before, it is",
+                "reload failed for a resource; its configuration stays as it was",
                 extra={"resource_name": plugin.resource_name, "reason": str(error)},
             )
             if self._plugins.get(plugin.resource_name) is plugin:
@@ -283,10 +289,10 @@ class Daemon:
         try:
             removed = await asyncio.to_thread(cdi.clean, kinds, held)
         except KubeletError as error:
-            logger.warning("cannot clean up the CDI folder", extra={"reason": str(error)})
+            logger.warning("cannot remove old CDI files", extra={"reason": str(error)})
             return
         if removed:
-            logger.info("removed CDI files that nobody needs any more", extra={"files": removed})
+            logger.info("removed CDI files that no container uses", extra={"files": removed})
 
     def close(self) -> None:
         """Wait for nothing any more."""
@@ -305,8 +311,8 @@ class Daemon:
         plugin.retire()
         if held := plugin.held.held_ids():
             logger.warning(
-                "a resource was removed while devices of it are held; it stays, with all of them Unhealthy, "
-                "until they are free",
+                "a resource was removed from the file while containers hold its devices; it is listed as "
+                "Unhealthy until they are released",
                 extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
             )
         self._retired[name] = _Retired(plugin, self._group.create_task(self._see_off(plugin)))
@@ -329,8 +335,8 @@ class Daemon:
         name = plugin.resource_name
         if held := plugin.held.held_ids():
             logger.warning(
-                "a resource was changed while devices of it are held; their containers keep what they were "
-                "given until their pods are made anew",
+                "a resource was changed while containers hold its devices; the change reaches them when "
+                "their pods are made anew",
                 extra={"resource_name": name, "devices": sorted(held), "pods": self._pods(name, held)},
             )
 

@@ -307,7 +307,10 @@ class Prober:
         watched.judgements[number] = watched.judgements[number].after(reading)
         if reading.outcome is Outcome.UNKNOWN and number not in watched.doubts_told:
             watched.doubts_told.add(number)
-            logger.warning("the health is unknown", extra={**facts, "reason": reading.reason})
+            logger.warning(
+                "a health check has no result; the device keeps its health",
+                extra={**facts, "reason": reading.reason},
+            )
         health = combined(judgement.health for judgement in watched.judgements)
         if health.state is not HealthState.UNHEALTHY:
             health = Health.healthy()
@@ -328,7 +331,7 @@ class Prober:
         except Exception as error:
             # One that is broken must not end the checks of all other devices.
             logger.warning(
-                "a health check failed", extra={"resource_name": self._resource_name}, exc_info=error
+                "a health check raised an error", extra={"resource_name": self._resource_name}, exc_info=error
             )
             return Reading.unknown(f"the check failed: {error!r}")
 

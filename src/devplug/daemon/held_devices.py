@@ -317,7 +317,7 @@ class DirtyFile:
             return frozenset()
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read which devices are to be cleaned; they are given out as they are",
+                "cannot read for which devices onRelease is still to run; they are allocated without it",
                 extra={"path": str(self._path), "reason": str(error)},
             )
             return frozenset()
@@ -336,7 +336,8 @@ class DirtyFile:
         except OSError as error:
             if not self._cannot_write:
                 logger.warning(
-                    "cannot write which devices are to be cleaned; a restart forgets it",
+                    "cannot write for which devices onRelease is still to run; a restart of devplug "
+                    "forgets it",
                     extra={"path": str(self._path), "reason": error.strerror},
                 )
             self._cannot_write = True

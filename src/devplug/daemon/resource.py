@@ -231,8 +231,8 @@ class ConfiguredPlugin(DevicePlugin):
             if name not in self._told:
                 self._told.add(name)
                 logger.warning(
-                    "a device belongs to another resource, which stands before this one in the file or of "
-                    "which a container holds it; to share it, write overlap: shared in both",
+                    "a device is served by another resource, which comes first in the file or whose "
+                    "container holds it; to serve it by both, set overlap: shared in both",
                     extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
                 )
         return named, refused

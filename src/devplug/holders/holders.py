@@ -352,13 +352,13 @@ class Holders:
         if error.trouble is not self._trouble:
             self._trouble = error.trouble
             logger.warning(
-                "the kubelet does not tell who holds devices; whatever was held counts as in use",
+                "PodResources does not answer; devices that were held count as held",
                 extra={"trouble": error.trouble.value, "reason": self.last_error},
             )
 
     def _tell_good(self) -> None:
         if self._trouble is not None:
-            logger.info("the kubelet tells who holds devices again")
+            logger.info("PodResources answers again")
         self._trouble = self.last_error = None
         doubly = self._ledger.doubly_held()
         for resource_name, device_id in sorted(doubly - self._told_doubly):

@@ -52,7 +52,7 @@ class LedgerFile:
             return {}
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read who held devices before; releases until now go unnoticed",
+                "cannot read the file of held devices; releases before this start go unnoticed",
                 extra={
                     "resource_name": self._resource_name,
                     "path": str(self._path),
@@ -83,7 +83,8 @@ class LedgerFile:
             except OSError as error:
                 if not self._cannot_write:
                     logger.warning(
-                        "cannot write who holds devices; a release while this program is down goes unnoticed",
+                        "cannot write the file of held devices; a release while this program is down "
+                        "goes unnoticed",
                         extra={
                             "resource_name": self._resource_name,
                             "path": str(self._path),

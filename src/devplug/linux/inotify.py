@@ -273,7 +273,7 @@ class Watcher:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "cannot watch by inotify, looking every second instead",
+                "inotify is not available; looking for changes every second instead",
                 extra={"reason": error.strerror, "path": error.filename},
             )
 

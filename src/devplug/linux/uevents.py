@@ -124,7 +124,8 @@ class UeventListener:
             if not self._has_warned:
                 self._has_warned = True
                 logger.warning(
-                    "cannot hear kernel uevents, looking every 5 s instead", extra={"reason": error.strerror}
+                    "cannot receive kernel uevents; looking for devices every 5 s instead",
+                    extra={"reason": error.strerror},
                 )
             return False
         self._has_overrun = self._has_warned = False

@@ -87,7 +87,7 @@ async def _discover(
             if failing_since is None or inventory.lists_taken > lists_before:
                 failing_since, retry_seconds = now, FIRST_RETRY_SECONDS
             logger.warning(
-                "devices failed, the last list stands",
+                "devices() failed; the last list stays advertised",
                 extra={"resource_name": plugin.resource_name, "retry_seconds": round(retry_seconds, 1)},
                 exc_info=error,
             )
@@ -112,7 +112,7 @@ async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThread
         if not is_cancelled():
             raise
         extra = {"resource_name": plugin.resource_name}
-        logger.warning("devices failed to clean up", extra=extra, exc_info=error)
+        logger.warning("devices() failed in its clean-up", extra=extra, exc_info=error)
         raise asyncio.CancelledError from error
 
 

@@ -107,7 +107,7 @@ class Inventory:
         has_recovered, self._failing, self.failure = self.failure is not None, None, None
         await self._update()
         if has_recovered:
-            logger.info("devices gives lists again", extra={"resource_name": self.resource_name})
+            logger.info("devices() gives lists again", extra={"resource_name": self.resource_name})
             self._on_change()
 
     async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:

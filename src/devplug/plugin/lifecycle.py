@@ -287,7 +287,7 @@ class Lifecycle:
             self._obstruct("")
             name, sockets = self._plugin.resource_name, self._environment.sockets
             if removed := remove_stale_sockets(folder, name, sockets):
-                logger.info("removed sockets of dead processes", extra={"sockets": removed})
+                logger.info("removed the sockets of processes that have ended", extra={"sockets": removed})
         else:
             self._lock_not_before = now + LOCK_RETRY_SECONDS
             self._obstruct(f"it is served by {holder} here")
@@ -315,7 +315,10 @@ class Lifecycle:
         self._environment.unsay(_CANNOT_BIND)
         self._obstruct("")
         if was_lost:
-            logger.info("socket was removed, made again", extra={"resource_name": self._plugin.resource_name})
+            logger.info(
+                "the plugin's socket was removed; it was made again",
+                extra={"resource_name": self._plugin.resource_name},
+            )
         self._has_been_bound, self._is_moving = True, False
 
     async def _move(self) -> None:

@@ -223,7 +223,7 @@ class SocketRegistrar:
         )
         self._counters.registrations.add("unreachable")
         logger.info(
-            "another kubelet.sock came, the call to the last one was given up",
+            "another kubelet.sock was made; the registration at the last one was cancelled",
             extra={"resource_name": self._plugin.resource_name},
         )
 
@@ -249,7 +249,9 @@ class SocketRegistrar:
             _now(), self._service.streams.open, _jitter(), ended_by_us=self._service.streams.ended
         )
         if before is StreamState.OPEN and self._history.stream is not before:
-            logger.info("the kubelet's stream ended", extra={"resource_name": self._plugin.resource_name})
+            logger.info(
+                "the kubelet's ListAndWatch stream ended", extra={"resource_name": self._plugin.resource_name}
+            )
         self._wake()
         self._on_change()
 

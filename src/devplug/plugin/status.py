@@ -133,7 +133,10 @@ async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[Non
         except (OSError, DevplugError) as error:
             if str(error) != told:
                 told = str(error)
-                logger.warning("no status socket; devplug status cannot ask here", extra={"reason": told})
+                logger.warning(
+                    "cannot make the status socket; devplug status does not show this process",
+                    extra={"reason": told},
+                )
             await asyncio.sleep(RETRY_SECONDS)
 
 

@@ -161,7 +161,7 @@ class TakeoverDetector:
         self._renewals, self._renewed_at = self._renewals + 1, _now()
         self._comparison = self._comparison.anew()
         logger.warning(
-            "the kubelet has none of our devices, though it listens; registering again",
+            "the kubelet lists no device of the resource though its stream is open; registering again",
             extra={"resource_name": self.resource_name},
         )
         return True
@@ -178,7 +178,7 @@ class TakeoverDetector:
         if suspicion is None:
             self.takeover = None
             audit.info(
-                "nothing tells of another plugin of this name any more",
+                "no sign of another plugin of this resource name for ten minutes",
                 extra={"resource_name": self.resource_name},
             )
         else:
@@ -199,7 +199,7 @@ class TakeoverDetector:
 
     def _tell(self, takeover: Takeover) -> None:
         audit.warning(
-            "another plugin has this resource name, or fights for it",
+            "another plugin registers this resource name",
             extra={
                 "resource_name": self.resource_name,
                 "signs": list(takeover.signs),

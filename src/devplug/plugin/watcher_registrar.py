@@ -118,7 +118,7 @@ class WatcherRegistrar:
         before = self._history.standing
         self._history = self._history.streamed(_now(), self._service.streams.open, _jitter())
         if before is Standing.LISTENED and self._history.standing is not before:
-            logger.info("the kubelet's stream ended", extra={"resource_name": self._info.name})
+            logger.info("the kubelet's ListAndWatch stream ended", extra={"resource_name": self._info.name})
         self._wake()
         self._on_change()
 

@@ -356,7 +356,7 @@ def test_a_copy_of_our_file_is_not_ours_and_stays_with_a_warning(
     (folder / file_name(OTHER_KIND)).write_text(text(ONE))
     assert cdi.clean([KIND], []) == []
     assert [record.message for record in caplog.records] == [
-        "a CDI file has a name as ours have, but not the content; it stays"
+        "a CDI file with a name of devplug's was not written by devplug; it is left alone"
     ]
 
 

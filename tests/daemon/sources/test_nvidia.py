@@ -89,7 +89,7 @@ def test_a_gpu_that_falls_off_the_bus_is_unhealthy_and_recovers(eight: GpuMachin
         eight.set({}, "3.fails")
         devices = follower.until(lambda now: now[lost]["health"] == "healthy")
         assert len(devices) == 8
-        follower.until_log("a GPU's fault is over: Xid 79")
+        follower.until_log("a GPU has recovered from a fault: Xid 79")
 
 
 @needs_standin
@@ -246,7 +246,7 @@ def test_without_the_drivers_library_there_are_no_gpus_and_one_line_says_why(
         place.symlink_to(library / "libnvidia-ml.so.1")
         assert len(follower.next()) == 1
         assert [line for line in follower.logs if "not found" in line] == follower.logs[:1]
-        follower.until_log("the NVIDIA driver answers again")
+        follower.until_log("NVML is available again")
 
 
 @needs_standin
@@ -308,7 +308,7 @@ def test_a_driver_that_hangs_makes_its_gpus_unhealthy_and_holds_nobody(one: GpuM
     with one.followed(options={"answer_limit_seconds": 0.3}) as follower:
         follower.until(is_healthy)  # a busy machine may be late at first, too
         one.set({"hangs": 1})
-        late = ["the NVIDIA driver does not answer"]
+        late = ["NVML does not answer"]
         follower.until(lambda now: [device["reason"] for device in now.values()] == late)
         one.set({}, "hangs")
         follower.until(is_healthy)

@@ -36,12 +36,11 @@ if TYPE_CHECKING:
 LABELS = {"app": "plugin"}
 
 
-def add_daemons(registry: Registry, *, template: Any = None, **spec: Any) -> Any:
+def add_daemons(registry: Registry, name: str = "plugin", *, template: Any = None, **spec: Any) -> Any:
     inner = {**pod_of("x")["spec"], **(template or {})}
-    whole = {"selector": {"matchLabels": LABELS}, "template": {"metadata": {"labels": LABELS}, "spec": inner}}
-    return registry.create(
-        DAEMON_SETS, "default", {"metadata": {"name": "plugin"}, "spec": {**whole, **spec}}
-    )
+    labels = LABELS if name == "plugin" else {"app": name}
+    whole = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": inner}}
+    return registry.create(DAEMON_SETS, "default", {"metadata": {"name": name}, "spec": {**whole, **spec}})
 
 
 def daemons(registry: Registry) -> Any:
@@ -395,7 +394,7 @@ async def test_ready_pods_are_available_after_min_ready_seconds() -> None:
         await until(is_ready)
         assert "numberAvailable" not in status(registry)
         clock.passed = 40
-        add_pod(registry, "nudge", metadata={"labels": LABELS})
+        add_daemons(registry, "another")  # which has the controller look at its clock, that has jumped
         await until(lambda: status(registry).get("numberAvailable") == 2)
 
 

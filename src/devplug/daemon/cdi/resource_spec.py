@@ -128,7 +128,7 @@ class ResourceCdiSpec:
             if str(error) != self._told:
                 self._told = str(error)
                 extra = {"resource_name": self._resource.name, "reason": self._told}
-                logger.error("cannot keep the CDI file up to date", extra=extra)  # noqa: TRY400 -- it is no bug
+                logger.error("cannot write the CDI file of a resource", extra=extra)  # noqa: TRY400 -- it is no bug
 
     def _recognise(self, names: Iterable[str]) -> None:
         """Find out what the names of an earlier daemon's file stand for.

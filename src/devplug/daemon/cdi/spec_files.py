@@ -126,7 +126,7 @@ class CdiFolder:
                 spec = self._spec(name)
                 if spec is None:
                     logger.warning(
-                        "a CDI file has a name as ours have, but not the content; it stays",
+                        "a CDI file with a name of devplug's was not written by devplug; it is left alone",
                         extra={"path": str(self.folder / name)},
                     )
                 elif not self._is_wanted(spec, keep_kinds, keep_names) and self._remove(name, spec.kind):

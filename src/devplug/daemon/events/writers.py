@@ -192,7 +192,7 @@ async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None
                 await asyncio.sleep(retries.wait_seconds(failures))
             else:
                 if told:
-                    logger.info("the cluster is told again", extra={"what": writer.what})
+                    logger.info("the API server takes what is written again", extra={"what": writer.what})
                 failures, told = 0, ""
 
 
@@ -202,7 +202,7 @@ def _tell(writer: Writer, error: Exception, told: str) -> str:
     if reason != told:
         is_ours = not isinstance(error, ClusterError)
         logger.warning(
-            "the cluster cannot be told",
+            "cannot write to the API server",
             extra={"what": writer.what, "reason": reason},
             exc_info=error if is_ours else None,
         )
@@ -251,7 +251,7 @@ async def _follow(
             after = status()
             telling = next_report(told, before, after, clock())
         except Exception:
-            logger.exception("a look for the cluster failed")
+            logger.exception("cannot decide what to write to the API server")
             await beat.wait()
             continue
         told, before = telling.told, after

@@ -73,7 +73,7 @@ def _gpus(host: Host) -> tuple[tuple[Found, ...], dict[str, str], str]:
     try:
         reading = DaemonThreads(1, "devplug-nvml").submit(read, host).result(_DRIVER_LIMIT_SECONDS)
     except TimeoutError:
-        reading = GpuReading(missing="the NVIDIA driver does not answer")
+        reading = GpuReading(missing="NVML does not answer")
     if not reading.gpus:
         return (), {}, reading.missing
     profiles = {one.uuid: one.profile for gpu in reading.gpus for one in gpu.instances}

@@ -69,7 +69,7 @@ async def follow(
                     if str(error) not in faults:
                         faults.add(str(error))
                         logger.warning(
-                            "cannot look at the devices, keeping what was found last",
+                            "cannot read the devices of this machine; those found last stay listed",
                             extra={"path": error.filename, "reason": error.strerror or str(error)},
                         )
                 follower.departures.looked(began_at, clock())

@@ -64,7 +64,7 @@ LOOK_LIMIT_SECONDS: Final = 5.0
 ANSWER_LIMIT_SECONDS: Final = 30.0
 """How long the driver may take before its GPUs are unhealthy: waking eight of them takes some 20 s."""
 
-_SILENCE: Final = "the NVIDIA driver does not answer"
+_SILENCE: Final = "NVML does not answer"
 
 
 # ── device nodes ──────────────────────────────────────────────────────────────────────────────────
@@ -256,7 +256,9 @@ class NvidiaSource:
         left = {(fault.gpu_uuid, fault.xid) for fault in faults}
         for fault in self._faults:
             if (fault.gpu_uuid, fault.xid) not in left:
-                logger.info("a GPU's fault is over", extra=self._extra(fault.gpu_uuid, fault.reason))
+                logger.info(
+                    "a GPU has recovered from a fault", extra=self._extra(fault.gpu_uuid, fault.reason)
+                )
         self._known, self._lost, self._faults = known, lost, faults
         self._seen.update(answering)
         self._needs_fresh = bool(reading.missing or reading.unanswered or self._seen - answering.keys())
@@ -265,11 +267,11 @@ class NvidiaSource:
         """Log once that the driver cannot be asked and why, and once that it can again."""
         if reading.missing and reading.missing != self._missing:
             logger.warning(
-                "the NVIDIA driver cannot be asked, so there are no GPUs",
+                "NVML is not available; no GPUs are found",
                 extra={"resource_name": self.resource_name, "reason": reading.missing},
             )
         elif self._missing and not reading.missing:
-            logger.info("the NVIDIA driver answers again", extra={"resource_name": self.resource_name})
+            logger.info("NVML is available again", extra={"resource_name": self.resource_name})
         self._missing = reading.missing
 
     def _tell_silence(self, asked: Future[GpuReading]) -> None:

@@ -93,7 +93,7 @@ class EventListener:
         if reason not in self._told:
             self._told.add(reason)
             logger.warning(
-                "cannot hear of GPU faults, finding them at the slow resync only",
+                "cannot receive GPU events from NVML; GPU faults are found at each resync only",
                 extra={"reason": reason},
             )
 

@@ -154,7 +154,7 @@ class SysfsSource:
         if path not in self._told:
             self._told.add(path)
             logger.warning(
-                "a device that the configuration covers is left out",
+                "a device matches the configuration but cannot be served",
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},
             )
 

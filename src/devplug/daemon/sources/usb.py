@@ -140,7 +140,7 @@ class UsbSource:
             if number > 1 and said not in self._ambiguous:
                 self._ambiguous.add(said)
                 logger.warning(
-                    "USB gadgets have the same serial number, so their ports tell them apart",
+                    "USB devices have the same serial number; their ports are in their IDs instead",
                     extra={"resource_name": self.resource_name, "reason": f"{number} are {said}"},
                 )
 

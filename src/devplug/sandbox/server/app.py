@@ -218,12 +218,12 @@ class App:
             told = "the devplug sandbox is going down"
             await self._refuse(exchange, StatusError(503, "ServiceUnavailable", told))
         except Exception as error:
-            logger.exception("A request failed", extra={"method": exchange.method})
+            logger.exception("the API server failed on a request", extra={"method": exchange.method})
             await self._refuse(exchange, internal_error(f"{type(error).__name__} in the devplug sandbox"))
 
     async def _refuse(self, exchange: Exchange, refusal: StatusError) -> None:
         if exchange.has_begun:
-            logger.warning("An answer broke off", extra={"reason": refusal.message})
+            logger.warning("the API server ended a response early", extra={"reason": refusal.message})
             return
         pretty = wants_pretty(exchange.query, exchange.header("user-agent"))
         await exchange.answer(refusal_answer(refusal, pretty=pretty))
