@@ -2,7 +2,7 @@
 
 Runs under `umockdev-wrapper` with the system's own python, which has GObject's bindings; it imports nothing
 of ours. Usage: `umockdev_bed.py COMMAND ...`; what COMMAND writes is its own. Reads one JSON object per line:
-`{"add": text}` with devices in the format of umockdev's recordings, `{"remove": path}` with a folder below
+`{"add": [text]}` with devices in the format of umockdev's recordings, `{"remove": path}` with a folder below
 /sys, `{"start": true}`. umockdev takes each name of a node once: what comes back needs another one.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,21 @@ def remove(testbed: Any, top: str) -> None:
         testbed.remove_device(folder.removeprefix(str(root)))
 
 
+def add(testbed: Any, device: str, watcher: subprocess.Popen[bytes] | None) -> None:
+    """Add one device, of which `watcher` sees all of its attributes or nothing.
+
+    The kernel writes a device's attributes before it lists it (drivers/base/core.c, device_add); umockdev
+    lists it first: who looks between the two sees a device that no kernel shows.
+    """
+    if watcher is None:
+        testbed.add_from_string(device)
+        return
+    watcher.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, watcher.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    testbed.add_from_string(device)
+    watcher.send_signal(signal.SIGCONT)
+
+
 def main(command: list[str]) -> None:
     """Make a machine for `command`, and change it until the input ends."""
     testbed = UMockdev.Testbed.new()
@@ -52,7 +68,8 @@ def main(command: list[str]) -> None:
     for line in sys.stdin:
         message = json.loads(line)
         if "add" in message:
-            testbed.add_from_string(message["add"])
+            for device in message["add"]:
+                add(testbed, device, started)
         elif "remove" in message:
             remove(testbed, message["remove"])
         else:
