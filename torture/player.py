@@ -20,7 +20,7 @@ from devplug.errors import DevplugError
 from torture.catalogue import BrokenError, CaseResult, Trial, cases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torture.catalogue import Case
 
@@ -42,15 +42,13 @@ def play(
     started = time.monotonic()
     try:
         asyncio.run(_bounded(trial, limit_seconds or case.limit_seconds))
-    except BrokenError as error:
-        trial.broke(str(error))
     except TimeoutError:
         trial.broke(
             f"no end within {limit_seconds or case.limit_seconds:g} s\n{traceback.format_exc(limit=-6)}"
         )
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 -- a case that dies is a broken case
-        kind = "" if isinstance(error, DevplugError) else f"{type(error).__name__}: "
-        trial.broke(f"{kind}{error}\n{''.join(traceback.format_exception(error))}")
+        for one in _leaves(error):
+            trial.broke(_text_of(one))
     else:
         if not trial.broken_count and trial.done < count:
             trial.broke(f"it ended after {trial.done} of {count}")
@@ -64,6 +62,23 @@ def play(
         trial.broken,
         trial.broken_count,
     )
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what went wrong in a group of errors, and in its groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what broke: the promise by its text, anything else with its traceback."""
+    if isinstance(error, BrokenError):
+        return str(error)
+    kind = "" if isinstance(error, DevplugError) else f"{type(error).__name__}: "
+    return f"{kind}{error}\n{''.join(traceback.format_exception(error))}"
 
 
 async def _bounded(trial: Trial, seconds: float) -> None:

@@ -28,7 +28,7 @@ from tests.virtualtime import BACKEND, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from devplug.daemon.config.types import Resource
@@ -47,16 +47,6 @@ def with_command(key: str, script: str, rest: str = "") -> Resource:
     return resource(f"discover: {{static: {{ids: [a, b]}}}}, {text}, {rest}".rstrip(", "))
 
 
-class Freed:
-    """Takes note of the IDs that came free."""
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-
-    async def __call__(self, ids: Iterable[str]) -> None:
-        self.ids += ids
-
-
 def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
@@ -67,9 +57,7 @@ def lines(path: Path) -> list[str]:
 async def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    held = HeldDevices(
-        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
-    )
+    held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
     await held.before_giving([Device("a")])
     held.give([Device("a")])
     assert lines(log) == []
@@ -78,9 +66,7 @@ async def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: 
 async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    held = HeldDevices(
-        with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None, on_release=Freed()
-    )
+    held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
     held.give([Device("a")])
     await held.before_giving([Device("a"), Device("b")])
     assert lines(log) == ["a"]
@@ -95,7 +81,6 @@ async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it
     held = HeldDevices(
         with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
         None,
-        on_release=Freed(),
     )
     held.give([Device("a")])
     with pytest.raises(UnhealthyDeviceError) as refused:
@@ -112,9 +97,7 @@ async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -
     broken = tmp_path / "broken"
     broken.touch()
 
-    held = HeldDevices(
-        with_command("onRelease", f"test ! -e {broken}"), None, on_release=Freed(), retry_seconds=0.05
-    )
+    held = HeldDevices(with_command("onRelease", f"test ! -e {broken}"), None, retry_seconds=0.05)
     held.give([Device("a")])
     with pytest.raises(UnhealthyDeviceError):
         await held.before_giving([Device("a")])
@@ -129,7 +112,7 @@ async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: P
     log = tmp_path / "log"
 
     one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
-    held = HeldDevices(one, None, on_release=Freed())
+    held = HeldDevices(one, None)
     held.give([Device("a::0"), Device("a::1")])
     await held.before_giving([Device("a::0")])
     assert lines(log) == []
@@ -143,7 +126,7 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
         "onRelease: {exec: {command: "
         f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
     )
-    held = HeldDevices(one, None, on_release=Freed())
+    held = HeldDevices(one, None)
     held.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
     held.give([Device("a")])
     await held.before_giving([Device("a")])
@@ -168,23 +151,20 @@ def pod(name: str = "p", kind: str = "a") -> Pod:
     return Pod(f"uid-{name}", name, containers=(Container("main", {f"example.com/{kind}": 1}),))
 
 
-async def test_a_device_that_came_free_is_cleaned_and_then_let_go(short_dir: Path) -> None:
+async def test_a_device_that_came_free_is_held_until_it_is_clean(short_dir: Path) -> None:
     log = short_dir / "log"
-    freed = Freed()
 
     async with (
         told(short_dir) as (kubelet, holders),
         registered(kubelet, healthy("a")),
         asyncio.TaskGroup() as group,
     ):
-        held = HeldDevices(
-            with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders, on_release=freed
-        )
+        held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), holders)
         running = group.create_task(held.run())
         held.give([Device("a")])
         assert held.held_names() == {"a"}
-        await until(lambda: freed.ids)
-        assert (freed.ids, lines(log), held.held_names()) == (["a"], ["a"], frozenset())
+        await until(lambda: not held.held_names())
+        assert lines(log) == ["a"]
         running.cancel()
 
 
@@ -271,20 +251,17 @@ async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_fr
         told(short_dir) as (kubelet, holders),
         serve(plugin_dir=short_dir / "device-plugins") as one,
     ):
-
-        async def release(ids: Iterable[str]) -> None:
-            await one.release(RESOURCE, ids)
-
         machine = DaemonContext(holders=holders)
         holders.own(RESOURCE)
-        four = ConfiguredPlugin(shared(4), machine, 0, release)
-        one.add(four)
+        four = ConfiguredPlugin(shared(4), machine)
+        one.add(four, held_ids=four.held.held_ids)
         await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 4})
         for name in ("p", "q", "r"):
             limits = {RESOURCE: 1}
             await kubelet.run_pod(Pod(f"uid-{name}", name, containers=(Container("main", limits),)))
         await one.remove(RESOURCE)
-        one.add(ConfiguredPlugin(shared(2), machine, 0, release, four))
+        two = ConfiguredPlugin(shared(2), machine, before=four)
+        one.add(two, held_ids=two.held.held_ids)
         await kubelet.wait(lambda: kubelet.capacity() == {RESOURCE: 3})
         for name in ("p", "q", "r"):
             kubelet.remove_pod(f"uid-{name}")

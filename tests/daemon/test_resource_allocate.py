@@ -174,6 +174,38 @@ def test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out(sh
     play_in_no_time(scenario())
 
 
+def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(
+    short_dir: Path,
+) -> None:
+    middle = behind_a_link(short_dir)
+    one = plugin(short_dir)
+    lists: list[Sequence[Device]] = []
+
+    async def follow(note: Callable[[Sequence[Device]], None]) -> None:
+        async for listed in one.devices():
+            note(listed)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(follow(lists.append))
+            await passes(0.1)
+            middle.unlink()
+            with pytest.raises(UnhealthyDeviceError, match="node missing"):
+                await one.allocate(lists[0])
+            one.held.changed.set()
+            await passes(0.1)
+            assert [device.health.reason for device in lists[1]] == ["node missing"]
+            link(middle)
+            one.held.changed.set()
+            await passes(0.1)
+            assert lists == [lists[0], lists[1], lists[0]]
+            await passes(1.0)
+            assert lists == [lists[0], lists[1], lists[0], lists[0]]
+            following.cancel()
+
+    play_in_no_time(scenario())
+
+
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,26 +1,35 @@
-"""Whatever pods, kubelet and program do: nothing that a pod holds is told free, each release is told once.
+"""Whatever pods, kubelet, program and hardware do: nothing that a pod holds is told free or leaves the list.
 
-The model is a kubelet that knows who holds what; the ledger sees only its answers, some of them late.
+Each release is told once, and what is gone leaves the list after it. The model is a kubelet that knows who
+holds what; the ledger sees only its answers, some of them late.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from devplug.daemon.device_list import DeviceList, ScanResult
+from devplug.daemon.sources.device import Found
 from devplug.holders.held_device import Released, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
+from devplug.plugin.inventory import Inventory
+from tests.daemon.hosts import resource
 from tests.holders.listings import RESOURCE, RULES, pods
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
+    from devplug.devices import Device
     from devplug.wire.values import PodResources
 
 IDS = tuple("abc")
+FILE = resource('discover: {usb: {vendor: "0403"}}, whenUnplugged: {keepUnhealthyFor: 0s}')
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -51,7 +60,19 @@ class AnyHistory(RuleBasedStateMachine):
         """What was remembered when another program got the resource."""
         self.remembered: dict[int, str] = {}
         """What was remembered at each revision of this ledger."""
-        self.ledger = self.new_ledger("")
+        self.loop = asyncio.Runner()
+        self.plugged = set(IDS)
+        """The devices that are there."""
+        self.we_begin("")
+
+    def we_begin(self, text: str) -> None:
+        self.ledger = self.new_ledger(text)
+        self.listing = DeviceList(FILE)
+        self.inventory = Inventory(RESOURCE, held_ids=lambda: self.ledger.held_ids(RESOURCE))
+        self.listed: Sequence[Device] = ()
+        """The last list, which the plugin takes a while later."""
+        self.the_devices_are_looked_at()
+        self.the_plugin_takes_the_list()
 
     def new_ledger(self, text: str) -> Ledger:
         ledger = Ledger(RULES)
@@ -72,7 +93,11 @@ class AnyHistory(RuleBasedStateMachine):
     # ── pods ──
 
     def free(self) -> list[str]:
-        return sorted(set(IDS) - self.in_use() - set().union(*self.booked.values()))
+        """What the kubelet can give out: it is listed as healthy, and was there at the last look."""
+        listed = self.inventory.snapshot.devices.values()
+        healthy = {device.id for device in listed if not device.health.reason}
+        there = healthy & self.listing.present().keys()
+        return sorted(there - self.in_use() - set().union(*self.booked.values()))
 
     def in_use(self) -> AbstractSet[str]:
         return set().union(*self.held.values())
@@ -86,10 +111,14 @@ class AnyHistory(RuleBasedStateMachine):
         name = f"p{self.count}"
         self.held[name] = ids
         self.arriving[name] = self.now
-        self.ledger.allocated(RESOURCE, ids, self.now)
+        self.loop.run(self.answer(ids))
         self.unreported |= ids
         self.untaken -= ids
         return name
+
+    async def answer(self, ids: set[str]) -> None:
+        async with self.inventory.handing_out(self.inventory.find_healthy(ids)):
+            self.ledger.allocated(RESOURCE, ids, self.now)
 
     @precondition(lambda self: self.is_synced and self.free())
     @rule(data=st.data(), is_init=st.booleans())
@@ -124,6 +153,29 @@ class AnyHistory(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.held)))
         del self.held[name]
         self.arriving.pop(name, None)
+
+    # ── hardware ──
+
+    @precondition(lambda self: self.plugged)
+    @rule(data=st.data())
+    def a_device_is_pulled_out(self, data: st.DataObject) -> None:
+        self.plugged.remove(data.draw(st.sampled_from(sorted(self.plugged))))
+
+    @precondition(lambda self: len(self.plugged) < len(IDS))
+    @rule(data=st.data())
+    def a_device_is_plugged_in(self, data: st.DataObject) -> None:
+        self.plugged.add(data.draw(st.sampled_from(sorted(set(IDS) - self.plugged))))
+
+    @rule()
+    def the_devices_are_looked_at(self) -> None:
+        found = [Found(name) for name in sorted(self.plugged)]
+        self.listed = self.listing.update(
+            ScanResult(found, self.now, held_ids=self.ledger.held_ids(RESOURCE))
+        )
+
+    @rule()
+    def the_plugin_takes_the_list(self) -> None:
+        self.loop.run(self.inventory.replace(self.listed))
 
     # ── the kubelet, and time ──
 
@@ -166,7 +218,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def we_restart(self) -> None:
-        self.ledger = self.new_ledger(self.text())
+        self.we_begin(self.text())
         self.remembered.clear()
         self.unreported |= self.untaken
         self.untaken.clear()
@@ -259,8 +311,13 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def what_we_gave_out_and_a_pod_holds_is_in_use(self) -> None:
         ours = set().union(*(ids for name, ids in self.held.items() if name != "old"))
-        assert ours <= self.ledger.held_ids(RESOURCE)
-        assert self.untaken.isdisjoint(self.ledger.held_ids(RESOURCE))
+        assert ours | self.untaken <= self.ledger.held_ids(RESOURCE)
+        assert not any(self.ledger.may_be_held(RESOURCE, one) for one in self.untaken)
+
+    @invariant()
+    def what_we_gave_out_and_a_pod_holds_is_listed(self) -> None:
+        ours = set().union(*(ids for name, ids in self.held.items() if name != "old"))
+        assert ours <= self.inventory.snapshot.devices.keys()
 
     @invariant()
     def what_is_remembered_has_another_revision_whenever_it_changes(self) -> None:
@@ -275,9 +332,14 @@ class AnyHistory(RuleBasedStateMachine):
         self.is_synced = self.is_file_readable = True
         self.periods_pass(4)
         assert self.unreported == set()
-        assert self.ledger.held_ids(RESOURCE) == set()
+        assert self.ledger.held_ids(RESOURCE) == self.untaken
         self.somebody_takes_the_releases()
+        assert self.ledger.held_ids(RESOURCE) == set()
         assert self.ledger.memory(RESOURCE) == {}
+        self.the_devices_are_looked_at()
+        self.the_plugin_takes_the_list()
+        assert self.inventory.snapshot.devices.keys() == self.plugged
+        self.loop.close()
 
 
 TestAnyHistory = AnyHistory.TestCase

@@ -240,7 +240,9 @@ async def test_a_release_is_told_to_its_resources_reader(short_dir: Path) -> Non
                 await kubelet.admit(new_pod(uid))
                 await held_by(holders, uid)
                 kubelet.end_pod(uid)
-                assert await anext(releases) == [Released(RESOURCE, "a", holder(uid))]
+                told = await anext(releases)
+                assert told == [Released(RESOURCE, "a", holder(uid))]
+                holders.take(told)
 
 
 async def test_an_admission_that_failed_after_our_answer_is_a_release_without_a_holder(
@@ -267,7 +269,9 @@ async def test_what_came_free_at_once_is_told_at_once_by_id(short_dir: Path) -> 
         with holders.releases(RESOURCE) as releases:
             await first_answer(holders)
             del listed[0]
-            assert await anext(releases) == [Released(RESOURCE, one, holder("p")) for one in ids]
+            told = await anext(releases)
+            assert told == [Released(RESOURCE, one, holder("p")) for one in ids]
+            holders.take(told)
             listed[0] = ()
             assert await anext(releases) == [Released(RESOURCE, "z", holder("other"))]
 

@@ -71,8 +71,11 @@ async def test_a_release_while_we_were_down_is_told_once(short_dir: Path) -> Non
         assert holders.held_ids(RESOURCE) == {"a"}
         async with asking(holders):
             with holders.releases(RESOURCE) as releases:
-                assert await anext(releases) == [Released(RESOURCE, "a", holder("u"))]
-                # Asking for the next ones takes the first, and there are none.
+                told = await anext(releases)
+                assert told == [Released(RESOURCE, "a", holder("u"))]
+                assert holders.held_ids(RESOURCE) == {"a"}
+                holders.take(told)
+                assert holders.held_ids(RESOURCE) == set()
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.1):
                         await anext(releases)

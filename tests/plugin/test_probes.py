@@ -260,11 +260,11 @@ def test_a_program_without_listen_loads_no_web(short_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_who_follows_is_told_that_a_device_was_given_out_and_that_it_came_free(short_dir: Path) -> None:
+async def test_who_follows_is_told_that_a_device_was_given_out(short_dir: Path) -> None:
     address, plugin_dir = UnixAddress(str(short_dir / "pages.sock")), short_dir / "device-plugins"
     async with (
         Kubelet.under(short_dir).running() as kubelet,
-        serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}") as serving,
+        serve(Fed("a"), plugin_dir=plugin_dir, listen=f"unix:{address.path}"),
     ):
         await kubelet.wait(lambda: kubelet.allocatable().get(RESOURCE) == 1)
         async with lines(address, "/status?watch=1") as documents, asyncio.TaskGroup() as group:
@@ -278,9 +278,6 @@ async def test_who_follows_is_told_that_a_device_was_given_out_and_that_it_came_
             given = group.create_task(told(is_held=True))
             await kubelet.admit(pod("p"))
             await given
-            freed = group.create_task(told(is_held=False))
-            await serving.release(RESOURCE, ["a"])
-            await freed
 
 
 async def test_who_follows_is_told_of_a_plugin_that_has_no_list_yet(short_dir: Path) -> None:

@@ -258,9 +258,38 @@ GUARDS: Final = (
         "I2",
         "a device that would be refused again is not listed as healthy",
         "src/devplug/daemon/resource.py",
-        "            if any(map(self._fault_of, self._refused)):\n",
-        "            if False:\n",
+        "            self._checked(name)\n            return False\n",
+        "            return False\n",
         "tests/daemon/test_resource_allocate.py"
         "::test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out",
+    ),
+    Guard(
+        "refusals-listed",
+        "I2",
+        "a list that comes after a refusal has the device as unhealthy, too",
+        "src/devplug/daemon/resource.py",
+        "        return Health.unhealthy(self._refused[name]) if name in self._refused else self._health_of(name)\n",
+        "        return self._health_of(name)\n",
+        "tests/daemon/test_resource_allocate.py"
+        "::test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one",
+    ),
+    Guard(
+        "refusals-end-once-more",
+        "I2",
+        "a refusal that is marked after the next list is ended by one more",
+        "src/devplug/daemon/resource.py",
+        "                self._is_list_due = True\n",
+        "                pass\n",
+        "tests/daemon/test_resource_allocate.py"
+        "::test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one",
+    ),
+    Guard(
+        "held-until-taken",
+        "I12",
+        "a device that came free counts as held until somebody has acted on that",
+        "src/devplug/holders/ledger.py",
+        "            self.ids = frozenset((*self.holds, *self.untaken))\n",
+        "            self.ids = frozenset(self.holds)\n",
+        "tests/holders/test_any_history.py",
     ),
 )

@@ -20,13 +20,13 @@ from devplug.daemon.cluster import ClusterError, extended_resource_names, label_
 from devplug.daemon.container_response import found_name
 from devplug.daemon.placement import claimed_twice, needs_labels, resources_elsewhere, resources_here
 from devplug.daemon.preference import Candidate, preferred
-from devplug.daemon.resource import ConfiguredPlugin, nobody
+from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
 from devplug.errors import KubeletError, PluginError
 from devplug.linux.inotify import until_present
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from devplug.daemon.config.types import Config, Resource
@@ -51,19 +51,17 @@ def plugin_of(
     resource: Resource,
     context: DaemonContext,
     rank: int = 0,
-    on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
     before: ConfiguredPlugin | None = None,
 ) -> ConfiguredPlugin:
     """Return the plugin of a resource, the `rank`-th of its file.
 
-    `on_release` is told of device IDs that nobody holds any more. Raises `KubeletError` if the resource needs
-    a CDI folder that cannot be read.
+    Raises `KubeletError` if the resource needs a CDI folder that cannot be read.
     """
     may_choose = resource.prefer != "none" and (
         resource.share.replicas > 1 or resource.share.max_per_container != 1
     )
     kind = PreferringPlugin if may_choose else ConfiguredPlugin
-    return kind(resource, context, rank, on_release, before)
+    return kind(resource, context, rank, before)
 
 
 class PreferringPlugin(ConfiguredPlugin):
@@ -225,9 +223,8 @@ class Daemon:
             await self._serving.remove(name)
         try:
             plugin = self._made(resource, rank, before)
-            self._serving.add(
-                plugin, on_failure=self._put_back(plugin, before) if self._has_started else None
-            )
+            put_back = self._put_back(plugin, before) if self._has_started else None
+            self._serving.add(plugin, on_failure=put_back, held_ids=plugin.held.held_ids)
         except (PluginError, KubeletError):
             if before is not None:
                 self._restore(before)
@@ -237,12 +234,9 @@ class Daemon:
         self._plugins[name] = plugin
 
     def _made(self, resource: Resource, rank: int, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
-        async def release(ids: Iterable[str]) -> None:
-            await self._serving.release(resource.name, ids)
-
         if before is None and self._context.holders is not None:
             self._context.holders.own(resource.name)
-        return plugin_of(resource, self._context, rank, release, before)
+        return plugin_of(resource, self._context, rank, before)
 
     def _put_back(
         self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None
@@ -266,7 +260,7 @@ class Daemon:
 
     def _restore(self, plugin: ConfiguredPlugin) -> None:
         """Serve again what was removed a moment ago."""
-        self._serving.add(plugin)
+        self._serving.add(plugin, held_ids=plugin.held.held_ids)
         if plugin.is_retired:
             self._retire(plugin)
         else:

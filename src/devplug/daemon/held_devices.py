@@ -1,4 +1,4 @@
-"""Held devices of one resource: who has each, and what is done before the next one may have it.
+"""Held devices of one resource: which are held, and what is done before the next container may have one.
 
 The kubelet never says that a pod is over. So a device is cleaned when nobody is shown to hold it any more,
 and, where the kubelet was faster and gives it out again, within that Allocate. Which were given out and not
@@ -23,7 +23,7 @@ from devplug.errors import UnhealthyDeviceError, one_line
 from devplug.linux.durable_file import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from devplug.daemon.config.types import Resource, TimedCommand
@@ -52,6 +52,7 @@ class Handover:
     """What the plugin of a resource passes on to its next plugin, after an edit."""
 
     given: frozenset[str]
+    """Device IDs that were given out, where nobody is asked who holds what."""
     found: Mapping[str, Found]
     dirty: frozenset[str]
     faults: Mapping[str, str]
@@ -60,9 +61,9 @@ class Handover:
 class HeldDevices:
     """The devices of one resource that were given out; lives as long as that is served.
 
-    Without `holders` nothing is known: what was given out counts as held for ever. `on_release` is called
-    with the IDs that came free, once their devices are clean. `dirty_file` remembers over a restart what was
-    given out and not cleaned since; `before` is what was known of the resource before an edit.
+    Without `holders` nothing is known: what was given out counts as held for ever. `dirty_file` remembers
+    over a restart what was given out and not cleaned since; `before` is what was known of the resource before
+    an edit.
     """
 
     def __init__(
@@ -70,7 +71,6 @@ class HeldDevices:
         resource: Resource,
         holders: Holders | None,
         *,
-        on_release: Callable[[Iterable[str]], Awaitable[object]],
         dirty_file: DirtyFile | None = None,
         before: Handover | None = None,
         retry_seconds: float = FIRST_RETRY_SECONDS,
@@ -79,10 +79,12 @@ class HeldDevices:
         """Set when `health_of` or `held_names` have changed. Whoever waits for it clears it."""
         self._resource = resource
         self._holders = holders
-        self._on_release = on_release
         self._retry_seconds = retry_seconds
         self._file = dirty_file
-        self._given: set[str] = set(before.given if before else self._told_held())
+        self._given: set[str] = set(before.given) if before else set()
+        self._grouped: frozenset[str] | None = None
+        self._ids_of: defaultdict[str, list[str]] = defaultdict(list)
+        """The held IDs that `_grouped` has, by the name of the found device."""
         self._found: dict[str, Found] = dict(before.found) if before else {}
         self._present: frozenset[str] = frozenset()
         self._dirty: set[str] = (
@@ -105,11 +107,12 @@ class HeldDevices:
     # ── who has what ──
 
     def held_ids(self) -> frozenset[str]:
-        """Return the device IDs that a container may hold, as far as anybody has told."""
-        return self._told_held() if self._holders else frozenset(self._given)
+        """Return the device IDs that a container may hold, or that came free and are not clean yet."""
+        return self._holders.held_ids(self._resource.name) if self._holders else frozenset(self._given)
 
-    def _told_held(self) -> frozenset[str]:
-        return self._holders.held_ids(self._resource.name) if self._holders else frozenset()
+    def _may_be_held(self, device_id: str) -> bool:
+        """Whether a container may hold this ID, which is among those that are held."""
+        return self._holders is None or self._holders.may_be_held(self._resource.name, device_id)
 
     def held_names(self) -> frozenset[str]:
         """Return the found devices behind `held_ids`."""
@@ -160,16 +163,23 @@ class HeldDevices:
             raise UnhealthyDeviceError(faults[broken[0]], *map(Device, broken))
 
     def _others_hold(self, name: str, ids: Collection[str]) -> bool:
-        return any(self._name(one) == name for one in self.held_ids().difference(ids))
+        held = self.held_ids()
+        if held is not self._grouped:
+            self._grouped = held
+            self._ids_of = defaultdict(list)
+            for device_id in held:
+                self._ids_of[self._name(device_id)].append(device_id)
+        return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
     def give(self, devices: Iterable[Device]) -> None:
         """Take note that these devices are given out. Call it before the kubelet has the answer."""
         ids = [device.id for device in devices]
-        self._given.update(ids)
         if self._resource.on_release is not None:
             self._dirty.update(map(self._name, ids))
             self._remember()
-        if self._holders is not None:
+        if self._holders is None:
+            self._given.update(ids)
+        else:
             self._holders.note_allocated(self._resource.name, ids)
 
     def _remember(self) -> None:
@@ -188,17 +198,18 @@ class HeldDevices:
 
     async def _follow_releases(self, holders: Holders) -> None:
         await self._is_needed.wait()
-        with holders.releases(self._resource.name) as batches:
+        with holders.releases(self._resource.name) as releases:
             await holders.wait(lambda: holders.is_known)
-            # What came free before is not told of again; what an earlier daemon left dirty is cleaned now.
-            await self._released(self._given)
+            # What came free before is not listed as a release.
             await self._clean_all(self._dirty - self.held_names())
-            async for batch in batches:
-                await self._released(released.device_id for released in batch)
+            self.changed.set()
+            async for released in releases:
+                await self._clean_released([one.device_id for one in released])
+                holders.take(released)
+                self.changed.set()
 
-    async def _released(self, device_ids: Iterable[str]) -> None:
-        held = self.held_ids()
-        freed = [device_id for device_id in device_ids if device_id not in held]
+    async def _clean_released(self, device_ids: Iterable[str]) -> None:
+        freed = [device_id for device_id in device_ids if not self._may_be_held(device_id)]
         if not freed:
             return
         extra = {"resource_name": self._resource.name, "devices": freed[:TOLD_LIMIT], "count": len(freed)}
@@ -208,11 +219,6 @@ class HeldDevices:
             self._dirty |= names
             self._remember()
             await self._clean_all(names)
-        # One of them may have been given out again while another one was cleaned.
-        freed = [device_id for device_id in freed if device_id not in self.held_ids()]
-        self._given.difference_update(freed)
-        self.changed.set()
-        await self._on_release(freed)
 
     async def _try_again(self) -> None:
         wait_seconds = self._retry_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
 
-__all__ = ["ConfiguredPlugin", "nobody"]
+__all__ = ["ConfiguredPlugin"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,6 @@ REFUSAL_SECONDS: Final = 0.5
 """How often it is asked whether a refused device could be given out, until a list has told of it."""
 
 
-async def nobody(_: Iterable[str]) -> None:
-    """Let go of IDs where nobody keeps any."""
-
-
 class ConfiguredPlugin(DevicePlugin):
     """A device plugin that does what one resource of the file says; lives as long as that is served.
 
@@ -63,7 +59,6 @@ class ConfiguredPlugin(DevicePlugin):
         resource: Resource,
         context: DaemonContext | None = None,
         rank: int = 0,
-        on_release: Callable[[Iterable[str]], Awaitable[object]] = nobody,
         before: ConfiguredPlugin | None = None,
     ) -> None:
         self.resource = resource
@@ -73,7 +68,6 @@ class ConfiguredPlugin(DevicePlugin):
         self.held: HeldDevices = HeldDevices(
             resource,
             self.context.holders,
-            on_release=on_release,
             dirty_file=self.context.dirty_file(resource.name),
             before=before.held.handover() if before else None,
         )
@@ -99,9 +93,11 @@ class ConfiguredPlugin(DevicePlugin):
         self._told: set[str] = set()
         self._told_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
-        self._refused: set[str] = set()
-        """Names that were refused since the last list."""
+        self._refused: dict[str, str] = {}
+        """Names that were refused and could not be given out since, with the reason."""
         self._was_refused = asyncio.Event()
+        self._is_list_due = False
+        """Whether the next list counts although it may be equal to the last one: it ends what is marked."""
         self._calls = 0
         self._told_of: tuple[object, ...] = ()
         self.context.overlaps.enter(
@@ -128,7 +124,7 @@ class ConfiguredPlugin(DevicePlugin):
         """Yield the devices whenever they are other ones, or in another state, than before."""
         works = (
             self._follow_source,
-            self._end_refusals,
+            self._look_at_refused,
             self._vouch,
             self._prober.run,
             self.held.run,
@@ -167,11 +163,10 @@ class ConfiguredPlugin(DevicePlugin):
             except PluginError as error:
                 self._failure = error
                 return
-            # A refusal marked its device until the next list, which an equal one is, too.
-            if listed is not None and (listed != last or self._refused):
+            if listed is not None and (listed != last or self._is_list_due):
                 if listed or last is not None or self.is_retired or self.resource.when_none == "empty":
                     last, self.is_waiting = listed, False
-                    self._refused.clear()
+                    self._is_list_due = False
                     yield listed
                 elif self.resource.when_none == "fail":
                     text = f"{self.resource_name}: no device was found, and whenNone says fail"
@@ -195,6 +190,7 @@ class ConfiguredPlugin(DevicePlugin):
         """Return what is to be advertised now, or None before the first look and the first checks."""
         if self.looked is None:
             return None
+        self._end_refusals()
         held_ids = self.held.held_ids()
         named, refused = self._claimed(self.looked)
         mine = [found for found in named if found.name not in refused]
@@ -204,7 +200,7 @@ class ConfiguredPlugin(DevicePlugin):
             return None
         seen = {found.name for found in named}
         lost = [one for name, one in self.listing.present().items() if name not in seen]
-        scan = ScanResult(mine, self.context.clock(), unchecked, held_ids, refused, self._health_of)
+        scan = ScanResult(mine, self.context.clock(), unchecked, held_ids, refused, self._listed_health_of)
         listed = self.listing.update(scan)
         # Held IDs of another number of replicas are listed besides, until they are free.
         is_any_besides = len(listed) > len(self.listing.known) * self.resource.share.replicas
@@ -247,6 +243,9 @@ class ConfiguredPlugin(DevicePlugin):
     def _health_of(self, name: str) -> Health:
         return combined((self.held.health_of(name), self._prober.health_of(name)))
 
+    def _listed_health_of(self, name: str) -> Health:
+        return Health.unhealthy(self._refused[name]) if name in self._refused else self._health_of(name)
+
     def _certainly_held(self) -> frozenset[str] | None:
         holders = self.context.holders
         return self.held.held_names() if holders is not None and holders.is_known else None
@@ -271,24 +270,32 @@ class ConfiguredPlugin(DevicePlugin):
                     self.looked = looked
                     self._look_again()
 
-    async def _end_refusals(self) -> None:
-        """List refused devices as they were seen once all could be given out: no event may tell of that."""
+    async def _look_at_refused(self) -> None:
+        """List refused devices as they were seen once they could be given out: no event may tell of that."""
         while True:
             await self._was_refused.wait()
             await asyncio.sleep(REFUSAL_SECONDS)
-            if any(map(self._fault_of, self._refused)):
-                continue
-            self._was_refused.clear()
-            if self._refused:
+            self._end_refusals()
+            if not self._refused:
+                self._was_refused.clear()
+                # Some list may have come between the last refusal and its mark, and has not ended that.
+                self._is_list_due = True
+            if self._is_list_due:
                 self._look_again()
 
-    def _fault_of(self, name: str) -> str:
-        """Return why a device would be refused at this moment; empty if it would be given out."""
-        try:
+    def _end_refusals(self) -> None:
+        """Forget the refusals of devices that could be given out now, or are not there."""
+        refused = {name: why for name, why in self._refused.items() if self._would_be_refused(name)}
+        self._is_list_due |= len(refused) < len(self._refused)
+        self._refused = refused
+
+    def _would_be_refused(self, name: str) -> bool:
+        if (known := self.listing.known.get(name)) is None or not known.is_present:
+            return False
+        with suppress(OSError, AllocationError):
             self._checked(name)
-        except (OSError, AllocationError) as error:
-            return str(error)
-        return ""
+            return False
+        return True
 
     def _look_again(self) -> None:
         self._to_vouch_for.set()
@@ -339,7 +346,7 @@ class ConfiguredPlugin(DevicePlugin):
             return container_response(shares, self.resource, cdi_devices=cdi_devices)
         except UnhealthyDeviceError as error:
             names = self._names(error.devices)
-            self._refused.update(names)
+            self._refused.update(dict.fromkeys(names, error.reason))
             self._was_refused.set()
             ids = [Device(id_) for name in names for id_ in self.listing.ids_of(name)]
             raise UnhealthyDeviceError(error.reason, *ids, advice=error.advice) from error

@@ -139,7 +139,10 @@ class Holders:
         return self._trouble
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that a container may hold. Before `is_known` there may be more."""
+        """Return the IDs that are held: a container may hold them, or their release is not taken yet.
+
+        Before `is_known` there may be more.
+        """
         return self._ledger.held_ids(resource_name)
 
     def may_be_held(self, resource_name: str, device_id: str) -> bool:
@@ -228,10 +231,10 @@ class Holders:
     def releases(self, resource_name: str) -> Iterator[AsyncIterator[list[Released]]]:
         """Yield the devices of a resource that came free, as an iterator without end, for one reader.
 
-        Each list has all that are not taken, sorted by ID, and counts as taken when the next one is asked
-        for; one that was not is told again, also by the next owner if there is a ledger folder. A device that
-        is given out again meanwhile is not told, so look at `may_be_held` before a slow step of yours.
-        Raises `ValueError` for a second reader.
+        Each list has all that are not taken, sorted by ID. `take` it once it was acted upon: until then its
+        devices count as held, and are listed again, also for the next owner if there is a ledger folder. A
+        device that is given out again meanwhile is not listed, so look at `may_be_held` before a slow step of
+        yours. Raises `ValueError` for a second reader.
         """
         if resource_name in self._released_to:
             raise ValueError(f"the releases of {resource_name} are being read already")
@@ -246,10 +249,14 @@ class Holders:
 
     async def _releases(self, resource_name: str) -> AsyncIterator[list[Released]]:
         while True:
-            released = await self.wait(lambda: self._ledger.untaken(resource_name))
-            yield released
-            self._ledger.take(released)
-            self._folder.note_changed()
+            yield await self.wait(lambda: self._ledger.untaken(resource_name))
+
+    def take(self, released: Iterable[Released]) -> None:
+        """Note that these releases were acted upon: nobody holds those devices any more."""
+        self._ledger.take(released)
+        self._folder.note_changed()
+        self._looked.beat()
+        self._on_change()
 
     # ── asking ──
 

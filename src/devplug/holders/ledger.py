@@ -53,7 +53,7 @@ class _Book:
     revision: int = 0
     """Another number whenever something else is remembered of this resource."""
     ids: frozenset[str] | None = None
-    """The IDs of `holds`, if somebody has asked since they changed."""
+    """The IDs of `holds` and `untaken`, if somebody has asked since they changed."""
 
     def put(self, device_id: str, hold: _Hold) -> None:
         """Note how an ID is held now."""
@@ -77,6 +77,7 @@ class _Book:
         """Note that a release was acted upon."""
         if self.untaken.get(released.device_id, (None,))[0] is released:
             del self.untaken[released.device_id]
+            self.ids = None
             self.revision += 1
 
     def forget_absences(self) -> None:
@@ -86,9 +87,9 @@ class _Book:
                 self.holds[device_id] = replace(hold, missing_since=None)
 
     def held_ids(self) -> frozenset[str]:
-        """Return the IDs that a container may hold."""
+        """Return the IDs that are held."""
         if self.ids is None:
-            self.ids = frozenset(self.holds)
+            self.ids = frozenset((*self.holds, *self.untaken))
         return self.ids
 
     def memory_later(self) -> Callable[[], Memory]:
@@ -226,7 +227,10 @@ class Ledger:
     # ── what is known ──
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that a container may hold. Cheap while they stay the same."""
+        """Return the IDs that are held: by a container, or until somebody takes their release, if it is kept.
+
+        Cheap while they stay the same.
+        """
         book = self._books.get(resource_name)
         return frozenset() if book is None else book.held_ids()
 

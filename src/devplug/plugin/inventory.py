@@ -18,6 +18,7 @@ from devplug.plugin.snapshot import Pace, Past, Snapshot, checked_list, differen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from devplug.devices import Device
     from devplug.plugin.device_log import Line
@@ -42,8 +43,9 @@ class Inventory:
 
     `snapshot` is always the latest truth. `version` grows with each change of it, and with `repeats`, which
     counts how often the same list had to be sent again; `lists_taken` counts the author's lists, equal ones
-    too. `on_change` is called after each change of what can be read here. `past` is what the resource listed
-    a moment ago, when another plugin served it.
+    too. `on_change` is called after each change of what can be read here. `held_ids` returns the IDs that are
+    held, and is asked at each change of the list; without it, what was given out is held for ever. `past` is
+    what the resource listed a moment ago, when another plugin served it.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Inventory:
         counters: PluginCounters | None = None,
         on_change: Callable[[], None] = lambda: None,
         *,
+        held_ids: Callable[[], AbstractSet[str]] | None = None,
         past: Past | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -69,7 +72,9 @@ class Inventory:
         self.repeats = 0
         self.lists_taken = 0
         self._listed: tuple[Device, ...] = ()
-        self._handed_out: set[str] = set()
+        self._held_ids = held_ids
+        self._given: set[str] = set()
+        """What was given out, where nobody else says what is held."""
         self._given_at: float | None = None
         self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
@@ -140,18 +145,11 @@ class Inventory:
             await self._update()
             raise
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
-        self._handed_out.update(ids)
+        if self._held_ids is None:
+            self._given.update(ids)
         self._given_at = self._wall_clock()
         self._asked_for = self._asked_for - Counter(ids)
         self._on_change()
-
-    async def release(self, ids: Iterable[str]) -> None:
-        """Let go of IDs that no pod holds any more: those that have left the list are dropped from it."""
-        released = self._handed_out.intersection(ids)
-        self._handed_out -= released
-        await self._update()
-        if released:
-            self._on_change()
 
     async def repeat(self) -> None:
         """Have the list sent again as it is."""
@@ -164,9 +162,10 @@ class Inventory:
         """When a device was last given out, as a Unix time in seconds: now, while an answer is being made."""
         return self._wall_clock() if self._asked_for else self._given_at
 
-    def may_be_held(self, device_id: str) -> bool:
-        """Whether a container may hold this ID: it was given out, and nobody has said that it came free."""
-        return device_id in self._handed_out or device_id in self._asked_for
+    def held_ids(self) -> AbstractSet[str]:
+        """Return the IDs that are held, with those that are being given out at this moment."""
+        held = self._given if self._held_ids is None else self._held_ids()
+        return held | self._asked_for.keys()
 
     def find(self, device_ids: Iterable[str]) -> list[Device]:
         """Return the devices with these IDs, in ID order; raises `UnknownDeviceError` for an unknown one."""
@@ -232,13 +231,13 @@ class Inventory:
         tries = 0
         while True:
             run = in_turns if tries < TRIES_IN_TURNS else _at_once
-            past, held = self.past, self._held()
+            past, held = self.past, self.held_ids()
             marked, listed = dict(self._marked), self._listed
             looking = next_snapshot(self.snapshot, listed, held=held, marked=marked, failing=self._failing)
             fresh = await run(looking)
             other = await run(difference(past.snapshot, fresh, past.since, self._wall_clock()))
             # What was asked for meanwhile must not leave.
-            late = self._held() - held
+            late = self.held_ids() - held
             if all(id_ in fresh.devices or id_ not in self.snapshot.devices for id_ in late):
                 break
             tries += 1
@@ -253,9 +252,6 @@ class Inventory:
         self._tell_soon()
         self._on_change()
         await self.wake()
-
-    def _held(self) -> set[str]:
-        return self._handed_out.union(self._asked_for)
 
     def _tell_soon(self) -> None:
         """Log a change at once, or soon together with others where they come too fast."""

@@ -25,7 +25,8 @@ from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.status import device_statuses, resource_status, serve_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from devplug.devices import StrPath
@@ -123,8 +124,18 @@ class Serving:
             if served.lifecycle.fault
         }
 
-    def add(self, plugin: DevicePlugin, *, on_failure: Callable[[DevplugError], None] | None = None) -> None:
+    def add(
+        self,
+        plugin: DevicePlugin,
+        *,
+        on_failure: Callable[[DevplugError], None] | None = None,
+        held_ids: Callable[[], AbstractSet[str]] | None = None,
+    ) -> None:
         """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use.
+
+        `held_ids` returns the device IDs that containers may hold, and is asked at each change of the list:
+        they stay listed, Unhealthy, when their device is gone. Only who asks the kubelet can know; without it
+        an ID that was given out is held for ever.
 
         If its `devices` fails before the first list, all ends as with `serve`; with `on_failure` only this
         plugin does, and it is told why.
@@ -136,7 +147,7 @@ class Serving:
             raise PluginError(_taken(name))
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
-        inventory = Inventory(name, counters, self.pulse.beat, past=past)
+        inventory = Inventory(name, counters, self.pulse.beat, held_ids=held_ids, past=past)
         lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.pulse.beat)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
@@ -171,14 +182,6 @@ class Serving:
             served.task.cancel()
             await asyncio.wait((served.task,))
             self._records.leave(resource_name, served.inventory.past, time.monotonic())
-
-    async def release(self, resource_name: str, ids: Iterable[str]) -> None:
-        """Let go of device IDs that no pod holds any more; only who asks the kubelet can know.
-
-        Until then an ID that was handed out stays listed, Unhealthy, when its device is gone.
-        """
-        if served := self._served.get(resource_name):
-            await served.inventory.release(ids)
 
     async def repeat_list(self) -> None:
         """Send the shortest list again: for each one that the kubelet takes it writes its checkpoint.

@@ -66,6 +66,7 @@ def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Descri
 
 def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
     """Return what devices say of themselves, as the kubelet was told them."""
+    held_ids = inventory.held_ids()
     return tuple(
         DeviceStatus(
             id=device.id,
@@ -75,7 +76,7 @@ def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
             numa_nodes=device.numa_nodes,
             device_nodes=tuple(node.host_path for node in device.device_nodes),
             attributes=dict(device.attributes),
-            is_held=inventory.may_be_held(device.id),
+            is_held=device.id in held_ids,
         )
         for device in inventory.snapshot.devices.values()
     )
