@@ -34,7 +34,7 @@ __all__ = [
 LOCK_FOLDER: Final = ".devplug"
 """Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
 
-_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{4}\.sock")
+_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{6}\.sock")
 
 
 def _mark(resource_name: str) -> str:
@@ -57,7 +57,7 @@ def new_socket_name(resource_name: str) -> str:
 
     At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
     """
-    return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(2)}.sock"
+    return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(3)}.sock"
 
 
 def is_of_another_name(file_name: str, resource_name: str) -> bool:
