@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.kubelet import MissingError
 from bench.measures import CALL_SECONDS, MEGABYTE, Samples
 from bench.report import Figure, by_row, percentile
-from bench.subjects import LIST_SECONDS, REGISTER_SECONDS, plug, started, wait_full_list
+from bench.subjects import MissingError, plug, started
 from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 
@@ -61,9 +60,9 @@ async def crowding(
 
 async def _crowded(plugin: Plugin) -> tuple[float, float]:
     """Return how long the last of the answers took, and how long the list."""
-    endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-    peer, before = endpoint.peer, endpoint.healthy()
-    if peer is None or not before:
+    client = await plugin.registered()
+    peer, before = client.peer, client.healthy_ids
+    if not before:
         raise MissingError("it has no healthy device")
     request = [(before[0],)]
     path = plugin.devices / "crowded"
@@ -89,9 +88,7 @@ async def _crowded(plugin: Plugin) -> tuple[float, float]:
 
 
 async def _counted(plugin: Plugin, count: int) -> float:
-    return await plugin.kubelet.wait_listed(
-        lambda endpoint: len(endpoint.healthy()) == count, LIST_SECONDS, f"list of {count} devices"
-    )
+    return await plugin.listed(lambda client: len(client.healthy_ids) == count, f"list of {count} devices")
 
 
 @dataclass(slots=True)
@@ -116,13 +113,13 @@ class Large:
                 self.first.append(plugin.registered_to_listed)
                 settled, _ = plugin.process.memory_bytes()
                 reset_peak(plugin.process)
-                await plugin.kubelet.restart()
-                endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-                listed_at = await wait_full_list(plugin.kubelet, self.subject)
-                self.again.append(listed_at - endpoint.registered_at)
+                await plugin.restart_kubelet()
+                client = await plugin.registered()
+                listed_at = await plugin.fully_listed()
+                self.again.append(listed_at - client.registered_at)
                 self.rest.append(settled)
                 self.growth.append(peak_bytes(plugin.process) - settled)
-                self.list_bytes = len(deviceplugin.LIST_AND_WATCH.response.encode(endpoint.devices))
+                self.list_bytes = len(deviceplugin.LIST_AND_WATCH.response.encode(client.devices))
         except MissingError as error:
             self.failure = str(error)
 

@@ -13,18 +13,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from bench.kubelet import MissingError
 from bench.report import Figure, Report, Row, by_row, median, spread
-from bench.subjects import (
-    LIST_SECONDS,
-    REGISTER_SECONDS,
-    STOP_SECONDS,
-    Plugin,
-    Stopped,
-    plug,
-    started,
-    wait_full_list,
-)
+from bench.subjects import STOP_SECONDS, MissingError, Plugin, Stopped, plug, started
 from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 
@@ -178,13 +168,13 @@ async def allocate(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
 
 async def allocate_batch(plugin: Plugin, calls: int) -> list[float]:
     """Return how long each of so many calls in a row took."""
-    endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-    if endpoint.peer is None or not endpoint.healthy():
+    client = await plugin.registered()
+    if not client.healthy_ids:
         raise MissingError("it has no healthy device")
-    request, seconds = [(endpoint.healthy()[0],)], []
+    request, seconds = [(client.healthy_ids[0],)], []
     for _ in range(calls):
         began = time.perf_counter()
-        await endpoint.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+        await client.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
         seconds.append(time.perf_counter() - began)
     return seconds
 
@@ -193,19 +183,14 @@ async def plugging(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     """A device node appears or vanishes, and the kubelet has a list that says so."""
 
     async def healthy_becomes(plugin: Plugin, change: int, what: str) -> list[float]:
-        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-        wanted = len(endpoint.healthy()) + change
+        wanted = len((await plugin.registered()).healthy_ids) + change
         path = plugin.devices / "plugged"
         began = time.monotonic()
         if change > 0:
             plug(path)
         else:
             path.unlink()
-        listed_at = await plugin.kubelet.wait_listed(
-            lambda endpoint: len(endpoint.healthy()) == wanted,
-            LIST_SECONDS,
-            what,
-        )
+        listed_at = await plugin.listed(lambda client: len(client.healthy_ids) == wanted, what)
         return [listed_at - began]
 
     def new_samples() -> list[Samples]:
@@ -235,10 +220,10 @@ async def restarting(plugins: Sequence[Plugin], counts: Counts) -> list[Row]:
     """The kubelet goes and comes back, and the plugin registers again."""
 
     async def restart(plugin: Plugin) -> list[float]:
-        back_at = await plugin.kubelet.restart()
-        endpoint = await plugin.kubelet.wait_registered(REGISTER_SECONDS)
-        await wait_full_list(plugin.kubelet, plugin.subject)
-        return [endpoint.registered_at - back_at]
+        back_at = await plugin.restart_kubelet()
+        client = await plugin.registered()
+        await plugin.fully_listed()
+        return [client.registered_at - back_at]
 
     samples = [Samples(counts.restarts) for _ in plugins]
     for _ in range(counts.restarts):
@@ -285,8 +270,8 @@ def memory(plugins: Sequence[Running], what: str) -> list[Row]:
 
 def devices(plugins: Sequence[Plugin]) -> list[Row]:
     """How many devices are listed: plugins find their own where they cannot be told."""
-    endpoints = [plugin.kubelet.endpoint for plugin in plugins]
-    return by_row([Figure("devices listed", "", len(one.devices) if one else None)] for one in endpoints)
+    clients = [plugin.kubelet.client for plugin in plugins]
+    return by_row([Figure("devices listed", "", len(one.devices) if one else None)] for one in clients)
 
 
 def threads(plugins: Sequence[Running], name: str = "threads") -> list[Row]:

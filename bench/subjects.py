@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bench.kubelet import Kubelet, MissingError, playing
+from devplug.conformance.scripted_kubelet import scripted_kubelet
+from devplug.conformance.times import FULL
 from devplug.errors import PluginError
 from devplug.linux.processes import (
     SIGKILL,
@@ -32,7 +33,9 @@ from devplug.linux.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from devplug.conformance.scripted_kubelet import Client, ScriptedKubelet
 
 __all__ = ["built"]
 
@@ -41,6 +44,9 @@ STOP_SECONDS = 15
 REGISTER_SECONDS = 30
 LIST_SECONDS = 30
 """How long each thing is waited for before its figure is given up."""
+
+DOWN_SECONDS = 0.5
+"""How long the kubelet is away at a restart: long enough for a plugin to notice, far shorter than in life."""
 
 NODES = 8
 """How many devices there are, but where many are asked for."""
@@ -51,6 +57,10 @@ LIBRARIES: Final = Path("/usr/share/gocode")
 """Where Debian has the sources of Go's libraries."""
 
 HOW: Final = "on Debian: apt-get install golang-go golang-google-grpc-dev"
+
+
+class MissingError(Exception):
+    """Something that was to be timed did not happen; the text says what."""
 
 
 # ── processes ──
@@ -177,11 +187,48 @@ class Plugin:
 
     subject: Subject
     process: Process
-    kubelet: Kubelet
+    kubelet: ScriptedKubelet
     folder: Path
     devices: Path
-    started_to_registered: float
-    registered_to_listed: float
+    started_to_registered: float = 0
+    registered_to_listed: float = 0
+
+    async def registered(self) -> Client:
+        """Wait for a registration since the kubelet's last start, and for the plugin behind it to answer."""
+        await self._wait(lambda: self.kubelet.client is not None, REGISTER_SECONDS, "Register")
+        assert self.kubelet.client is not None
+        return self.kubelet.client
+
+    async def listed(self, claim: Callable[[Client], bool], what: str) -> float:
+        """Wait for a list that makes `claim` true; return when it came."""
+
+        def is_listed() -> bool:
+            client = self.kubelet.client
+            return client is not None and bool(client.lists) and claim(client)
+
+        await self._wait(is_listed, LIST_SECONDS, what)
+        assert self.kubelet.client is not None
+        return self.kubelet.client.lists[-1][0]
+
+    async def fully_listed(self) -> float:
+        """Wait until the kubelet has all devices; return when it had them."""
+        count = self.subject.device_count
+        return await self.listed(lambda client: len(client.devices) >= count, f"list of {count} devices")
+
+    async def restart_kubelet(self) -> float:
+        """Have the kubelet go away and come back; return when kubelet.sock was there again."""
+        return await self.kubelet.restart(down_seconds=DOWN_SECONDS)
+
+    async def _wait(self, claim: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait as long as the plugin's process runs; raises `MissingError`."""
+        child = self.process.child
+        await self.kubelet.until(lambda: claim() or child.returncode is not None, seconds)
+        if claim():
+            return
+        if child.returncode is not None:
+            raise MissingError(f"it ended with code {child.returncode} before {what}")
+        failures = [attempt.failure for attempt in self.kubelet.attempts if attempt.failure]
+        raise MissingError(f"no {what} within {seconds:g} s" + (f" ({failures[-1]})" if failures else ""))
 
 
 def plug(path: Path) -> None:
@@ -197,9 +244,9 @@ async def started(subject: Subject) -> AsyncIterator[Plugin]:
     """Start a subject in folders of its own and wait for its first full list; it is stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp") as name:  # short: it holds sockets
         root = Path(name)
-        folder, backstage, devices = (root / part for part in ("plugins", "backstage", "devices"))
-        for made in (folder, backstage, devices):
-            made.mkdir()
+        folder, devices = root / "plugins", root / "devices"
+        folder.mkdir()
+        devices.mkdir()
         for number in range(NODES):
             plug(devices / f"node{number}")
         places = {"{dir}": str(folder), "{devices}": str(devices), "{config}": str(root / "config.yaml")}
@@ -207,31 +254,19 @@ async def started(subject: Subject) -> AsyncIterator[Plugin]:
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
             command = with_default_dir(command, folder)
-        async with playing(folder, backstage) as kubelet, running(command, root / "output") as process:
-            kubelet.watch(process.child)
-            try:
-                endpoint = await kubelet.wait_registered(REGISTER_SECONDS)
-                listed_at = await wait_full_list(kubelet, subject)
-            except MissingError as error:
-                raise MissingError(f"{error}; its last words: {process.last_words()}") from None
-            yield Plugin(
-                subject,
-                process,
-                kubelet,
-                folder,
-                devices,
-                endpoint.registered_at - process.started_at,
-                listed_at - endpoint.registered_at,
-            )
-
-
-async def wait_full_list(kubelet: Kubelet, subject: Subject) -> float:
-    """Wait until the kubelet has all devices; return when it had them."""
-    return await kubelet.wait_listed(
-        lambda endpoint: len(endpoint.devices) >= subject.device_count,
-        LIST_SECONDS,
-        f"list of {subject.device_count} devices",
-    )
+        async with scripted_kubelet(folder, FULL.dial_seconds) as kubelet:
+            await kubelet.start()
+            async with running(command, root / "output") as process:
+                kubelet.notify_at_end(process.child)
+                plugin = Plugin(subject, process, kubelet, folder, devices)
+                try:
+                    client = await plugin.registered()
+                    listed_at = await plugin.fully_listed()
+                except MissingError as error:
+                    raise MissingError(f"{error}; its last words: {process.last_words()}") from None
+                plugin.started_to_registered = client.registered_at - process.started_at
+                plugin.registered_to_listed = listed_at - client.registered_at
+                yield plugin
 
 
 # ── the sample in Go ──

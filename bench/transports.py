@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.floor import bare_interpreter, echo, echo_client, exchanged_bytes, import_seconds
-from bench.kubelet import MissingError
 from bench.load import MANY, crowding, many
 from bench.measures import (
     ALLOCATE_BATCH,
@@ -28,7 +27,7 @@ from bench.measures import (
 )
 from bench.report import Figure, Report, Row, by_row, median
 from bench.scrapes import PAGES, status_socket
-from bench.subjects import Subject, built, many_file, started
+from bench.subjects import MissingError, Subject, built, many_file, started
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
 from devplug.wire import deviceplugin
@@ -173,11 +172,9 @@ async def _look_at(plugin: Plugin) -> None:
 
 async def _exchanged(plugin: Plugin) -> tuple[int, int]:
     """Return how many bytes an Allocate of one device and its answer have."""
-    endpoint = plugin.kubelet.endpoint
-    assert endpoint is not None
-    assert endpoint.peer is not None
-    request = [(endpoint.healthy()[0],)]
-    answer = await endpoint.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
+    client = await plugin.registered()
+    request = [(client.healthy_ids[0],)]
+    answer = await client.peer.call(deviceplugin.ALLOCATE, request, timeout_seconds=CALL_SECONDS)
     method = deviceplugin.ALLOCATE
     return exchanged_bytes(
         method.path, method.request.encode(request), method.response.encode(answer), CALL_SECONDS

@@ -103,8 +103,7 @@ async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
         work = bed.root / "work"
         work.mkdir()
         plugin = mutant(bed.folder, work)
-        tasks: asyncio.TaskGroup = bed.tasks
-        life = tasks.create_task(plugin.run())
+        life = bed.kubelet.tasks.create_task(plugin.run())
         with suppress(StartError):
             await bed.wait_ready(_COMES_UP_SECONDS)
         for one in checks:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import subjects
-from bench.kubelet import MissingError
+from bench.subjects import MissingError, built
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
@@ -47,7 +46,7 @@ def node() -> list[str]:
 
 def go() -> list[str]:
     try:
-        return [str(subjects.built())]
+        return [str(built())]
     except MissingError as error:
         pytest.skip(str(error))
 

@@ -1,4 +1,4 @@
-"""The kubelet as the judge plays it: its side of the socket, which can misbehave and writes all down.
+"""The kubelet's end of a plugin folder, for the judge and the bench: it can misbehave and writes all down.
 
 What a right kubelet does with devices is `kubelet`'s; here only what a plugin sees of it matters.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,12 @@ from devplug.wire.sockets import Listener, Peer, connected, unary
 from devplug.wire.values import RegisterRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
-    from devplug.conformance.times import Times
     from devplug.wire.values import AdvertisedDevice, PluginOptions
 
-__all__ = ["Attempt", "Client", "JudgeKubelet", "KubeletBehavior"]
+__all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "scripted_kubelet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,8 @@ class Client:
     path: Path
     peer: Peer
     options: PluginOptions
+    registered_at: float
+    """When Register was called for it."""
     stream_opened_at: float = 0.0
     lists: list[tuple[float, Sequence[AdvertisedDevice]]] = field(default_factory=list)
     """Every list that came, with the time of its arrival."""
@@ -85,22 +86,23 @@ class Attempt:
     client: Client | None = None
 
 
-class JudgeKubelet:
-    """The kubelet's end of one plugin folder; its tasks run in the group that it is given.
+class ScriptedKubelet:
+    """The kubelet's end of one plugin folder; lives as long as its `scripted_kubelet` block.
 
-    `behavior` may be exchanged at any time. Judged is `resource_name`, or the first resource that registers.
+    `behavior` may be exchanged at any time. `client` is the plugin of `resource_name`, or of the first
+    resource that registers. `tasks` end with the block.
     """
 
     def __init__(
-        self, folder: Path, tasks: asyncio.TaskGroup, times: Times, resource_name: str | None
+        self, folder: Path, tasks: asyncio.TaskGroup, dial_seconds: float, resource_name: str | None
     ) -> None:
+        self.tasks = tasks
         self.folder = PluginFolder(folder)
         self.behavior = KubeletBehavior()
         self.resource_name = resource_name
         self.attempts: list[Attempt] = []
         self.started_at = 0.0
-        self._tasks = tasks
-        self._dial_seconds = times.dial_seconds
+        self._dial_seconds = dial_seconds
         self._changed = asyncio.Condition()
         self._listener: Listener | None = None
         self._connections: dict[asyncio.Task[None], Client | None] = {}
@@ -161,20 +163,20 @@ class JudgeKubelet:
 
     @property
     def client(self) -> Client | None:
-        """The judged plugin's newest registration, if its stream is open."""
+        """The plugin's newest registration, if its stream is open."""
         client = self._clients.get(self.resource_name or "")
         return client if client is not None and not client.has_ended else None
 
     @property
     def resource_names(self) -> Sequence[str]:
-        """Every resource that was ever registered, the judged one first."""
+        """Every resource that was ever registered, `resource_name` first."""
         names = [attempt.request.resource_name for attempt in self.attempts]
         if self.resource_name in names:
             names.insert(0, self.resource_name)
         return tuple(dict.fromkeys(names))
 
     def attempts_since(self, moment: float) -> Sequence[Attempt]:
-        """Return the judged resource's calls of Register from `moment` on."""
+        """Return the calls of Register for `resource_name` from `moment` on."""
         return [
             attempt
             for attempt in self.attempts
@@ -194,6 +196,15 @@ class JudgeKubelet:
         """Have everybody who waits look again."""
         async with self._changed:
             self._changed.notify_all()
+
+    def notify_at_end(self, child: asyncio.subprocess.Process) -> None:
+        """Have them look again when a process ends."""
+
+        async def follow() -> None:
+            await child.wait()
+            await self.notify()
+
+        self.tasks.create_task(follow())
 
     # ── Register ──
 
@@ -233,7 +244,7 @@ class JudgeKubelet:
         await asyncio.shield(taken_on)
 
     def _follow_in_task(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
-        self._connections[self._tasks.create_task(self._follow(path, attempt, taken_on))] = None
+        self._connections[self.tasks.create_task(self._follow(path, attempt, taken_on))] = None
 
     async def _follow(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
         """Dial, ask for the options, then take lists for as long as they come (client.go, handler.go)."""
@@ -245,7 +256,7 @@ class JudgeKubelet:
                 attempt.dialled_seconds = time.monotonic() - begun
                 options = await peer.call(GET_OPTIONS, None, timeout_seconds=self._dial_seconds)
                 attempt.options_seconds = time.monotonic() - begun
-                client = Client(attempt.request.resource_name, path, peer, options)
+                client = Client(attempt.request.resource_name, path, peer, options, attempt.started_at)
                 attempt.client = client
                 self._connections[task] = client
                 self._clients[client.resource_name] = client
@@ -280,6 +291,24 @@ class JudgeKubelet:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def scripted_kubelet(
+    folder: Path, dial_seconds: float, resource_name: str | None = None
+) -> AsyncIterator[ScriptedKubelet]:
+    """Have a kubelet for `folder`, which is not started yet; it and its tasks end with the block."""
+    failure: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        kubelet = ScriptedKubelet(folder, tasks, dial_seconds, resource_name)
+        try:
+            yield kubelet
+        except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
+            failure = error
+        finally:
+            await kubelet.stop()
+    if failure is not None:
+        raise failure
 
 
 def _fail(future: asyncio.Future[None], error: RegistrationError) -> None:

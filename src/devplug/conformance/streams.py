@@ -74,15 +74,14 @@ async def another_stream(bed: TestBed, first: Client) -> AsyncIterator[Client]:
     closed.
     """
     kubelet = bed.kubelet
-    tasks: asyncio.TaskGroup = bed.tasks
     async with connected(first.path) as peer:
-        other = Client(first.resource_name, first.path, peer, first.options)
+        other = Client(first.resource_name, first.path, peer, first.options, first.registered_at)
 
         async def follow() -> None:
             await kubelet.watch(other)
             await kubelet.notify()
 
-        task = tasks.create_task(follow())
+        task = kubelet.tasks.create_task(follow())
         try:
             await kubelet.until(
                 lambda: bool(other.lists) or other.has_ended, bed.times.first_list_limit_seconds

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar, cast
 
 from devplug.conformance.program import Program, Subject
-from devplug.conformance.scripted_kubelet import Client, JudgeKubelet
+from devplug.conformance.scripted_kubelet import Client, ScriptedKubelet, scripted_kubelet
 from devplug.conformance.verdicts import FailedError, NoAnswerError, SkippedError
 from devplug.errors import RemoteError
 from devplug.linux.processes import filled
@@ -65,8 +65,7 @@ class TestBed:
     __test__: ClassVar[bool] = False  # no class of tests, whatever pytest makes of its name
     test_run: TestRun
     root: Path
-    kubelet: JudgeKubelet
-    tasks: asyncio.TaskGroup
+    kubelet: ScriptedKubelet
     programs: list[Program] = field(default_factory=list)
     """All that were started, the newest last."""
     has_allocated: bool = False
@@ -93,12 +92,7 @@ class TestBed:
         output = self.root / f"output-{len(self.programs) + 1}"
         program = await Program.start(self.test_run.subject, self.folder, work, output)
         self.programs.append(program)
-
-        async def follow() -> None:
-            await program.child.wait()
-            await self.kubelet.notify()
-
-        self.tasks.create_task(follow())
+        self.kubelet.notify_at_end(program.child)
         return program
 
     @property
@@ -295,32 +289,24 @@ class TestRun:
         All ends with the block; a running plugin is only let go. Raises `PluginError` if the command cannot
         be run, `RegistrationError` if a running plugin cannot be reached.
         """
-        failure: Exception | None = None
         with tempfile.TemporaryDirectory(prefix="verify-", dir="/tmp") as name:
             root = Path(name)
             folder = root / "device-plugins"
             folder.mkdir()
-            async with asyncio.TaskGroup() as tasks:
-                bed = TestBed(
-                    self, root, JudgeKubelet(folder, tasks, self.times, self.subject.resource_name), tasks
-                )
+            async with scripted_kubelet(folder, self.times.dial_seconds, self.subject.resource_name) as end:
+                bed = TestBed(self, root, end)
                 try:
                     if self.attached is not None:
-                        await bed.kubelet.attach(self.attached)
+                        await end.attach(self.attached)
                     elif kubelet:
-                        await bed.kubelet.start()
+                        await end.start()
                     if launch and self.attached is None:
                         await bed.launch()
                     yield bed
-                except Exception as error:  # noqa: BLE001 -- raised again below: a TaskGroup would wrap it
-                    failure = error
                 finally:
                     async with AsyncExitStack() as ends:  # each of them, even if the run is over meanwhile
-                        ends.push_async_callback(bed.kubelet.stop)
                         for program in bed.programs:
                             ends.push_async_callback(program.stop, self.times.end_seconds)
-        if failure is not None:
-            raise failure
 
 
 async def once(where: Where, scene: Callable[[Where], Awaitable[Seen]]) -> Seen:
