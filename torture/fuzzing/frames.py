@@ -1,6 +1,6 @@
 """HTTP/2 by hand: frames and header blocks (RFC 9113, RFC 7541), right ones and others.
 
-Pure; who sends them is in `strangers`.
+Pure; who sends them is in `raw_clients`.
 """
 
 from __future__ import annotations

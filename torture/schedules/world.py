@@ -43,7 +43,7 @@ DEVICES: Final = {
 
 
 class World:
-    """All of one schedule. `check` methods are `judging`'s."""
+    """All of one schedule; `schedule` asks it what holds, and when."""
 
     def __init__(
         self,
