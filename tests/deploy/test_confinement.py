@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.deploy.posture.grants import container_of
-from tests.deploy.posture.manifest import daemon_set
-from tests.deploy.posture.namespaces import NODES
-from tests.deploy.posture.stage import CONFIG, UNUSED_MAJOR, Node, needs_namespaces, play, until_advertised
+from tests.deploy.security_context.grants import container_of
+from tests.deploy.security_context.manifest import daemon_set
+from tests.deploy.security_context.namespaces import NODES
+from tests.deploy.security_context.stage import (
+    CONFIG,
+    UNUSED_MAJOR,
+    Node,
+    needs_namespaces,
+    play,
+    until_advertised,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

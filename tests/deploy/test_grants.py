@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.posture.grants import posture_of
-from tests.deploy.posture.seccomp import REFUSED, filter_program
+from tests.deploy.security_context.grants import grants_of
+from tests.deploy.security_context.seccomp import REFUSED, filter_program
 
 BARE: dict[str, Any] = {"capabilities": {"drop": ["ALL"]}}
 
@@ -17,19 +17,19 @@ def pod_spec(container: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def test_what_is_not_said_has_the_apis_wider_default() -> None:
-    posture = posture_of(pod_spec({}), "n")
-    assert not posture.no_new_privileges
-    assert not posture.read_only_root
-    assert not posture.seccomp
-    assert posture.memory_bytes is None
+    grants = grants_of(pod_spec({}), "n")
+    assert not grants.no_new_privileges
+    assert not grants.read_only_root
+    assert not grants.seccomp
+    assert grants.memory_bytes is None
 
 
 def test_the_container_says_it_before_the_pod() -> None:
     wide = {**BARE, "runAsUser": 0, "seccompProfile": {"type": "Unconfined"}}
     pod = {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-    assert posture_of(pod_spec({"securityContext": BARE}, securityContext=pod), "n").seccomp
-    posture = posture_of(pod_spec({"securityContext": wide}, securityContext=pod), "n")
-    assert (posture.user_id, posture.seccomp) == (0, False)
+    assert grants_of(pod_spec({"securityContext": BARE}, securityContext=pod), "n").seccomp
+    grants = grants_of(pod_spec({"securityContext": wide}, securityContext=pod), "n")
+    assert (grants.user_id, grants.seccomp) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def test_the_container_says_it_before_the_pod() -> None:
 )
 def test_what_cannot_be_tried_is_refused(context: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="tried"):
-        posture_of(pod_spec({"securityContext": context}), "n")
+        grants_of(pod_spec({"securityContext": context}), "n")
 
 
 def test_a_mount_that_is_not_known_is_refused() -> None:
     volumes = [{"name": "v", "secret": {"secretName": "s"}}]
     with pytest.raises(ValueError, match="/v"):
-        posture_of(pod_spec({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, volumes=volumes), "n")
+        grants_of(pod_spec({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}, volumes=volumes), "n")
 
 
 def test_a_part_of_a_volume_is_refused_and_all_of_it_without_what_is_mounted_below_is_not() -> None:
     volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
     part = {"name": "dev", "mountPath": "/dev", "subPath": "shm"}
     with pytest.raises(ValueError, match="/dev"):
-        posture_of(pod_spec({"volumeMounts": [part]}, volumes=volumes), "n")
-    (found,) = posture_of(pod_spec({"volumeMounts": [{**part, "subPath": "."}]}, volumes=volumes), "n").mounts
+        grants_of(pod_spec({"volumeMounts": [part]}, volumes=volumes), "n")
+    (found,) = grants_of(pod_spec({"volumeMounts": [{**part, "subPath": "."}]}, volumes=volumes), "n").mounts
     assert found.is_sub_path
 
 
@@ -66,16 +66,16 @@ def test_a_mount_is_writable_and_not_recursive_unless_it_says_so() -> None:
     volumes = [{"name": "dev", "hostPath": {"path": "/dev"}}]
     plain = {"name": "dev", "mountPath": "/dev"}
     strict = {**plain, "readOnly": True, "recursiveReadOnly": "IfPossible"}
-    (found,) = posture_of(pod_spec({"volumeMounts": [plain]}, volumes=volumes), "n").mounts
+    (found,) = grants_of(pod_spec({"volumeMounts": [plain]}, volumes=volumes), "n").mounts
     assert (found.read_only, found.recursive) == (False, False)
-    (found,) = posture_of(pod_spec({"volumeMounts": [strict]}, volumes=volumes), "n").mounts
+    (found,) = grants_of(pod_spec({"volumeMounts": [strict]}, volumes=volumes), "n").mounts
     assert (found.read_only, found.recursive, found.host_path) == (True, True, "/dev")
 
 
 @pytest.mark.parametrize(("quantity", "count"), [("96Mi", 96 * 2**20), ("1Gi", 2**30), ("5M", 5_000_000)])
 def test_a_memory_limit_is_read_in_bytes(quantity: str, count: int) -> None:
     container = {"resources": {"limits": {"memory": quantity}}}
-    assert posture_of(pod_spec(container), "n").memory_bytes == count
+    assert grants_of(pod_spec(container), "n").memory_bytes == count
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

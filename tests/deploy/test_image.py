@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import devplug
-from tests.deploy.posture.manifest import daemon_set
-from tests.deploy.posture.stage import CONFIG
+from tests.deploy.security_context.manifest import daemon_set
+from tests.deploy.security_context.stage import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

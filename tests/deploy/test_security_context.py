@@ -13,9 +13,9 @@ import pytest
 from devplug.daemon.sources.kinds import RESYNC_SECONDS
 from devplug.kubelet.pods import Container as PodContainer
 from devplug.kubelet.pods import Pod, PodPhase
-from tests.deploy.posture.grants import container_of, posture_of
-from tests.deploy.posture.manifest import daemon_set
-from tests.deploy.posture.stage import (
+from tests.deploy.security_context.grants import container_of, grants_of
+from tests.deploy.security_context.manifest import daemon_set
+from tests.deploy.security_context.stage import (
     CONFIG,
     RESOURCE,
     ROOT,
@@ -126,7 +126,7 @@ async def test_it_ends_when_asked_and_leaves_nothing_of_its_own(short_dir: Path)
 
 async def test_it_needs_far_less_than_its_memory_limit(short_dir: Path) -> None:
     manifest = daemon_set(CONFIG)
-    limit = posture_of(manifest["spec"]["template"]["spec"], "n").memory_bytes
+    limit = grants_of(manifest["spec"]["template"]["spec"], "n").memory_bytes
     assert limit is not None
 
     node = Node(short_dir, [manifest])

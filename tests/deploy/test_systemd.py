@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.deploy.posture.grants import posture_of
-from tests.deploy.posture.manifest import daemon_set
-from tests.deploy.posture.stage import CONFIG
+from tests.deploy.security_context.grants import grants_of
+from tests.deploy.security_context.manifest import daemon_set
+from tests.deploy.security_context.stage import CONFIG
 
 if TYPE_CHECKING:
-    from tests.deploy.posture.grants import Posture
+    from tests.deploy.security_context.grants import Grants
 
 UNIT: Final = Path(__file__).parents[2] / "deploy" / "systemd" / "devplug.service"
 PROGRAM: Final = "/opt/devplug/bin/devplug"
@@ -43,8 +43,8 @@ def setting(key: str) -> str:
     return value
 
 
-def container() -> Posture:
-    return posture_of(daemon_set(CONFIG)["spec"]["template"]["spec"], "n")
+def container() -> Grants:
+    return grants_of(daemon_set(CONFIG)["spec"]["template"]["spec"], "n")
 
 
 def analyzed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

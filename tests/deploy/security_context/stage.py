@@ -1,4 +1,4 @@
-"""A node made of folders, on which the DaemonSet's container runs under its posture beside our kubelet."""
+"""A node made of folders, on which the container of the DaemonSet runs as granted, beside our kubelet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.linux.processes import SIGKILL, SIGTERM, signal_group, spawn
-from tests.deploy.posture.namespaces import NODES
+from tests.deploy.security_context.namespaces import NODES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ def _may_make_namespaces() -> bool:
 
 needs_namespaces: Final = pytest.mark.skipif(
     not _may_make_namespaces(),
-    reason="only uid 0 that may mount tries a posture: run the tests with sudo, outside of a container",
+    reason="only uid 0 that may mount tries a container: run the tests with sudo, outside of a container",
 )
 
 
@@ -131,7 +131,7 @@ class Node:
     def command(self, plugin_dir: Path | str, root: Path | str, *more: str) -> list[str]:
         """What runs the container; as a command of `devplug verify` too, where /dev is the node's already."""
         return [
-            *(sys.executable, "-m", "tests.deploy.posture", "--manifest", str(self.manifest_file)),
+            *(sys.executable, "-m", "tests.deploy.security_context", "--manifest", str(self.manifest_file)),
             *("--map", f"/var/lib/kubelet/device-plugins={plugin_dir}", "--map", f"/var/lib/kubelet={root}"),
             *("--config-map", str(self._config), *more),
         ]

@@ -1,4 +1,4 @@
-"""How a process gets a posture: what a container runtime does with system calls, without a runtime.
+"""How a process gets what a container is granted: the system calls of a container runtime, without one.
 
 Each function does one step for the calling process, in the order in which they stand here. Root only.
 """
@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.deploy.posture import seccomp
+from tests.deploy.security_context import seccomp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

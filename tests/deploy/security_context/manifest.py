@@ -1,4 +1,4 @@
-"""The objects whose posture is tried: what `devplug manifests` writes for a configuration."""
+"""The objects whose security context is tried: what `devplug manifests` writes for a configuration."""
 
 from __future__ import annotations
 

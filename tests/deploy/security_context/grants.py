@@ -1,7 +1,7 @@
 """What a pod's specification grants to one container of it, as a value: read from it, never assumed.
 
 What the specification does not say has the API's default, which mostly is the wider one. What cannot be tried
-here is an error, so that no test passes for a posture that it has not tried.
+here is an error, so that no test passes for a grant that it has not tried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Mount", "Posture", "container_of", "posture_of"]
+__all__ = ["Grants", "Mount", "container_of", "grants_of"]
 
 _UNITS: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9, "": 1}
 
@@ -38,7 +38,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Posture:
+class Grants:
     """All that one container may do."""
 
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ def container_of(pod_spec: Mapping[str, Any], name: str | None = None) -> dict[s
     return found
 
 
-def posture_of(pod_spec: Mapping[str, Any], node_name: str, container_name: str | None = None) -> Posture:
+def grants_of(pod_spec: Mapping[str, Any], node_name: str, container_name: str | None = None) -> Grants:
     """Return what the specification grants. Raises `ValueError` for what cannot be tried here."""
     container = container_of(pod_spec, container_name)
     context = {**pod_spec.get("securityContext", {}), **container.get("securityContext", {})}
@@ -74,7 +74,7 @@ def posture_of(pod_spec: Mapping[str, Any], node_name: str, container_name: str 
     volumes = {volume["name"]: volume for volume in pod_spec.get("volumes", ())}
     mounts = [_mount(one, volumes[one["name"]]) for one in container.get("volumeMounts", ())]
     limit = container.get("resources", {}).get("limits", {}).get("memory")
-    return Posture(
+    return Grants(
         (*container.get("command", ()), *container.get("args", ())),
         bool(container.get("command")),
         {one["name"]: _value(one, node_name) for one in container.get("env", ())},

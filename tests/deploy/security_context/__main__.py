@@ -1,6 +1,6 @@
 """Runs a container of a manifest on this machine, with what the manifest grants: needs root, no runtime.
 
-    python -m tests.deploy.posture --manifest FILE.json --map HOSTPATH=FOLDER … --config-map FOLDER
+    python -m tests.deploy.security_context --manifest FILE.json --map HOSTPATH=FOLDER … --config-map FOLDER
 
 The manifest is a DaemonSet, or a list with one. Where it says a path of the node, `--map` puts a folder in
 its place, for the path and all below it. The image is this Python and this devplug. The container's process
@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import devplug
-from tests.deploy.posture.grants import posture_of
-from tests.deploy.posture.namespaces import Root, drop, mount_below, own_namespaces
+from tests.deploy.security_context.grants import grants_of
+from tests.deploy.security_context.namespaces import Root, drop, mount_below, own_namespaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tests.deploy.posture.grants import Mount, Posture
+    from tests.deploy.security_context.grants import Grants, Mount
 
-NODE_NAME: Final = "posture-node"
+NODE_NAME: Final = "granted-node"
 FORWARDED: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 TEMPORARY_BYTES: Final = 16 * 2**20
 LINKS: Final = ("/bin", "/sbin", "/lib", "/lib64")
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.deploy.posture", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.deploy.security_context", description=__doc__)
     parser.add_argument("--manifest", type=Path, required=True)
     parser.add_argument("--container")
     parser.add_argument("--map", action="append", default=[], metavar="HOSTPATH=FOLDER")
@@ -43,11 +43,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--program", help="Python that runs in place of devplug, to see what it may do")
     options = parser.parse_args(arguments)
     pod_spec = _pod_spec(json.loads(options.manifest.read_text()))
-    posture = posture_of(pod_spec, NODE_NAME, options.container)
-    if posture.user_id != 0 or posture.host_namespaces:
+    grants = grants_of(pod_spec, NODE_NAME, options.container)
+    if grants.user_id != 0 or grants.host_namespaces:
         raise SystemExit("only a container with uid 0 and namespaces of its own is tried")
     places = dict(one.split("=", 1) for one in options.map)
-    mounts = [(mount, _source(mount, places, options.config_map)) for mount in posture.mounts]
+    mounts = [(mount, _source(mount, places, options.config_map)) for mount in grants.mounts]
     signals = {*FORWARDED, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     own_namespaces()
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.cgroup:
             (options.cgroup / "cgroup.procs").write_text("0")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-        _become(posture, mounts, options.program)
+        _become(grants, mounts, options.program)
     return _follow(child, signals)
 
 
@@ -102,7 +102,7 @@ def _image() -> Iterator[Path]:
             yield folder
 
 
-def _become(posture: Posture, mounts: Sequence[tuple[Mount, Path | None]], program: str | None) -> None:
+def _become(grants: Grants, mounts: Sequence[tuple[Mount, Path | None]], program: str | None) -> None:
     """Turn this process into the container's; never returns."""
     try:
         image = [*_image()]
@@ -126,12 +126,12 @@ def _become(posture: Posture, mounts: Sequence[tuple[Mount, Path | None]], progr
                     below=not mount.is_sub_path,
                 )
         root.nodes()
-        root.enter(read_only=posture.read_only_root)
-        drop(no_new_privileges=posture.no_new_privileges, filtered=posture.seccomp)
-        words = ["-c", program] if program else ["-m", "devplug", *posture.words[posture.has_command :]]
-        os.execve(sys.executable, [sys.executable, *words], {"PATH": "/usr/bin:/bin", **posture.environment})
+        root.enter(read_only=grants.read_only_root)
+        drop(no_new_privileges=grants.no_new_privileges, filtered=grants.seccomp)
+        words = ["-c", program] if program else ["-m", "devplug", *grants.words[grants.has_command :]]
+        os.execve(sys.executable, [sys.executable, *words], {"PATH": "/usr/bin:/bin", **grants.environment})
     except BaseException as error:  # noqa: BLE001 -- the child of a fork must not run on in its parent's frames
-        sys.stderr.write(f"posture: {error}\n")
+        sys.stderr.write(f"grants: {error}\n")
         sys.stderr.flush()
     finally:
         os._exit(125)
