@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devplug.cli.daemon import run
+from devplug.cli.run import run
 from torture.daemons import config_text
 
 # What each would load by itself after the fork.

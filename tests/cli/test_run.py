@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.cli.daemon import DEFAULT_CONFIG
+from devplug.cli.run import DEFAULT_CONFIG
 from devplug.kubelet.kubelet import Kubelet
 from tests.cli.programs import (
     DEVPLUG,
@@ -109,7 +109,7 @@ def test_without_the_right_to_the_plugin_folder_the_right_is_named(
     plugin_dir.chmod(mode)
     # Others may have no right to read the interpreter: what is needed is loaded before the user changes.
     program = (
-        "import difflib, os, sys, devplug.cli.daemon; from devplug.cli import main\n"
+        "import difflib, os, sys, devplug.cli.run; from devplug.cli import main\n"
         f"if not os.getuid(): os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
         f"sys.argv = ['devplug', 'run', '-c', '{file}', '--plugin-dir', '{wanted}']; main()"
     )

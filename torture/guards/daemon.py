@@ -134,7 +134,7 @@ GUARDS: Final = (
         "hang-ups-break-no-end",
         "I5",
         "a SIGHUP in the midst of an orderly end does not break it",
-        "src/devplug/cli/daemon.py",
+        "src/devplug/cli/run.py",
         "        signal.signal(signal.SIGHUP, signal.SIG_IGN)\n",
         "        signal.signal(signal.SIGHUP, signal.SIG_DFL)\n",
         "case plugin-signals 4",

@@ -49,12 +49,12 @@ _HOMES = {
     "exporter": "devplug.cli.exporter:exporter_command",
     "import": "devplug.cli.import_:import_",
     "manifests": "devplug.cli.manifests:manifests_command",
-    "run": "devplug.cli.run:run_command",
+    "run": "devplug.cli.run_arguments:run_command",
     "sandbox": "devplug.cli.sandbox.arguments:sandbox",
     "status": "devplug.cli.status.arguments:status",
     "top": "devplug.cli.status.arguments:top",
     "ui": "devplug.cli.ui:ui_command",
-    "verify": "devplug.cli.verify:verify_command",
+    "verify": "devplug.cli.verify_arguments:verify_command",
     "why": "devplug.cli.why:why_command",
 }
 

@@ -1,99 +1,128 @@
-"""`devplug run`: its arguments. The process that serves is `daemon`, imported when this runs."""
+"""`devplug run`: the process that reads the file, and serves it until a signal."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import stat
+import sys
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from devplug.cli.options import (
-    kubelet_root,
-    plugin_dir,
-    plugin_folder,
-    pod_resources_socket,
-)
-from devplug.cli.startup import do_without_openssl, uncollected
-from devplug.logs import FORMS, LEVELS
+from devplug.cli.exits import BAD_INPUT, OK
+from devplug.cli.options import machine_numa_nodes
+from devplug.daemon.config.loader import load
+from devplug.daemon.config_reader import read_config_file
+from devplug.daemon.service import serve_config
+from devplug.linux.signals import stop_signals
+from devplug.logs import LEVELS, show_logs
+from devplug.plugin.callbacks import DaemonThreads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
+
     from devplug.logs import Form
 
-__all__ = ["run_command"]
+__all__ = ["run"]
 
-_EPILOG: Final = """\b
-Examples:
-  devplug run -c /etc/devplug/config.yaml
-  devplug run -c devplug.yaml --listen 127.0.0.1:9410 --log-format json
-"""
+DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
+
+_THREADS_LIMIT: Final = 4
+_IDLE_SECONDS: Final = 0.5
+"""Disks are waited for in threads; one that has nothing more to do ends, as a daemon mostly has nothing."""
 
 
-@click.command("run", epilog=_EPILOG)
-@click.option(
-    "-c",
-    "--config",
-    metavar="FILE",
-    envvar="DEVPLUG_CONFIG",
-    help="The file that says which devices to serve. Default: /etc/devplug/config.yaml.",
-)
-@kubelet_root
-@plugin_dir
-@click.option(
-    "--listen",
-    metavar="ADDRESS",
-    envvar="DEVPLUG_LISTEN",
-    help="Serve /healthz, /readyz and /metrics there: 127.0.0.1:9410, :9410 or unix:PATH. Default: only at "
-    "the status socket, which devplug status reads.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    envvar="DEVPLUG_LOG_FORMAT",
-    help="Lines for people, or one JSON object a line.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(list(LEVELS)),
-    default="info",
-    show_default=True,
-    envvar="DEVPLUG_LOG_LEVEL",
-    help="Leave out what is less; audit lines stay.",
-)
-@click.option(
-    "--kube-events",
-    is_flag=True,
-    envvar="DEVPLUG_KUBE_EVENTS",
-    help="Tell the cluster what happens: Events and the condition DevicesReady of this Node. Needs "
-    "devplug[k8s] and rights; devplug manifests --kube-events grants them.",
-)
-@click.pass_context
-def run_command(
-    context: click.Context,
-    config: str | None,
-    kubelet_root: str,
-    plugin_dir: str | None,
-    listen: str | None,
+def run(
+    config_file: str | None,
+    plugin_dir: Path,
+    pod_resources: Path,
     *,
-    log_format: Form,
-    log_level: str,
-    kube_events: bool,
+    listen: str | None = None,
+    log_level: str = "info",
+    log_format: Form = "text",
+    kube_events: bool = False,
 ) -> int:
-    """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
-    from devplug.k8s.account import may_have_account
+    """Serve a configuration until SIGTERM or SIGINT; return the exit code. SIGHUP has the file read at once.
 
-    # Where the labels of this Node may be asked for, now or after an edit, the API server speaks TLS.
-    if not may_have_account():
-        do_without_openssl()
-    with uncollected():
-        from devplug.cli.daemon import run
-
-    return run(
+    Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
+    """
+    if config_file is None and not Path(DEFAULT_CONFIG).exists():
+        click.echo(
+            f"devplug: no configuration: {DEFAULT_CONFIG} does not exist and neither -c nor DEVPLUG_CONFIG "
+            "names another file\n"
+            "  to write one:       devplug discover --propose > devplug.yaml\n"
+            "  to serve it:        devplug run -c devplug.yaml\n"
+            "  to see what it is:  devplug demo",
+            err=True,
+        )
+        return BAD_INPUT
+    file = config_file or DEFAULT_CONFIG
+    config = load(read_config_file(file), file)
+    if fault := _folder_fault(plugin_dir):
+        click.echo(f"devplug: {fault}", err=True)
+        return BAD_INPUT
+    if kube_events and find_spec("lightkube") is None:
+        click.echo("devplug: --kube-events needs lightkube; install devplug[k8s]", err=True)
+        return BAD_INPUT
+    show_logs(LEVELS[log_level], log_format)
+    look_again = asyncio.Event()
+    serving = serve_config(
         config,
-        plugin_folder(context, kubelet_root, plugin_dir),
-        pod_resources_socket(kubelet_root),
+        plugin_dir=plugin_dir,
+        pod_resources=pod_resources,
+        file=Path(file),
+        look_again=look_again,
         listen=listen,
-        log_level=log_level,
-        log_format=log_format,
         kube_events=kube_events,
+        numa_nodes=machine_numa_nodes(),
     )
+    asyncio.run(_until_stopped(serving, look_again))
+    return OK
+
+
+def _folder_fault(plugin_dir: Path) -> str | None:
+    """Return what keeps this user from serving in the folder, or None; one that does not exist may come."""
+    try:
+        is_folder = stat.S_ISDIR(plugin_dir.stat().st_mode)
+        has_right = os.access(plugin_dir, os.W_OK | os.X_OK)
+    except PermissionError:
+        is_folder, has_right = True, False
+    except OSError:
+        return None
+    if not is_folder:
+        return f"{plugin_dir} is not a folder"
+    if not has_right:
+        return f"no right to create a socket in {plugin_dir}: run as uid 0, or let this user write there"
+    return None
+
+
+async def _until_stopped(serving: AbstractAsyncContextManager[object], look_again: asyncio.Event) -> None:
+    threads = DaemonThreads(_THREADS_LIMIT, "devplug-default", idle_seconds=_IDLE_SECONDS)
+    asyncio.get_running_loop().set_default_executor(threads)
+    with _hang_ups(look_again):
+        async with stop_signals() as stopped, serving:
+            await stopped.wait()
+
+
+@contextmanager
+def _hang_ups(look_again: asyncio.Event) -> Iterator[None]:
+    """Have SIGHUP set an event for a block; after it, it does nothing, or it would break an orderly end.
+
+    On a terminal it keeps its usual effect: there it says that whoever started this has gone.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    # Not by the loop, which at its own end gives the signal its usual effect again.
+    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(look_again.set))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -1,127 +1,251 @@
-"""`devplug verify`: its arguments. What judges and reports is `verification`, imported when this runs."""
+"""`devplug verify`: a plugin is judged, and each verdict is printed as it falls."""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import json
+import logging
+import shlex
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from devplug.cli.options import color as color_option
+from devplug.cli.exits import BAD_INPUT, FAILED, OK
+from devplug.cli.output import Printer
+from devplug.conformance.checks import all_checks
+from devplug.conformance.program import Subject
+from devplug.conformance.reports import (
+    closing_line,
+    explanation,
+    finding,
+    group_words,
+    json_value,
+    junit_text,
+    listing,
+    skipped_lines,
+    tap_line,
+    tap_start,
+)
+from devplug.conformance.runner import judge
+from devplug.conformance.testbed import StartError
+from devplug.conformance.times import FULL, QUICK
+from devplug.conformance.verdicts import (
+    Outcome,
+    UnknownCheckError,
+    chosen,
+    is_complete,
+    is_failure,
+)
+from devplug.errors import KubeletError, PluginError
+from devplug.linux.processes import wants_default_dir
 
-__all__ = ["verify_command"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
-_EPILOG: Final = """\b
-Examples:
-  devplug verify -- ./my-plugin --dir {dir}
-  devplug verify --quick -o junit -- python -m my_plugin > report.xml
-  sudo devplug verify -- ./plugin-with-the-folder-compiled-in
-  devplug verify --unplug 'rm {work}/dev0' --replug 'touch {work}/dev0' -- ./my-plugin {dir} {work}
-  devplug verify --attach /var/lib/kubelet/device-plugins/my.sock
-  devplug verify --explain STR07
-"""
+    from devplug.conformance.verdicts import Check
+from devplug.conformance.verdicts import Verdict
+
+__all__ = ["explain", "list_checks", "selected", "subject_of", "verify"]
+
+GROUPS_A_LINE: Final = 4
 
 
-@click.command("verify", epilog=_EPILOG)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--quick", is_flag=True, help="Only what takes less than ten seconds in all.")
-@click.option(
-    "--only", multiple=True, metavar="CHECK", help="Only this check, group or glob (RES*). Repeatable."
-)
-@click.option("--skip", multiple=True, metavar="CHECK", help="Not this check, group or glob. Repeatable.")
-@click.option("--list", "is_list", is_flag=True, help="Show the checks; starts nothing.")
-@click.option("--explain", metavar="CHECK", help="Say what a check is about, and where its rule comes from.")
-@click.option(
-    "--attach",
-    metavar="SOCKET",
-    type=click.Path(readable=False),
-    help="Judge the plugin that serves this socket, by harmless checks only.",
-)
-@click.option(
-    "--env",
-    "environment",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set this for the plugin. Repeatable. {dir} works in VALUE, and DEVPLUG_PLUGIN_DIR always has it.",
-)
-@click.option("--resource", "resource_name", metavar="NAME", help="Judge this one of several resources.")
-@click.option("--unplug", default="", metavar="COMMAND", help="A command that takes a device away.")
-@click.option("--replug", default="", metavar="COMMAND", help="A command that brings it back.")
-@click.option(
-    "--cdi-dir",
-    "cdi_dirs",
-    multiple=True,
-    metavar="DIR",
-    default=["/etc/cdi", "/var/run/cdi"],
-    show_default=True,
-    help="Where the runtime looks for CDI files. Repeatable; {work} works in it.",
-)
-@click.option(
-    "--jobs",
-    default=6,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many copies of the plugin may run at a time; 1 for one that bears no other.",
-)
-@click.option(
-    "-o",
-    "--output",
-    envvar="DEVPLUG_OUTPUT",
-    type=click.Choice(["table", "json", "junit", "tap"]),
-    default="table",
-    show_default=True,
-    help="For people, programs, CI systems or test harnesses.",
-)
-@color_option
-def verify_command(
-    command: tuple[str, ...],
+def list_checks(checks: Sequence[Check], color: str) -> int:
+    """Print all checks as a table."""
+    Printer(color=color).table(["CHECK", "SEVERITY", "ALSO IN", "RULE"], listing(checks))
+    return OK
+
+
+def explain(id_: str) -> int:
+    """Print what a check is about."""
+    for one in selected(only=(id_,)):
+        click.echo("\n".join(explanation(one)))
+    return OK
+
+
+def selected(
+    *, only: Sequence[str] = (), skip: Sequence[str] = (), quick: bool = False, attached: bool = False
+) -> Sequence[Check]:
+    """Return the checks that the options ask for; raises `click.UsageError`."""
+    try:
+        checks = chosen(all_checks(), only=only, skip=skip, quick=quick, harmless=attached)
+    except UnknownCheckError as error:
+        raise click.UsageError(str(error)) from error
+    if not checks:
+        raise click.UsageError("these options leave no check to be made")
+    return checks
+
+
+def subject_of(
+    command: Sequence[str],
     *,
-    quick: bool,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    is_list: bool,
-    explain: str | None,
-    attach: str | None,
-    environment: tuple[str, ...],
+    environment: Sequence[str],
     resource_name: str | None,
     unplug: str,
     replug: str,
-    cdi_dirs: tuple[str, ...],
+    cdi_dirs: Sequence[str],
+) -> Subject:
+    """Return what is to be judged; raises `click.UsageError`.
+
+    A command that is told the folder nowhere gets ours at the kubelet's own path, where that can be done.
+    """
+    variables = {}
+    for word in environment:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--env takes NAME=VALUE, not {word}")
+        variables[name] = value
+    if bool(unplug) != bool(replug):
+        raise click.UsageError("--unplug and --replug belong together: what is taken away has to come back")
+    return Subject(
+        tuple(command),
+        variables,
+        resource_name,
+        tuple(shlex.split(unplug)),
+        tuple(shlex.split(replug)),
+        cdi_dirs=tuple(cdi_dirs),
+        default_dir=wants_default_dir(command, variables),
+    )
+
+
+def verify(
+    subject: Subject,
+    checks: Sequence[Check],
+    *,
+    quick: bool,
     jobs: int,
+    attached: Path | None,
     output: str,
     color: str,
 ) -> int:
-    """Judge a device plugin, in any language, by numbered checks: COMMAND starts it where we are the kubelet.
+    """Judge a plugin; return the exit code. Raises `click.UsageError` if it cannot even be started."""
+    logging.disable()  # what our kubelet would log of a wrong plugin is reported as verdicts
+    reporter = _REPORTERS[output](checks, subject.command or (str(attached),), color)
+    begun = time.monotonic()
+    try:
+        with reporter.reporting():
+            verdicts = asyncio.run(
+                judge(
+                    subject,
+                    checks,
+                    times=QUICK if quick else FULL,
+                    jobs=jobs,
+                    attached=attached,
+                    on_arrival=reporter.arrived,
+                    on_verdict=reporter.report,
+                ),
+            )
+    except (PluginError, KubeletError, StartError) as error:
+        raise click.UsageError(str(error)) from error
+    reporter.close(verdicts, time.monotonic() - begun)
+    if not any(attempt.outcome is Outcome.PASSED for attempt in verdicts) and not subject.default_dir:
+        _advise(subject)
+    if is_failure(verdicts):
+        return FAILED
+    return OK if is_complete(verdicts) else BAD_INPUT
 
-    In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin that is told no folder
-    finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit code 0: it
-    passed, maybe with notes; 1: it failed; 2: it could not be judged.
-    """
-    from pathlib import Path
 
-    from devplug.cli import verification
+def _advise(subject: Subject) -> None:
+    """Say how a plugin finds the folder, if this one seems not to have found it."""
+    if subject.command and not any("{dir}" in word for word in subject.command):
+        click.echo(
+            "devplug: nothing in the command says {dir}, and this user may not mount: put {dir} where the "
+            "command takes the plugin folder, or into --env NAME={dir}, or run this as root",
+            err=True,
+        )
 
-    if explain is not None:
-        return verification.explain(explain)
-    checks = verification.selected(only=only, skip=skip, quick=quick, attached=attach is not None)
-    if is_list:
-        return verification.list_checks(checks, color)
-    if bool(command) == (attach is not None):
-        raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
-    if attach is not None and not Path(attach).is_socket():
-        raise click.UsageError(f"{attach} is no socket; those of plugins are beside kubelet.sock")
-    return verification.verify(
-        verification.subject_of(
-            command,
-            environment=environment,
-            resource_name=resource_name,
-            unplug=unplug,
-            replug=replug,
-            cdi_dirs=cdi_dirs,
-        ),
-        checks,
-        quick=quick,
-        jobs=jobs,
-        attached=Path(attach) if attach is not None else None,
-        output=output,
-        color=color,
-    )
+
+@dataclass
+class _Reporter:
+    """Reports a run to one kind of reader; lives as long as the run."""
+
+    checks: Sequence[Check]
+    command: Sequence[str]
+    color: str
+    resource_names: Sequence[str] = field(default=(), init=False)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Hold whatever is open while verdicts fall."""
+        yield
+
+    def arrived(self, resource_names: Sequence[str]) -> None:
+        """Take note of what the plugin has registered, the judged resource first."""
+        self.resource_names = resource_names
+
+    def report(self, verdict: Verdict) -> None:
+        """Report one verdict."""
+
+    def close(self, verdicts: Sequence[Verdict], seconds: float) -> None:
+        """Report the whole."""
+
+
+class _Table(_Reporter):
+    """People: what fails at once, the table at the end; on a terminal with the progress below."""
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        self._printer = Printer(color=self.color)
+        with self._printer.progress(len(self.checks)) as self._progress:
+            yield
+
+    def arrived(self, resource_names: Sequence[str]) -> None:
+        super().arrived(resource_names)
+        if not resource_names:
+            return
+        others = ", ".join(resource_names[1:])
+        more = f"; it also serves {others} (--resource)" if others else ""
+        self._printer.line(f"judging {resource_names[0]}{more}")
+
+    def report(self, verdict: Verdict) -> None:
+        self._progress(verdict.check.group.value)
+        if verdict.outcome is Outcome.FAILED:
+            for line in finding(verdict):
+                self._printer.line(line)
+
+    def close(self, verdicts: Sequence[Verdict], seconds: float) -> None:
+        words = group_words(verdicts)
+        width = max(map(len, words), default=0)
+        rows = [
+            "   ".join(word.ljust(width) for word in words[start : start + GROUPS_A_LINE]).rstrip()
+            for start in range(0, len(words), GROUPS_A_LINE)
+        ]
+        for line in (*rows, *skipped_lines(verdicts), closing_line(verdicts, seconds)):
+            self._printer.line(line)
+
+
+class _Json(_Reporter):
+    """Programs: one object at the end."""
+
+    def close(self, verdicts: Sequence[Verdict], seconds: float) -> None:
+        click.echo(json.dumps(json_value(self.command, self.resource_names, verdicts, seconds), indent=2))
+
+
+class _Junit(_Reporter):
+    """CI systems: a report at the end."""
+
+    def close(self, verdicts: Sequence[Verdict], seconds: float) -> None:
+        click.echo(junit_text(self.command, verdicts, seconds), nl=False)
+
+
+class _Tap(_Reporter):
+    """Harnesses: lines as verdicts fall."""
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        click.echo("\n".join(tap_start(len(self.checks))))
+        self._number = 0
+        yield
+
+    def report(self, verdict: Verdict) -> None:
+        self._number += 1
+        click.echo("\n".join(tap_line(self._number, verdict)))
+        sys.stdout.flush()
+
+
+_REPORTERS = {"table": _Table, "json": _Json, "junit": _Junit, "tap": _Tap}

@@ -89,7 +89,7 @@ class Kubelet:
         this object knows are admitted again. `running_containers` are (pod UID, container name) that have
         been running since before this object; with `sources_ready` false, their pods may be admitted before
         `sources_ready` is set. On leaving, `kubelet.sock` stays and refuses connections, as the real one's
-        does; with `orderly` it is removed. Raises `KubeletError` without a usable folder, and inside itself.
+        does; with `orderly` it is removed. Raises `KubeletError` if it runs already or cannot use the folder.
         """
         if self._tasks is not None:
             raise KubeletError("the kubelet is running already")

@@ -1,0 +1,127 @@
+"""The arguments of `devplug verify`. What they start is in `verify`, which `--help` does not load."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from devplug.cli.options import color as color_option
+
+__all__ = ["verify_command"]
+
+_EPILOG: Final = """\b
+Examples:
+  devplug verify -- ./my-plugin --dir {dir}
+  devplug verify --quick -o junit -- python -m my_plugin > report.xml
+  sudo devplug verify -- ./plugin-with-the-folder-compiled-in
+  devplug verify --unplug 'rm {work}/dev0' --replug 'touch {work}/dev0' -- ./my-plugin {dir} {work}
+  devplug verify --attach /var/lib/kubelet/device-plugins/my.sock
+  devplug verify --explain STR07
+"""
+
+
+@click.command("verify", epilog=_EPILOG)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--quick", is_flag=True, help="Only what takes less than ten seconds in all.")
+@click.option(
+    "--only", multiple=True, metavar="CHECK", help="Only this check, group or glob (RES*). Repeatable."
+)
+@click.option("--skip", multiple=True, metavar="CHECK", help="Not this check, group or glob. Repeatable.")
+@click.option("--list", "is_list", is_flag=True, help="Show the checks; starts nothing.")
+@click.option("--explain", metavar="CHECK", help="Say what a check is about, and where its rule comes from.")
+@click.option(
+    "--attach",
+    metavar="SOCKET",
+    type=click.Path(readable=False),
+    help="Judge the plugin that serves this socket, by harmless checks only.",
+)
+@click.option(
+    "--env",
+    "environment",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set this for the plugin. Repeatable. {dir} works in VALUE, and DEVPLUG_PLUGIN_DIR always has it.",
+)
+@click.option("--resource", "resource_name", metavar="NAME", help="Judge this one of several resources.")
+@click.option("--unplug", default="", metavar="COMMAND", help="A command that takes a device away.")
+@click.option("--replug", default="", metavar="COMMAND", help="A command that brings it back.")
+@click.option(
+    "--cdi-dir",
+    "cdi_dirs",
+    multiple=True,
+    metavar="DIR",
+    default=["/etc/cdi", "/var/run/cdi"],
+    show_default=True,
+    help="Where the runtime looks for CDI files. Repeatable; {work} works in it.",
+)
+@click.option(
+    "--jobs",
+    default=6,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many copies of the plugin may run at a time; 1 for one that bears no other.",
+)
+@click.option(
+    "-o",
+    "--output",
+    envvar="DEVPLUG_OUTPUT",
+    type=click.Choice(["table", "json", "junit", "tap"]),
+    default="table",
+    show_default=True,
+    help="For people, programs, CI systems or test harnesses.",
+)
+@color_option
+def verify_command(
+    command: tuple[str, ...],
+    *,
+    quick: bool,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    is_list: bool,
+    explain: str | None,
+    attach: str | None,
+    environment: tuple[str, ...],
+    resource_name: str | None,
+    unplug: str,
+    replug: str,
+    cdi_dirs: tuple[str, ...],
+    jobs: int,
+    output: str,
+    color: str,
+) -> int:
+    """Judge a device plugin, in any language, by numbered checks: COMMAND starts it where we are the kubelet.
+
+    In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin that is told no folder
+    finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit code 0: it
+    passed, maybe with notes; 1: it failed; 2: it could not be judged.
+    """
+    from pathlib import Path
+
+    from devplug.cli import verify
+
+    if explain is not None:
+        return verify.explain(explain)
+    checks = verify.selected(only=only, skip=skip, quick=quick, attached=attach is not None)
+    if is_list:
+        return verify.list_checks(checks, color)
+    if bool(command) == (attach is not None):
+        raise click.UsageError("name either a COMMAND after --, or a socket with --attach")
+    if attach is not None and not Path(attach).is_socket():
+        raise click.UsageError(f"{attach} is no socket; those of plugins are beside kubelet.sock")
+    return verify.verify(
+        verify.subject_of(
+            command,
+            environment=environment,
+            resource_name=resource_name,
+            unplug=unplug,
+            replug=replug,
+            cdi_dirs=cdi_dirs,
+        ),
+        checks,
+        quick=quick,
+        jobs=jobs,
+        attached=Path(attach) if attach is not None else None,
+        output=output,
+        color=color,
+    )
