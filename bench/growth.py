@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from bench.node import Found, Node
-from bench.report import Figure, Report, Verdict, by_row, median, percentile, spread
+from bench.report import Bound, Figure, Report, by_row, median, percentile, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,8 +156,8 @@ def growth_report(samples: Mapping[tuple[str, str], Samples]) -> Report:
         [*SIZES],
         [row for kind in WANTED for row in by_row(samples[kind, size].figures(kind) for size in SIZES)],
         heading="our kubelet, devices · pods",
-        verdicts=[
-            Verdict(f"{kind}: {what}, admission", ratio(samples[kind, large], samples[kind, small]), GROWTH)
+        bounds=[
+            Bound(f"{kind}: {what}, admission", ratio(samples[kind, large], samples[kind, small]), GROWTH)
             for kind in WANTED
             for what, large, small in GROWTHS
         ],
@@ -193,8 +193,8 @@ def places_report(samples: Mapping[tuple[str, str], Samples]) -> Report:
             for row in by_row(samples[kind, machine].figures(kind)[:3] for machine in MACHINES)
         ],
         heading=f"our kubelet, three resources, devices on {PLACES} NUMA nodes",
-        verdicts=[
-            Verdict(f"{kind}: admission", ratio(samples[kind, LARGE], samples[kind, SMALL]), STALL)
+        bounds=[
+            Bound(f"{kind}: admission", ratio(samples[kind, LARGE], samples[kind, SMALL]), STALL)
             for kind in POLICIES
         ],
     )

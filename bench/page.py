@@ -212,7 +212,7 @@ def _figures(run: Run) -> Iterator[str]:
     for claim in CLAIMS:
         values = " | ".join(shown(run.figure(claim.name, column)) for column in COLUMNS)
         ratios = " | ".join(_times(run.ratio(claim.name, column)) for column in others)
-        yield f"| {claim.name} | {claim.target} | {values} | {ratios} | {_verdict(claim, run)} |"
+        yield f"| {claim.name} | {claim.target} | {values} | {ratios} | {_outcome(claim, run)} |"
     yield ""
 
 
@@ -220,7 +220,7 @@ def _times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _verdict(claim: Claim, run: Run) -> str:
+def _outcome(claim: Claim, run: Run) -> str:
     """Return whether a target is met; nothing where there is none."""
     if claim.limit is None:
         return ""

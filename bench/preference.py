@@ -6,7 +6,7 @@ import time
 from random import Random
 from typing import TYPE_CHECKING
 
-from bench.report import Report, Row, Verdict, percentile, spread
+from bench.report import Bound, Report, Row, percentile, spread
 from devplug.daemon.preference import Candidate, preferred
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def preference_report(samples: Mapping[str, Sequence[float]], rounds: int) -> Re
         ["devplug"],
         [Row((figure,)) for policy, seconds in samples.items() for figure in spread(policy, seconds, rounds)],
         heading=f"preferred allocation, {SIZE} of {DEVICES:,}",
-        verdicts=[
-            Verdict(
+        bounds=[
+            Bound(
                 f"{policy}: {SIZE} of {DEVICES:,} devices, of {LIMIT_SECONDS * 1000:.0f} ms",
                 percentile(seconds, 50) / LIMIT_SECONDS if seconds else None,
                 1,

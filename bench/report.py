@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Bound:
     """A bound that a ratio within one run has to keep."""
 
     claim: str
@@ -68,12 +68,12 @@ class Report:
     missing: list[str] = field(default_factory=list)
     heading: str = ""
     """What the columns are, where their names do not say it."""
-    verdicts: list[Verdict] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
         """Whether all was measured, and each bound is kept."""
-        return not self.missing and all(verdict.holds for verdict in self.verdicts)
+        return not self.missing and all(bound.holds for bound in self.bounds)
 
 
 def by_row(columns: Iterable[Sequence[Figure]]) -> list[Row]:
@@ -140,11 +140,11 @@ def table(report: Report) -> str:
         for column, figure in zip(report.columns, row.figures, strict=True):
             if figure.note:
                 notes.append(f"{column}: {row.name}: {figure.note}")
-    lines += [""] if report.verdicts else []
-    for verdict in report.verdicts:
-        ratio_text = "-" if verdict.ratio is None else f"× {verdict.ratio:.2f}"
-        outcome = f"at most {verdict.limit:g}: {'holds' if verdict.holds else 'BROKEN'}"
-        lines.append(f"{verdict.claim:<{CLAIM_WIDTH}} {ratio_text:>9}, {outcome}")
+    lines += [""] if report.bounds else []
+    for bound in report.bounds:
+        ratio_text = "-" if bound.ratio is None else f"× {bound.ratio:.2f}"
+        outcome = f"at most {bound.limit:g}: {'holds' if bound.holds else 'BROKEN'}"
+        lines.append(f"{bound.claim:<{CLAIM_WIDTH}} {ratio_text:>9}, {outcome}")
     lines += [""] if notes else []
     for note in notes:
         lines += textwrap.wrap(note, WIDTH, subsequent_indent="  ")
@@ -171,15 +171,15 @@ def as_json(reports: Sequence[Report], machine: Mapping[str, str]) -> str:
         for report in reports
         for row in report.rows
     ]
-    verdicts = [
+    bounds = [
         {"claim": one.claim, "ratio": one.ratio, "limit": one.limit, "holds": one.holds}
         for report in reports
-        for one in report.verdicts
+        for one in report.bounds
     ]
     whole = {
         "machine": dict(machine),
         "missing": [one for report in reports for one in report.missing],
         "figures": figures,
-        "verdicts": verdicts,
+        "bounds": bounds,
     }
     return json.dumps(whole, indent=2, ensure_ascii=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from bench.report import Figure, Report, Row, Verdict
+from bench.report import Bound, Figure, Report, Row
 from devplug.sandbox.scheduler.scores import ScoringSettings, Strategy
 from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
 from devplug.sandbox.scheduler.types import (
@@ -143,8 +143,8 @@ def scheduling_report(timings: Mapping[str, Timing], bounded: str) -> Report:
         ["devplug"],
         [Row((figure,)) for name, timing in timings.items() for figure in _figures(name, timing)],
         heading=f"pods placed a second, {SHAPES} shapes",
-        verdicts=[
-            Verdict(
+        bounds=[
+            Bound(
                 f"{bounded}: time, of that for {LEAST_PODS_PER_SECOND:,} pods/s",
                 LEAST_PODS_PER_SECOND / timings[bounded].pods_per_second,
                 1,

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from bench.report import Figure, Report, Verdict, by_row, percentile, spread
+from bench.report import Bound, Figure, Report, by_row, percentile, spread
 from bench.subjects import Subject, started
 from devplug.linux.inotify import shared_watcher
 from devplug.metrics.catalogue import DEVICE_SERIES_LIMIT
@@ -51,7 +51,7 @@ resources:
 
 async def measure_scraping(command: tuple[str, ...], scrapes: int = SCRAPES) -> Report:
     """Measure a daemon with few devices, and one with many."""
-    columns, verdicts = [], []
+    columns, bounds = [], []
     for devices in (FEW, MANY):
         async with started(Subject("devplug", command, file_of(devices), devices)) as plugin:
             address = UnixAddress(str(await status_socket(plugin.folder)))
@@ -69,26 +69,26 @@ async def measure_scraping(command: tuple[str, ...], scrapes: int = SCRAPES) -> 
                 Figure("memory, after all", "MB", after / 1_000_000),
             ]
         )
-        verdicts += _verdicts(devices, samples["metrics"], series)
+        bounds += _bounds(devices, samples["metrics"], series)
     return Report(
         [f"{FEW} devices", f"{MANY:,} devices"],
         by_row(columns),
         heading="a daemon that is looked at",
-        verdicts=verdicts,
+        bounds=bounds,
     )
 
 
-def _verdicts(devices: int, seconds: Sequence[float], series: int) -> list[Verdict]:
+def _bounds(devices: int, seconds: Sequence[float], series: int) -> list[Bound]:
     if devices == FEW:
         return []
     most = SERIES_EACH * DEVICE_SERIES_LIMIT + SERIES_BESIDE
     return [
-        Verdict(
+        Bound(
             f"a scrape of {devices:,} devices, p99, of {LIMIT_SECONDS * 1000:.0f} ms",
             percentile(seconds, 99) / LIMIT_SECONDS,
             1,
         ),
-        Verdict(f"series of {devices:,} devices, of {most:,}", series / most, 1),
+        Bound(f"series of {devices:,} devices, of {most:,}", series / most, 1),
     ]
 
 

@@ -148,8 +148,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _line(case: Case, result: CaseResult, seed: int, *, smoke: bool) -> str:
     figures = "; ".join(f"{name} {value}" for name, value in result.figures.items())
-    verdict = f"BROKEN {result.broken_count}×" if result.broken_count else "kept"
-    line = f"{verdict:10} {case.name:32} {result.done:>9,} {case.unit:14} {result.seconds:6.1f} s  {figures}"
+    outcome = f"BROKEN {result.broken_count}×" if result.broken_count else "kept"
+    line = f"{outcome:10} {case.name:32} {result.done:>9,} {case.unit:14} {result.seconds:6.1f} s  {figures}"
     again = f"python -m torture --seed {seed} --only {case.name}{' --smoke' if smoke else ''}"
     return "\n".join(
         [line, *(f"    {text}" for text in result.broken), *([f"    {again}"] if result.broken else [])]

@@ -28,7 +28,7 @@ TEST_FAILED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MutantResult:
     """What became of one mutant."""
 
     guard: Guard
@@ -44,30 +44,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args(arguments)
     wanted = [guard for guard in GUARDS if not chosen.only or guard.name in chosen.only]
-    verdicts = asyncio.run(_judged(wanted, chosen.jobs))
-    survivors = [verdict for verdict in verdicts if not verdict.is_caught]
-    print(f"{len(verdicts)} guards removed in turn, {len(verdicts) - len(survivors)} noticed")
-    return 1 if survivors or not verdicts else 0
+    results = asyncio.run(_judged(wanted, chosen.jobs))
+    survivors = [result for result in results if not result.is_caught]
+    print(f"{len(results)} guards removed in turn, {len(results) - len(survivors)} noticed")
+    return 1 if survivors or not results else 0
 
 
-async def _judged(wanted: Sequence[Guard], jobs: int) -> list[Verdict]:
+async def _judged(wanted: Sequence[Guard], jobs: int) -> list[MutantResult]:
     free: asyncio.Queue[Path] = asyncio.Queue()
-    verdicts: list[Verdict] = []
+    results: list[MutantResult] = []
 
     async def one(guard: Guard) -> None:
         tree = await free.get()
         try:
-            verdict = await _judge(guard, tree)
+            result = await _judge(guard, tree)
         finally:
             free.put_nowait(tree)
-        verdicts.append(verdict)
-        mark = "noticed" if verdict.is_caught else "SURVIVED"
+        results.append(result)
+        mark = "noticed" if result.is_caught else "SURVIVED"
         print(
-            f"{mark:9} {guard.invariant:4} {guard.name:34} {verdict.seconds:5.1f} s  {guard.caught_by}",
+            f"{mark:9} {guard.invariant:4} {guard.name:34} {result.seconds:5.1f} s  {guard.caught_by}",
             flush=True,
         )
-        if not verdict.is_caught:
-            print(f"    {verdict.words}", flush=True)
+        if not result.is_caught:
+            print(f"    {result.words}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for number in range(jobs):
@@ -78,7 +78,7 @@ async def _judged(wanted: Sequence[Guard], jobs: int) -> list[Verdict]:
         async with asyncio.TaskGroup() as group:
             for guard in wanted:
                 group.create_task(one(guard))
-    return verdicts
+    return results
 
 
 async def _without_mutants(wanted: Sequence[Guard], tree: Path) -> str:
@@ -110,7 +110,7 @@ def _copied(tree: Path) -> Path:
     return tree
 
 
-async def _judge(guard: Guard, tree: Path) -> Verdict:
+async def _judge(guard: Guard, tree: Path) -> MutantResult:
     """Remove a guard in a tree, see what its catcher says, and put it back."""
     file = tree / guard.file
     text = file.read_text()
@@ -119,14 +119,14 @@ async def _judge(guard: Guard, tree: Path) -> Verdict:
         file.write_text(guard.removed_from(text))
         code, words = await _run(_command(guard.caught_by), tree)
     except (OSError, ValueError) as error:
-        return Verdict(guard, is_caught=False, seconds=0, words=str(error))
+        return MutantResult(guard, is_caught=False, seconds=0, words=str(error))
     finally:
         file.write_text(text)
     seconds = time.monotonic() - started
     if code == TEST_FAILED:
-        return Verdict(guard, is_caught=True, seconds=seconds)
+        return MutantResult(guard, is_caught=True, seconds=seconds)
     why = "nothing failed" if code == 0 else f"exit code {code}: {words}"
-    return Verdict(guard, is_caught=False, seconds=seconds, words=why)
+    return MutantResult(guard, is_caught=False, seconds=seconds, words=why)
 
 
 def _command(caught_by: str) -> list[str]:

@@ -89,7 +89,7 @@ def test_time_may_grow_as_devices_and_pods_do(times: float, *, holds: bool) -> N
     milliseconds = {size: times ** slow.index(size) * times if size in slow else 1 for size in SIZES}
     report = growth_report({(kind, size): samples(milliseconds[size]) for kind in WANTED for size in SIZES})
     assert report.columns == [*SIZES]
-    assert [one.ratio for one in report.verdicts] == [pytest.approx(times)] * len(GROWTHS) * len(WANTED)
+    assert [one.ratio for one in report.bounds] == [pytest.approx(times)] * len(GROWTHS) * len(WANTED)
     assert report.is_good == holds
 
 

@@ -41,12 +41,12 @@ def test_a_target_is_met_or_missed_or_not_measured(value: float | None, end: str
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "verdict"), [(0.4, 0.5, "met"), (0.41, 0.5, "missed"), (0.4, None, "not measured")]
+    ("ours", "theirs", "outcome"), [(0.4, 0.5, "met"), (0.41, 0.5, "missed"), (0.4, None, "not measured")]
 )
 def test_a_target_may_be_a_multiple_of_what_another_needs(
-    ours: float, theirs: float | None, verdict: str
+    ours: float, theirs: float | None, outcome: str
 ) -> None:
     name = "Allocate, one device, p50"
     run = replace(KEPT, figures={name: {"unit": "ms", "values": {DAEMON: ours, GO: theirs}}})
     (line,) = (line for line in page(run).splitlines() if line.startswith(f"| {name} | ≤ 0.8 × Go |"))
-    assert line.endswith(f"| {verdict} |")
+    assert line.endswith(f"| {outcome} |")

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.report import (
+    Bound,
     Figure,
     Report,
     Row,
-    Verdict,
     as_json,
     as_text,
     by_row,
@@ -132,12 +132,12 @@ def test_the_table_of_many_columns_has_narrow_ones_under_their_heading() -> None
 
 
 def test_the_table_says_of_each_bound_whether_it_holds() -> None:
-    verdicts = [
-        Verdict("10 × the pods", 2, 10),
-        Verdict("10 × the devices", 10.01, 10),
-        Verdict("x", None, 2),
+    bounds = [
+        Bound("10 × the pods", 2, 10),
+        Bound("10 × the devices", 10.01, 10),
+        Bound("x", None, 2),
     ]
-    assert table(Report(["one"], [], verdicts=verdicts)).split("\n")[2:] == [
+    assert table(Report(["one"], [], bounds=bounds)).split("\n")[2:] == [
         f"{'10 × the pods':<66}    × 2.00, at most 10: holds",
         f"{'10 × the devices':<66}   × 10.01, at most 10: BROKEN",
         f"{'x':<66}         -, at most 2: BROKEN",
@@ -149,9 +149,9 @@ def test_the_table_says_of_each_bound_whether_it_holds() -> None:
     [
         (REPORT, True),
         (Report(["one"], [], ["other was not measured: gone"]), False),
-        (Report(["one"], [], verdicts=[Verdict("x", 10, 10)]), True),
-        (Report(["one"], [], verdicts=[Verdict("x", 10, 10), Verdict("y", 11, 10)]), False),
-        (Report(["one"], [], verdicts=[Verdict("x", None, 10)]), False),
+        (Report(["one"], [], bounds=[Bound("x", 10, 10)]), True),
+        (Report(["one"], [], bounds=[Bound("x", 10, 10), Bound("y", 11, 10)]), False),
+        (Report(["one"], [], bounds=[Bound("x", None, 10)]), False),
     ],
 )
 def test_a_report_is_good_if_nothing_is_missing_and_all_bounds_hold(report: Report, *, is_good: bool) -> None:
@@ -172,7 +172,7 @@ def test_the_text_has_the_machine_and_every_table() -> None:
 
 
 def test_json_has_the_same_figures() -> None:
-    bound = Report(["one"], [Row((Figure("x", "ms", 1),))], ["gone"], verdicts=[Verdict("y", 11, 10)])
+    bound = Report(["one"], [Row((Figure("x", "ms", 1),))], ["gone"], bounds=[Bound("y", 11, 10)])
     read = json.loads(as_json([REPORT, bound], {"cores": "2"}))
     assert (read["machine"], read["missing"]) == ({"cores": "2"}, ["gone"])
     assert [figure["ratio"] for figure in read["figures"]] == [2.0, None, None, None]
@@ -183,4 +183,4 @@ def test_json_has_the_same_figures() -> None:
         "notes": {"other": "no list within 30 s"},
         "ratio": None,
     }
-    assert read["verdicts"] == [{"claim": "y", "ratio": 11, "limit": 10, "holds": False}]
+    assert read["bounds"] == [{"claim": "y", "ratio": 11, "limit": 10, "holds": False}]

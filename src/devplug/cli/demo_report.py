@@ -55,7 +55,7 @@ class Reporter(Protocol):
         """Leave the terminal as it was, however the story ended."""
 
 
-class _Verdict:
+class _Promises:
     """Whether the last three steps kept the promises; shared by both reporters."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Verdict:
         return not self._broken
 
 
-class JsonReporter(_Verdict):
+class JsonReporter(_Promises):
     """Prints one JSON object at the end."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class JsonReporter(_Verdict):
         click.echo(json.dumps(self._story, indent=2))
 
 
-class TextReporter(_Verdict):
+class TextReporter(_Promises):
     """Prints a table and a few lines, each as soon as it is known; a spinner between them on a terminal."""
 
     def __init__(self, *, color: str) -> None:

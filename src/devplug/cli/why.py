@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devplug.cli.status.nodes import NodeFolders
     from devplug.k8s.account import Account
     from devplug.k8s.yaml import Value
-    from devplug.monitor.why.evidence import Verdict
+    from devplug.monitor.why.evidence import Diagnosis
 
 __all__ = ["why", "why_command"]
 
@@ -113,14 +113,14 @@ def why(
         account = account_of(kubeconfig, context, folder=folder, knows_sandboxes=True)
         click.echo(f"devplug: in {account.where}", err=True)
         nodes, numa = _nodes_here(account, folder, kubelet_root)
-        verdict = asyncio.run(_verdict(account, namespace or account.namespace, name, nodes, numa))
+        diagnosis = asyncio.run(_diagnosis(account, namespace or account.namespace, name, nodes, numa))
     except ClusterError as error:
         click.echo(f"devplug: {error}", err=True)
         return BAD_INPUT
-    _show(verdict, output, color)
-    if verdict.is_unknown:
+    _show(diagnosis, output, color)
+    if diagnosis.is_unknown:
         return BAD_INPUT
-    return OK if verdict.is_fine else FAILED
+    return OK if diagnosis.is_fine else FAILED
 
 
 def _nodes_here(
@@ -143,9 +143,9 @@ def _nodes_here(
     return ({}, ()) if folder_fault(here) else ({here.name: here}, machine_numa_nodes())
 
 
-async def _verdict(
+async def _diagnosis(
     account: Account, namespace: str, name: str, nodes: Mapping[str, NodeFolders], numa: tuple[int, ...]
-) -> Verdict:
+) -> Diagnosis:
     from dataclasses import replace
 
     from devplug.k8s.client import connected
@@ -162,18 +162,18 @@ async def _verdict(
     return explain(evidence)
 
 
-def _show(verdict: Verdict, output: str, color: str) -> None:
+def _show(diagnosis: Diagnosis, output: str, color: str) -> None:
     from devplug.cli.output import Printer, print_value
     from devplug.monitor.cluster_view import NODE_COLUMNS
 
     if output != "table":
-        print_value(cast("Value", verdict.value()), output)
+        print_value(cast("Value", diagnosis.value()), output)
         return
     printer = Printer(color=color)
-    first, *others = verdict.lines()
+    first, *others = diagnosis.lines()
     printer.line(first)
-    if verdict.counts:
-        rows = sorted(verdict.counts, key=lambda one: (-one.free, one.node, one.resource))
+    if diagnosis.counts:
+        rows = sorted(diagnosis.counts, key=lambda one: (-one.free, one.node, one.resource))
         click.echo()
         printer.table(NODE_COLUMNS, [one.row()[: len(NODE_COLUMNS)] for one in rows[:_MOST_COUNTS]])
         if len(rows) > _MOST_COUNTS:

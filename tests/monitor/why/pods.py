@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devplug.monitor.why.diagnosis import explain
-from devplug.monitor.why.evidence import Evidence, Verdict
+from devplug.monitor.why.evidence import Diagnosis, Evidence
 
 __all__ = ["RESOURCE", "event", "judged", "node", "pod", "running", "short", "unschedulable"]
 
@@ -64,7 +64,7 @@ def judged(
     others: tuple[dict[str, Any], ...] = (),
     events: tuple[dict[str, Any], ...] = (),
     **more: Any,
-) -> Verdict:
+) -> Diagnosis:
     name = "mine" if the_pod is None else str(the_pod["metadata"]["name"])
     return explain(
         Evidence(

@@ -17,29 +17,29 @@ QUOTA = printed("41-quota-exceeded.txt").partition(": pods ")[2]
 def test_a_recorded_refusal_of_a_quota_is_told_in_numbers() -> None:
     owner = {"kind": "ReplicaSet", "name": "mine"}
     told = event("FailedCreate", f"Error creating: pods {QUOTA}") | {"involvedObject": owner}
-    verdict = judged(None, events=(told,))
-    assert (verdict.state, verdict.rejected_by) == (State.NOT_FOUND, Actor.QUOTA)
-    assert verdict.because == "quota q lets ReplicaSet mine make no more pods"
+    result = judged(None, events=(told,))
+    assert (result.state, result.rejected_by) == (State.NOT_FOUND, Actor.QUOTA)
+    assert result.because == "quota q lets ReplicaSet mine make no more pods"
     numbers = f"requests.{RESOURCE}=1"
-    assert verdict.facts[0] == f"asked for {numbers}; in use {numbers}; allowed {numbers}"
-    assert not verdict.is_unknown
+    assert result.facts[0] == f"asked for {numbers}; in use {numbers}; allowed {numbers}"
+    assert not result.is_unknown
 
 
 def test_another_refusal_is_the_api_servers_and_another_owners_is_none() -> None:
     message = 'Error creating: Pod "x" is invalid: spec.containers[0].resources.limits: Invalid value: "500m"'
     told = event("FailedCreate", message) | {"involvedObject": {"kind": "Job", "name": "mine"}}
-    verdict = judged(None, events=(told,))
-    assert verdict.rejected_by is Actor.API_SERVER
-    assert "must" not in verdict.because
-    assert "spec.containers[0].resources.limits" in verdict.because
+    result = judged(None, events=(told,))
+    assert result.rejected_by is Actor.API_SERVER
+    assert "must" not in result.because
+    assert "spec.containers[0].resources.limits" in result.because
     told["involvedObject"]["name"] = "theirs"
     assert judged(None, events=(told,)).is_unknown
 
 
 def test_the_name_of_what_makes_pods_leads_to_its_pods() -> None:
-    verdict = judged(None, others=(running("mine-abcde"), running("mine-fghij")))
-    assert verdict.is_unknown
-    assert verdict.because == "namespace default has no such pod; these begin so: mine-abcde and mine-fghij"
+    result = judged(None, others=(running("mine-abcde"), running("mine-fghij")))
+    assert result.is_unknown
+    assert result.because == "namespace default has no such pod; these begin so: mine-abcde and mine-fghij"
 
 
 RECORDED: dict[str, Any] = recorded("65-pod.json")
@@ -99,34 +99,34 @@ PRE_START = "device plugin PreStartContainer rpc failed with err: rpc error: cod
 def test_what_holds_a_container_up_says_who_and_that_it_is_tried_again(
     reason: str, message: str, rejected_by: Actor, because: str
 ) -> None:
-    verdict = judged(waiting(reason, message))
-    assert (verdict.state, verdict.rejected_by) == (State.WAITING, rejected_by)
-    assert verdict.because.startswith(because)
-    assert "make the pod anew" not in " ".join(verdict.advice)
+    result = judged(waiting(reason, message))
+    assert (result.state, result.rejected_by) == (State.WAITING, rejected_by)
+    assert result.because.startswith(because)
+    assert "make the pod anew" not in " ".join(result.advice)
 
 
 def test_a_program_that_crashes_again_and_again_says_how_it_ended() -> None:
     last = {"terminated": {"exitCode": 1, "reason": "Error"}}
     made = waiting("CrashLoopBackOff", "back-off 5m0s", lastState=last, restartCount=7)
     made["status"]["phase"] = "Running"
-    verdict = judged(made)
-    assert (verdict.state, verdict.rejected_by) == (State.WAITING, Actor.PROGRAM)
-    assert verdict.because == "container c ended 7 times, last with code 1 (Error)"
+    result = judged(made)
+    assert (result.state, result.rejected_by) == (State.WAITING, Actor.PROGRAM)
+    assert result.because == "container c ended 7 times, last with code 1 (Error)"
 
 
 def test_a_pod_whose_kubelet_has_not_taken_it_up_may_be_behind_a_busy_plugin() -> None:
-    verdict = judged(pod(nodeName="worker-0"))
-    assert (verdict.state, verdict.rejected_by) == (State.STARTING, Actor.NOBODY)
-    assert any("Allocate has no time limit" in fact for fact in verdict.facts)
-    assert not verdict.is_fine
+    result = judged(pod(nodeName="worker-0"))
+    assert (result.state, result.rejected_by) == (State.STARTING, Actor.NOBODY)
+    assert any("Allocate has no time limit" in fact for fact in result.facts)
+    assert not result.is_fine
 
 
 def test_a_pod_on_a_node_that_does_not_answer_or_is_not_there_says_so() -> None:
     silent = node()
     told = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
     silent["status"]["conditions"] = [told]
-    verdict = judged(pod(nodeName="worker-0"), nodes=(silent,))
-    assert verdict.because == "worker-0 is not ready: Kubelet stopped posting node status."
+    result = judged(pod(nodeName="worker-0"), nodes=(silent,))
+    assert result.because == "worker-0 is not ready: Kubelet stopped posting node status."
     assert judged(pod(nodeName="worker-9")).because == "there is no node worker-9, to which it is bound"
 
 
@@ -137,30 +137,30 @@ def test_the_newest_trouble_with_a_volume_is_told() -> None:
             "FailedMount", 'hostPath type check failed: /dev/x is not a "device"', at="2026-11-21T00:01:00Z"
         ),
     )
-    verdict = judged(waiting("ContainerCreating"), events=events)
-    assert (verdict.rejected_by, verdict.state) == (Actor.KUBELET, State.WAITING)
-    assert verdict.message.startswith("hostPath type check")
+    result = judged(waiting("ContainerCreating"), events=events)
+    assert (result.rejected_by, result.state) == (Actor.KUBELET, State.WAITING)
+    assert result.message.startswith("hostPath type check")
 
 
 def test_a_pod_whose_containers_are_made_is_starting() -> None:
-    verdict = judged(waiting("ContainerCreating"))
-    assert (verdict.state, verdict.rejected_by) == (State.STARTING, Actor.NOBODY)
+    result = judged(waiting("ContainerCreating"))
+    assert (result.state, result.rejected_by) == (State.STARTING, Actor.NOBODY)
 
 
 def test_a_recorded_pod_that_runs_is_fine_and_says_what_it_holds() -> None:
-    verdict = judged(RECORDED)
-    assert verdict.is_fine
-    assert verdict.facts == (f"container c holds Dev-1 of {RESOURCE}",)
+    result = judged(RECORDED)
+    assert result.is_fine
+    assert result.facts == (f"container c holds Dev-1 of {RESOURCE}",)
 
 
 def test_a_device_that_is_not_healthy_any_more_is_told_of_a_pod_that_runs() -> None:
     sick = copy.deepcopy(RECORDED)
     told = sick["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"][0]
     told |= {"health": "Unhealthy", "message": "too hot"}
-    verdict = judged(sick)
-    assert (verdict.state, verdict.rejected_by) == (State.RUNNING, Actor.PLUGIN)
-    assert f"Dev-1 of {RESOURCE} in container c (too hot) is not healthy any more" in verdict.because
-    assert not verdict.is_fine
+    result = judged(sick)
+    assert (result.state, result.rejected_by) == (State.RUNNING, Actor.PLUGIN)
+    assert f"Dev-1 of {RESOURCE} in container c (too hot) is not healthy any more" in result.because
+    assert not result.is_fine
     told["health"] = "Unknown"
     assert judged(sick).is_fine
 
@@ -172,8 +172,8 @@ def test_a_cluster_that_tells_no_devices_is_said_to_do_so() -> None:
 
 def test_a_pod_that_was_bound_to_a_node_without_the_resource_runs_without_it() -> None:
     bare = {"metadata": {"name": "worker-0"}, "status": {"capacity": {"cpu": "4"}}}
-    verdict = judged(running("mine"), nodes=(bare,))
-    assert f"worker-0 does not know {RESOURCE}: it was bound there by name, and runs without" in verdict.facts
+    result = judged(running("mine"), nodes=(bare,))
+    assert f"worker-0 does not know {RESOURCE}: it was bound there by name, and runs without" in result.facts
 
 
 def test_a_pod_that_ends_and_one_that_has_ended_are_said_to() -> None:

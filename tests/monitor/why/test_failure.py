@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from devplug.monitor.why.evidence import Actor, State, Verdict
+from devplug.monitor.why.evidence import Actor, Diagnosis, State
 from devplug.status import DeviceStatus, NodeStatus, ResourceStatus
 from tests.monitor.why.pods import RESOURCE, event, judged, pod
 
 
-def refused(reason: str, message: str, **more: Any) -> Verdict:
+def refused(reason: str, message: str, **more: Any) -> Diagnosis:
     made = pod(nodeName="worker-0")
     made["status"] = {"phase": "Failed", "reason": reason, "message": message}
     return judged(made, **more)
@@ -74,10 +74,10 @@ SICK = f"cannot allocate unhealthy devices {RESOURCE}"
 )
 def test_each_error_of_an_allocation_says_who_and_why(error: str, rejected_by: Actor, because: str) -> None:
     message = f"Allocate failed due to {error}, which is unexpected"
-    verdict = refused("UnexpectedAdmissionError", f"Pod was rejected: {message}")
-    assert (verdict.state, verdict.rejected_by, verdict.because) == (State.FAILED, rejected_by, because)
-    assert f"told: {message}" in verdict.facts
-    assert "make the pod anew" in verdict.advice[-1]
+    result = refused("UnexpectedAdmissionError", f"Pod was rejected: {message}")
+    assert (result.state, result.rejected_by, result.because) == (State.FAILED, rejected_by, because)
+    assert f"told: {message}" in result.facts
+    assert "make the pod anew" in result.advice[-1]
 
 
 @pytest.mark.parametrize(
@@ -120,25 +120,25 @@ def test_each_error_of_an_allocation_says_who_and_why(error: str, rejected_by: A
 def test_each_other_refusal_says_who_and_why(
     reason: str, message: str, rejected_by: Actor, because: str
 ) -> None:
-    verdict = refused(reason, f"Pod was rejected: {message}")
-    assert (verdict.state, verdict.rejected_by, verdict.because) == (State.FAILED, rejected_by, because)
-    assert f"told: {message}" in verdict.facts
-    assert "make the pod anew" in verdict.advice[-1]
+    result = refused(reason, f"Pod was rejected: {message}")
+    assert (result.state, result.rejected_by, result.because) == (State.FAILED, rejected_by, because)
+    assert f"told: {message}" in result.facts
+    assert "make the pod anew" in result.advice[-1]
 
 
 def test_a_recorded_refusal_is_told_in_numbers() -> None:
-    verdict = refused("UnexpectedAdmissionError", UNAVAILABLE)
+    result = refused("UnexpectedAdmissionError", UNAVAILABLE)
     assert (
-        verdict.because == f"of the 2 {RESOURCE} that it asks for, worker-0 had only 1 healthy and not in use"
+        result.because == f"of the 2 {RESOURCE} that it asks for, worker-0 had only 1 healthy and not in use"
     )
-    assert verdict.rejected_by is Actor.KUBELET
+    assert result.rejected_by is Actor.KUBELET
 
 
 def test_only_a_pod_that_nobody_scheduled_is_told_to_let_the_scheduler_count() -> None:
     scheduled = event("Scheduled", "Successfully assigned default/mine to worker-0", kind="Normal")
     assert any("bound by name" in one for one in refused("UnexpectedAdmissionError", UNAVAILABLE).facts)
-    verdict = refused("UnexpectedAdmissionError", UNAVAILABLE, events=(scheduled,))
-    assert not any("bound by name" in one for one in verdict.facts)
+    result = refused("UnexpectedAdmissionError", UNAVAILABLE, events=(scheduled,))
+    assert not any("bound by name" in one for one in result.facts)
 
 
 def test_the_node_itself_adds_what_is_free_on_which_numa_node() -> None:
@@ -157,16 +157,16 @@ def test_a_numa_node_that_the_machine_lacks_is_mended_in_the_configuration() -> 
     nowhere = DeviceStatus(id="a", health="Healthy", numa_nodes=(1,))
     here = DeviceStatus(id="b", health="Healthy", numa_nodes=(0,))
 
-    def verdict(*devices: DeviceStatus, numa_nodes: tuple[int, ...]) -> Verdict:
+    def result(*devices: DeviceStatus, numa_nodes: tuple[int, ...]) -> Diagnosis:
         resource = ResourceStatus(name=RESOURCE, devices=devices)
         status = NodeStatus(name="worker-0", at=1.0, resources=(resource,))
         return refused("TopologyAffinityError", "m", node_status=status, numa_nodes=numa_nodes)
 
-    told = verdict(nowhere, numa_nodes=(0,))
+    told = result(nowhere, numa_nodes=(0,))
     assert told.because == "devices say that they are on a NUMA node that worker-0 does not have"
     assert f"of {RESOURCE} on NUMA node 1: a" in told.facts
     assert "mend numaNodes" in told.advice[0]
-    for other in (verdict(nowhere, here, numa_nodes=(0,)), verdict(nowhere, numa_nodes=())):
+    for other in (result(nowhere, here, numa_nodes=(0,)), result(nowhere, numa_nodes=())):
         assert "topology manager" in other.because
 
 
@@ -181,9 +181,9 @@ def test_a_program_that_failed_is_no_refusal() -> None:
     made = pod(nodeName="worker-0")
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     made["status"] = {"phase": "Failed", "containerStatuses": [{"name": "c", "state": ended}]}
-    verdict = judged(made)
-    assert (verdict.rejected_by, verdict.because) == (
+    result = judged(made)
+    assert (result.rejected_by, result.because) == (
         Actor.PROGRAM,
         "container c ended with code 137 (OOMKilled)",
     )
-    assert "kubectl logs -n default mine -c c" in verdict.advice[0]
+    assert "kubectl logs -n default mine -c c" in result.advice[0]

@@ -104,16 +104,16 @@ def judged(
 
 def test_a_pod_that_runs_says_which_device_it_holds(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     made(stage, "runs", "example.com/laser", 1, RUNNING)
-    code, verdict = judged(stage, capsys, "runs")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (0, "Running", "nobody")
-    assert verdict["facts"] == ["container main holds laser-0 of example.com/laser"]
+    code, result = judged(stage, capsys, "runs")
+    assert (code, result["state"], result["rejectedBy"]) == (0, "Running", "nobody")
+    assert result["facts"] == ["container main holds laser-0 of example.com/laser"]
     broken = stage.folder / "broken"
     broken.touch()
     sick = "{.status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health}=Unhealthy"
     waited(stage, "pod/runs", sick)
-    code, verdict = judged(stage, capsys, "default/runs")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Running", "plugin")
-    assert "laser-0 of example.com/laser in container main is not healthy any more" in verdict["because"]
+    code, result = judged(stage, capsys, "default/runs")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Running", "plugin")
+    assert "laser-0 of example.com/laser in container main is not healthy any more" in result["because"]
     broken.unlink()
     waited(stage, "pod/runs", sick.replace("Unhealthy", "Healthy"))
 
@@ -124,13 +124,13 @@ def test_a_pod_that_no_node_has_enough_for_says_who_has_the_devices(
     for name in ("first", "second"):
         made(stage, name, "example.com/fpga", 1, RUNNING)
     made(stage, "third", "example.com/fpga", 1, UNSCHEDULED)
-    code, verdict = judged(stage, capsys, "third")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Pending", "scheduler")
+    code, result = judged(stage, capsys, "third")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Pending", "scheduler")
     assert (
-        verdict["because"] == "it asks for 1 of example.com/fpga, and no node that it may go to has one free"
+        result["because"] == "it asks for 1 of example.com/fpga, and no node that it may go to has one free"
     )
-    assert verdict["facts"] == ["on worker-0 they are asked for by default/first (1) and default/second (1)"]
-    (counts,) = verdict["nodes"]
+    assert result["facts"] == ["on worker-0 they are asked for by default/first (1) and default/second (1)"]
+    (counts,) = result["nodes"]
     assert (counts["capacity"], counts["allocatable"], counts["requested"], counts["free"]) == (2, 2, 2, 0)
     code, said = judged(stage, capsys, "third", "table")
     assert said.startswith(
@@ -145,45 +145,45 @@ def test_a_pod_with_a_wrong_name_of_a_resource_is_told_the_right_one(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(stage, "typo", "example.com/fgpa", 1, UNSCHEDULED)
-    code, verdict = judged(stage, capsys, "typo")
-    assert (code, verdict["state"]) == (1, "Pending")
+    code, result = judged(stage, capsys, "typo")
+    assert (code, result["state"]) == (1, "Pending")
     expected = "no node has the resource example.com/fgpa; did you mean example.com/fpga?"
-    assert verdict["because"] == expected
+    assert result["because"] == expected
 
 
 def test_a_pod_that_the_topology_manager_refuses_is_told_that_the_scheduler_knows_no_numa_nodes(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(stage, "both", "example.com/fpga", 2, FAILED)
-    code, verdict = judged(stage, capsys, "both")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "kubelet")
-    assert "could not have 2 example.com/fpga on NUMA nodes as its policy wants" in verdict["because"]
-    assert any("single-numa-node" in fact for fact in verdict["facts"])
+    code, result = judged(stage, capsys, "both")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "kubelet")
+    assert "could not have 2 example.com/fpga on NUMA nodes as its policy wants" in result["because"]
+    assert any("single-numa-node" in fact for fact in result["facts"])
     # What was given out within the last second counts as held, whatever has become of its pod.
-    while "of example.com/fpga these are free now: none" in verdict["facts"]:
-        _, verdict = judged(stage, capsys, "both")
-    here = [fact for fact in verdict["facts"] if "these are free now" in fact]
+    while "of example.com/fpga these are free now: none" in result["facts"]:
+        _, result = judged(stage, capsys, "both")
+    here = [fact for fact in result["facts"] if "these are free now" in fact]
     assert here == ["of example.com/fpga these are free now: NUMA node 0: fpga-0; NUMA node 1: fpga-1"]
-    assert "make the pod anew" in verdict["advice"][-1]
+    assert "make the pod anew" in result["advice"][-1]
 
 
 def test_what_a_plugin_says_when_it_refuses_is_passed_on(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(stage, "picky", "example.com/picky", 1, FAILED)
-    code, verdict = judged(stage, capsys, "picky")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "plugin")
-    assert verdict["because"] == "Allocate was refused: the licence has run out; renew it"
+    code, result = judged(stage, capsys, "picky")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "plugin")
+    assert result["because"] == "Allocate was refused: the licence has run out; renew it"
 
 
 def test_a_pod_that_was_bound_by_name_is_told_that_nobody_counted(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(stage, "bound", "example.com/picky", 2, FAILED, '{"nodeName": "worker-0"}')
-    code, verdict = judged(stage, capsys, "bound")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Failed", "kubelet")
-    assert "of the 2 example.com/picky that it asks for, worker-0 had only 1" in verdict["because"]
-    assert any("bound by name" in fact for fact in verdict["facts"])
+    code, result = judged(stage, capsys, "bound")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Failed", "kubelet")
+    assert "of the 2 example.com/picky that it asks for, worker-0 had only 1" in result["because"]
+    assert any("bound by name" in fact for fact in result["facts"])
 
 
 @pytest.mark.parametrize("waits_for_its_start", [False, pytest.param(True, marks=pytest.mark.nightly)])
@@ -192,15 +192,15 @@ def test_a_pod_whose_pre_start_is_refused_waits_and_runs_once_it_is_not(
 ) -> None:
     """The kubelet tries again after ten seconds."""
     made(stage, "dsp", "example.com/dsp", 1, HELD_UP)
-    code, verdict = judged(stage, capsys, "dsp")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "Waiting", "plugin")
-    assert "pre_start refused container main" in verdict["because"]
-    assert "it could not be reset" in verdict["because"]
+    code, result = judged(stage, capsys, "dsp")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "Waiting", "plugin")
+    assert "pre_start refused container main" in result["because"]
+    assert "it could not be reset" in result["because"]
     if waits_for_its_start:
         (stage.folder / "reset").touch()
         waited(stage, "pod/dsp", RUNNING)
-        code, verdict = judged(stage, capsys, "dsp")
-        assert code == 0, verdict
+        code, result = judged(stage, capsys, "dsp")
+        assert code == 0, result
     stage.kubectl("delete", "pod", "dsp", "--now")
 
 
@@ -210,10 +210,10 @@ def test_a_node_that_is_closed_is_told_although_it_has_room(
     stage.kubectl("taint", "node", "worker-0", "maintenance=disk:NoSchedule")
     try:
         made(stage, "outside", "example.com/fpga", 1, UNSCHEDULED)
-        code, verdict = judged(stage, capsys, "outside")
-        assert (code, verdict["rejectedBy"]) == (1, "scheduler")
+        code, result = judged(stage, capsys, "outside")
+        assert (code, result["rejectedBy"]) == (1, "scheduler")
         taint = "worker-0 has room, but the pod does not tolerate its taint maintenance=disk:NoSchedule"
-        assert taint in verdict["facts"]
+        assert taint in result["facts"]
     finally:
         stage.kubectl("taint", "node", "worker-0", "maintenance-")
         stage.kubectl("delete", "pod", "outside", "--now")
@@ -225,18 +225,18 @@ def test_a_pod_that_a_quota_kept_from_being_made_is_explained_by_its_owners_name
     stage.applied(QUOTA)
     while "FailedCreate" not in stage.kubectl("get", "events", "-n", "poor"):
         pass  # each look takes kubectl a moment
-    code, verdict = judged(stage, capsys, "poor/beam")
-    assert (code, verdict["state"], verdict["rejectedBy"]) == (1, "NotFound", "quota")
-    assert verdict["because"] == "quota none-at-all lets DaemonSet beam make no more pods"
+    code, result = judged(stage, capsys, "poor/beam")
+    assert (code, result["state"], result["rejectedBy"]) == (1, "NotFound", "quota")
+    assert result["because"] == "quota none-at-all lets DaemonSet beam make no more pods"
 
 
 def test_a_name_that_no_pod_has_is_bad_input_with_the_nearest(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(stage, "spelled", "example.com/nothing", 1, UNSCHEDULED)
-    code, verdict = judged(stage, capsys, "speled")
-    assert (code, verdict["state"]) == (2, "NotFound")
-    assert verdict["because"].endswith("did you mean spelled?")
+    code, result = judged(stage, capsys, "speled")
+    assert (code, result["state"]) == (2, "NotFound")
+    assert result["because"].endswith("did you mean spelled?")
 
 
 def test_the_sandboxs_folder_is_enough_to_find_its_cluster(stage: Stage) -> None:

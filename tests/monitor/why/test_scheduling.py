@@ -12,13 +12,13 @@ from tests.sandbox.jsons import printed
 
 def test_a_pod_is_told_who_has_what_it_asks_for_and_who_is_about_to_leave() -> None:
     leaving = running("b", deletionTimestamp="2026-11-21T00:00:00Z")
-    verdict = judged(unschedulable(short()), others=(running("a"), leaving))
-    assert (verdict.state, verdict.rejected_by) == (State.PENDING, Actor.SCHEDULER)
-    assert verdict.facts == (
+    result = judged(unschedulable(short()), others=(running("a"), leaving))
+    assert (result.state, result.rejected_by) == (State.PENDING, Actor.SCHEDULER)
+    assert result.facts == (
         "on worker-0 they are asked for by default/a (1) and default/b (1)",
         "default/b is being deleted; what it has comes free when it is gone",
     )
-    assert not verdict.is_fine
+    assert not result.is_fine
 
 
 @pytest.mark.parametrize(
@@ -33,42 +33,42 @@ def test_a_pod_is_told_who_has_what_it_asks_for_and_who_is_about_to_leave() -> N
 def test_what_a_node_has_decides_what_is_said(
     capacity: int, allocatable: int, count: int, because: str
 ) -> None:
-    verdict = judged(unschedulable(short(), count=count), nodes=(node("worker-0", capacity, allocatable),))
-    assert verdict.because == because
-    assert verdict.advice
+    result = judged(unschedulable(short(), count=count), nodes=(node("worker-0", capacity, allocatable),))
+    assert result.because == because
+    assert result.advice
     if allocatable < capacity:
-        assert f"{capacity - allocatable} of {capacity} {RESOURCE} on worker-0 are unhealthy" in verdict.facts
+        assert f"{capacity - allocatable} of {capacity} {RESOURCE} on worker-0 are unhealthy" in result.facts
 
 
 def test_a_node_that_would_fit_but_is_closed_is_told_apart_from_one_that_is_full() -> None:
     tainted = node("worker-1", taints=[{"key": "gpu", "value": "only", "effect": "NoSchedule"}])
     cordoned = node("worker-2", unschedulable=True)
     message = "0/3 nodes are available: 1 Insufficient " + RESOURCE + ", 1 node(s) were unschedulable."
-    verdict = judged(
+    result = judged(
         unschedulable(message),
         nodes=(node(capacity=1, allocatable=1), tainted, cordoned),
         others=(running("a"),),
     )
-    assert "worker-1 has room, but the pod does not tolerate its taint gpu=only:NoSchedule" in verdict.facts
-    assert "worker-2 has room, but it is cordoned" in verdict.facts
-    assert "on worker-0 they are asked for by default/a (1)" in verdict.facts
-    assert "the scheduler also says: 1 node(s) were unschedulable" in verdict.facts
-    assert any("kubectl uncordon" in step for step in verdict.advice)
+    assert "worker-1 has room, but the pod does not tolerate its taint gpu=only:NoSchedule" in result.facts
+    assert "worker-2 has room, but it is cordoned" in result.facts
+    assert "on worker-0 they are asked for by default/a (1)" in result.facts
+    assert "the scheduler also says: 1 node(s) were unschedulable" in result.facts
+    assert any("kubectl uncordon" in step for step in result.advice)
 
 
 def test_a_toleration_opens_a_tainted_node() -> None:
     tainted = node(taints=[{"key": "gpu", "value": "only", "effect": "NoSchedule"}])
     tolerant = unschedulable(short(), tolerations=[{"key": "gpu", "operator": "Exists"}])
-    verdict = judged(tolerant, nodes=(tainted,))
-    assert verdict.because == "there is room on worker-0 by now, and the scheduler tries again by itself"
-    assert verdict.rejected_by is Actor.NOBODY
-    assert not verdict.is_fine
+    result = judged(tolerant, nodes=(tainted,))
+    assert result.because == "there is room on worker-0 by now, and the scheduler tries again by itself"
+    assert result.rejected_by is Actor.NOBODY
+    assert not result.is_fine
 
 
 def test_a_node_with_devices_but_no_cpu_says_that_it_is_not_the_devices() -> None:
-    verdict = judged(unschedulable("0/1 nodes are available: 1 Insufficient cpu. preemption: not helpful."))
-    assert verdict.because == "worker-0 has the devices, but something else keeps it off: 1 Insufficient cpu"
-    assert verdict.advice == ("ask for less cpu, or delete pods that ask for it",)
+    result = judged(unschedulable("0/1 nodes are available: 1 Insufficient cpu. preemption: not helpful."))
+    assert result.because == "worker-0 has the devices, but something else keeps it off: 1 Insufficient cpu"
+    assert result.advice == ("ask for less cpu, or delete pods that ask for it",)
 
 
 def test_containers_that_ask_together_are_counted_out() -> None:
@@ -76,9 +76,9 @@ def test_containers_that_ask_together_are_counted_out() -> None:
     made["spec"]["initContainers"] = [
         {"name": "s", "restartPolicy": "Always", "resources": {"limits": {RESOURCE: "1"}}}
     ]
-    verdict = judged(made)
-    assert verdict.facts[0].startswith(f"its containers ask for {RESOURCE}: s 1 and c 2; at once that is 3")
-    assert "asks for 3" in verdict.because
+    result = judged(made)
+    assert result.facts[0].startswith(f"its containers ask for {RESOURCE}: s 1 and c 2; at once that is 3")
+    assert "asks for 3" in result.because
 
 
 def test_two_resources_that_no_node_has_together_are_named_together() -> None:
@@ -93,11 +93,11 @@ def test_two_resources_that_no_node_has_together_are_named_together() -> None:
 
 def test_recorded_words_of_a_scheduler_are_read_where_nodes_may_not_be() -> None:
     message = printed("39-unknown-events.txt").splitlines()[1].split("   ")[-1].strip()
-    verdict = judged(
+    result = judged(
         unschedulable(message, resource="nobody.io/thing"),
         unread=("the API server refuses (403)",),
     )
-    assert verdict.because == "no node has the resource nobody.io/thing"
+    assert result.because == "no node has the resource nobody.io/thing"
     blind = explain(
         Evidence(
             namespace="default",

@@ -13,8 +13,8 @@ from devplug.monitor.cluster_view import device_statuses, is_ready
 from devplug.monitor.pod_requests import counts, requests
 from devplug.monitor.why.evidence import (
     Actor,
+    Diagnosis,
     State,
-    Verdict,
     condition,
     container_statuses,
     last_event,
@@ -61,7 +61,7 @@ _UNHEALTHY: Final = "Unhealthy"
 # ── pods that are not there ───────────────────────────────────────────────────────────────────────
 
 
-def _missing(evidence: Evidence) -> Verdict:
+def _missing(evidence: Evidence) -> Diagnosis:
     """Judge a name that no pod has: it may be that of what should make the pods."""
     refusals = [
         one for one in evidence.events if text(one, "reason") == "FailedCreate" and _is_of(evidence, one)
@@ -95,7 +95,7 @@ def _is_of(evidence: Evidence, event: Object) -> bool:
     )
 
 
-def _refused(evidence: Evidence, event: Object) -> Verdict:
+def _refused(evidence: Evidence, event: Object) -> Diagnosis:
     message = text(event, "message")
     kind, owner = text(event, "involvedObject", "kind"), text(event, "involvedObject", "name")
     if quota := _QUOTA.search(message):
@@ -128,8 +128,8 @@ def _not_found(
     facts: tuple[str, ...] = (),
     advice: tuple[str, ...] = (),
     message: str = "",
-) -> Verdict:
-    return Verdict(
+) -> Diagnosis:
+    return Diagnosis(
         namespace=evidence.namespace,
         pod=evidence.name,
         state=State.NOT_FOUND,
@@ -145,7 +145,7 @@ def _not_found(
 # ── pods with a node ──────────────────────────────────────────────────────────────────────────────
 
 
-def _placed(evidence: Evidence, pod: Object) -> Verdict:
+def _placed(evidence: Evidence, pod: Object) -> Diagnosis:
     """Judge a pod that is bound to a node and has not failed."""
     for status in container_statuses(pod):
         waiting = fields(status, "state", "waiting")
@@ -153,13 +153,13 @@ def _placed(evidence: Evidence, pod: Object) -> Verdict:
             return _of_waiting(evidence, pod, status, waiting)
     if text(pod, "metadata", "deletionTimestamp"):
         because = "it is being deleted; its devices come free when its containers have ended"
-        return _verdict(evidence, State.TERMINATING, Actor.NOBODY, because, facts=_devices(pod))
+        return _diagnosis(evidence, State.TERMINATING, Actor.NOBODY, because, facts=_devices(pod))
     if text(pod, "status", "phase") == "Running":
         return _running(evidence, pod)
     return _starting(evidence, pod)
 
 
-def _verdict(
+def _diagnosis(
     evidence: Evidence,
     state: State,
     rejected_by: Actor,
@@ -168,8 +168,8 @@ def _verdict(
     facts: Sequence[str] = (),
     advice: Sequence[str] = (),
     message: str = "",
-) -> Verdict:
-    return Verdict(
+) -> Diagnosis:
+    return Diagnosis(
         namespace=evidence.namespace,
         pod=evidence.name,
         state=state,
@@ -185,7 +185,7 @@ def _verdict(
 # ── a container that waits ────────────────────────────────────────────────────────────────────────
 
 
-def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object) -> Verdict:
+def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object) -> Diagnosis:
     """Judge by one container that cannot be made, or not be kept."""
     name, reason, message = text(status, "name"), text(waiting, "reason"), text(waiting, "message")
     node = text(pod, "spec", "nodeName")
@@ -193,7 +193,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
     if _PRE_START in message:
         return _of_pre_start(evidence, name, message)
     if cdi := _CDI.search(message):
-        return _verdict(
+        return _diagnosis(
             evidence,
             State.WAITING,
             Actor.RUNTIME,
@@ -207,30 +207,30 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
     if reason in _IMAGE:
         because = f"the image {text(status, 'image')} of container {name} cannot be had ({reason})"
         advice = ("see that the image's name is right, that the registry answers, and who may pull",)
-        return _verdict(evidence, State.WAITING, Actor.IMAGE, because, advice=advice, message=message)
+        return _diagnosis(evidence, State.WAITING, Actor.IMAGE, because, advice=advice, message=message)
     if reason == "CrashLoopBackOff":
         end = fields(status, "lastState", "terminated")
         because = f"container {name} ended {whole(status, 'restartCount')} times"
         because += f", last with code {whole(end, 'exitCode')} ({text(end, 'reason')})" if end else ""
         advice = (f"see what the program said: {logs} --previous",)
         facts = _devices(pod)
-        return _verdict(
+        return _diagnosis(
             evidence, State.WAITING, Actor.PROGRAM, because, facts=facts, advice=advice, message=message
         )
     rejected_by = Actor.RUNTIME if reason in _RUNTIME else Actor.KUBELET
     because = f"container {name} cannot be made ({reason}); it is tried again"
     advice = ("mend what is told; the pod need not be made anew",)
-    return _verdict(evidence, State.WAITING, rejected_by, because, advice=advice, message=message)
+    return _diagnosis(evidence, State.WAITING, rejected_by, because, advice=advice, message=message)
 
 
-def _of_pre_start(evidence: Evidence, container: str, message: str) -> Verdict:
+def _of_pre_start(evidence: Evidence, container: str, message: str) -> Diagnosis:
     code, said = plugin_said(message)
     if code == "DeadlineExceeded":
         because = f"the plugin's pre_start of container {container} took longer than 30 s"
     else:
         told = said or message.removeprefix(_PRE_START_RPC)
         because = f"the plugin's pre_start refused container {container}: {told}"
-    return _verdict(
+    return _diagnosis(
         evidence,
         State.WAITING,
         Actor.PLUGIN,
@@ -244,23 +244,23 @@ def _of_pre_start(evidence: Evidence, container: str, message: str) -> Verdict:
 # ── starting ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _starting(evidence: Evidence, pod: Object) -> Verdict:
+def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
     node = text(pod, "spec", "nodeName")
     known = next((one for one in evidence.nodes or () if text(one, "metadata", "name") == node), None)
     if known is None and evidence.nodes:
         because = f"there is no node {node}, to which it is bound"
         advice = ("mend spec.nodeName and make the pod anew",)
-        return _verdict(evidence, State.WAITING, Actor.NODE, because, advice=advice)
+        return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
     if known is not None and not is_ready(known):
         because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
         advice = (f"see whether the kubelet runs on {node}",)
-        return _verdict(evidence, State.WAITING, Actor.NODE, because, advice=advice)
+        return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
     trouble = last_event(evidence.events, *_TROUBLES)
     if trouble:
         rejected_by = Actor.RUNTIME if text(trouble, "reason") == _TROUBLES[0] else Actor.KUBELET
         because = f"its containers cannot be made yet ({text(trouble, 'reason')}); it is tried again"
         advice = ("mend what is told; the pod need not be made anew",)
-        return _verdict(
+        return _diagnosis(
             evidence, State.WAITING, rejected_by, because, advice=advice, message=text(trouble, "message")
         )
     if not container_statuses(pod):
@@ -271,8 +271,8 @@ def _starting(evidence: Evidence, pod: Object) -> Verdict:
             ]
             steps += ["if it stays so, see in the plugin's log what Allocate does"]
         because = f"the kubelet of {node} has not taken it up yet"
-        return _verdict(evidence, State.STARTING, Actor.NOBODY, because, facts=facts, advice=steps)
-    return _verdict(
+        return _diagnosis(evidence, State.STARTING, Actor.NOBODY, because, facts=facts, advice=steps)
+    return _diagnosis(
         evidence,
         State.STARTING,
         Actor.NOBODY,
@@ -285,7 +285,7 @@ def _starting(evidence: Evidence, pod: Object) -> Verdict:
 # ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _running(evidence: Evidence, pod: Object) -> Verdict:
+def _running(evidence: Evidence, pod: Object) -> Diagnosis:
     sick = [
         f"{device.id} of {resource} in container {container}"
         + (f" ({device.message})" if device.message else "")
@@ -294,7 +294,7 @@ def _running(evidence: Evidence, pod: Object) -> Verdict:
         if device.health == _UNHEALTHY
     ]
     if sick:
-        return _verdict(
+        return _diagnosis(
             evidence,
             State.RUNNING,
             Actor.PLUGIN,
@@ -306,9 +306,9 @@ def _running(evidence: Evidence, pod: Object) -> Verdict:
     unready = [text(one, "name") for one in container_statuses(pod) if _is_unready(one)]
     if unready:
         because = f"it runs, but container {some(unready)} is not ready"
-        return _verdict(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
+        return _diagnosis(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
     because = f"it runs on {text(pod, 'spec', 'nodeName')}"
-    return _verdict(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
+    return _diagnosis(evidence, State.RUNNING, Actor.NOBODY, because, facts=facts)
 
 
 def _is_unready(status: Object) -> bool:
@@ -346,7 +346,7 @@ def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
 # ── diagnosis ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def explain(evidence: Evidence) -> Verdict:
+def explain(evidence: Evidence) -> Diagnosis:
     """Say why a pod is as it is, who said no, and what to do."""
     pod = evidence.pod
     if pod is None:
@@ -355,7 +355,7 @@ def explain(evidence: Evidence) -> Verdict:
     if phase == "Failed":
         return failed(evidence, pod)
     if phase == "Succeeded":
-        return Verdict(
+        return Diagnosis(
             namespace=evidence.namespace,
             pod=evidence.name,
             state=State.SUCCEEDED,

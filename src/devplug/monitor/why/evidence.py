@@ -1,4 +1,4 @@
-"""Evidence on a pod and the verdict on it, with how pods, nodes and events are read. Pure.
+"""Evidence on a pod and its diagnosis, with how pods, nodes and events are read. Pure.
 
 Read are the latest event, conditions, and what closes a node.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Actor",
+    "Diagnosis",
     "Evidence",
     "State",
-    "Verdict",
     "condition",
     "container_statuses",
     "held_by",
@@ -93,7 +93,7 @@ class Actor(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Diagnosis:
     """Why a pod is as it is, in sentences without a full stop."""
 
     namespace: str

@@ -12,8 +12,8 @@ from devplug.k8s.objects import Object, fields, maps, text, whole
 from devplug.monitor.pod_requests import requests
 from devplug.monitor.why.evidence import (
     Actor,
+    Diagnosis,
     State,
-    Verdict,
     condition,
     container_statuses,
     last_event,
@@ -73,7 +73,7 @@ _OTHER_REASONS: Final = {
 """By `status.reason`: who said no, why, and what to do before the pod is made anew."""
 
 
-def failed(evidence: Evidence, pod: Object) -> Verdict:
+def failed(evidence: Evidence, pod: Object) -> Diagnosis:
     """Judge a pod whose phase is Failed."""
     reason = text(pod, "status", "reason")
     message = text(pod, "status", "message").removeprefix(_PREFIX)
@@ -85,17 +85,17 @@ def failed(evidence: Evidence, pod: Object) -> Verdict:
         return _of_shortage(evidence, pod, reason, message)
     if reason in _OTHER_REASONS:
         rejected_by, because, step = _OTHER_REASONS[reason]
-        return _verdict(evidence, rejected_by, because, advice=(step, _AGAIN), message=message, pod=pod)
+        return _diagnosis(evidence, rejected_by, because, advice=(step, _AGAIN), message=message, pod=pod)
     if message.startswith("Predicate ") or reason.startswith(("NodeAffinity", "NodeName", "Taint")):
         because = f"the pod was bound to a node that it does not fit ({reason})"
         advice = ("mend its nodeSelector, affinity, tolerations or nodeName", _AGAIN)
-        return _verdict(evidence, Actor.KUBELET, because, advice=advice, message=message, pod=pod)
+        return _diagnosis(evidence, Actor.KUBELET, because, advice=advice, message=message, pod=pod)
     if reason:
-        return _verdict(evidence, Actor.KUBELET, f"{reason}", advice=(_AGAIN,), message=message, pod=pod)
+        return _diagnosis(evidence, Actor.KUBELET, f"{reason}", advice=(_AGAIN,), message=message, pod=pod)
     if disruption := condition(pod, "DisruptionTarget"):
         because = f"it was put out ({text(disruption, 'reason')})"
         told = text(disruption, "message")
-        return _verdict(evidence, Actor.NODE, because, advice=(_AGAIN,), message=told, pod=pod)
+        return _diagnosis(evidence, Actor.NODE, because, advice=(_AGAIN,), message=told, pod=pod)
     return _of_program(evidence, pod)
 
 
@@ -105,7 +105,7 @@ def plugin_said(error: str) -> tuple[str, str]:
     return (found["code"], _OUR_STEP.sub("", found["said"].strip())) if found else ("", "")
 
 
-def _verdict(
+def _diagnosis(
     evidence: Evidence,
     rejected_by: Actor,
     because: str,
@@ -114,9 +114,9 @@ def _verdict(
     facts: Sequence[str] = (),
     advice: Sequence[str] = (),
     message: str = "",
-) -> Verdict:
+) -> Diagnosis:
     node = text(pod, "spec", "nodeName")
-    return Verdict(
+    return Diagnosis(
         namespace=evidence.namespace,
         pod=evidence.name,
         state=State.FAILED,
@@ -132,14 +132,14 @@ def _verdict(
 # ── allocation ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Verdict:
+def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
     found = _ALLOCATE.search(message)
     error = found["error"] if found else message
     node = text(pod, "spec", "nodeName")
     if taken := _TAKEN.search(error):
         resource, asked, free = taken["resource"], taken["asked"], taken["free"]
         facts = _who_placed_it(evidence)
-        return _verdict(
+        return _diagnosis(
             evidence,
             Actor.KUBELET,
             f"of the {asked} {resource} that it asks for, {node} had only {free} healthy and not in use",
@@ -151,7 +151,7 @@ def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Verdict:
     if sick := _NO_HEALTHY.search(error):
         resource = sick["resource"]
         had = sick["which"].startswith("previously")
-        return _verdict(
+        return _diagnosis(
             evidence,
             Actor.KUBELET,
             f"the {resource} that it had on {node} are no longer healthy"
@@ -169,23 +169,23 @@ def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Verdict:
         resource = lost["resource"]
         advice = (f"start the plugin of {resource} on {node}, and see that it registers", _AGAIN)
         because = f"no plugin served {resource} on {node} when the pod came"
-        return _verdict(evidence, Actor.KUBELET, because, advice=advice, message=message, pod=pod)
+        return _diagnosis(evidence, Actor.KUBELET, because, advice=advice, message=message, pod=pod)
     code, said = plugin_said(error)
     if code in _GONE:
         because = "the plugin went away in the middle of the call, or did not answer"
         advice = ("see why the plugin's process ended: kubectl logs --previous", _AGAIN)
-        return _verdict(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
+        return _diagnosis(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
     if code:
         call = _PREFERRED if _PREFERRED in error else "Allocate"
         advice = ("do what the plugin says", _AGAIN)
-        return _verdict(
+        return _diagnosis(
             evidence, Actor.PLUGIN, f"{call} was refused: {said}", advice=advice, message=message, pod=pod
         )
     if _EMPTY in error or _LESS in error or _PREFERRED in error:
         because = f"the plugin's answer was of no use: {error}"
         advice = ("judge the plugin with devplug verify, and mend it", _AGAIN)
-        return _verdict(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
-    return _verdict(evidence, Actor.KUBELET, error, advice=(_AGAIN,), message=message, pod=pod)
+        return _diagnosis(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
+    return _diagnosis(evidence, Actor.KUBELET, error, advice=(_AGAIN,), message=message, pod=pod)
 
 
 def _who_placed_it(evidence: Evidence) -> list[str]:
@@ -198,14 +198,14 @@ def _who_placed_it(evidence: Evidence) -> list[str]:
 # ── topology and shortage ─────────────────────────────────────────────────────────────────────────
 
 
-def _of_topology(evidence: Evidence, pod: Object, message: str) -> Verdict:
+def _of_topology(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
     asked = requests(pod)
     node = text(pod, "spec", "nodeName")
     parts = [f"{number} {name}" for name, number in asked.items()]
     what = some(parts) if parts else "its cpu and memory"
     known = _node_facts(evidence.node_status, set(asked))
     if nowhere := _on_no_node(evidence, set(asked)):
-        return _verdict(
+        return _diagnosis(
             evidence,
             Actor.KUBELET,
             f"devices say that they are on a NUMA node that {node} does not have",
@@ -221,7 +221,7 @@ def _of_topology(evidence: Evidence, pod: Object, message: str) -> Verdict:
             message=message,
             pod=pod,
         )
-    return _verdict(
+    return _diagnosis(
         evidence,
         Actor.KUBELET,
         f"the topology manager of {node} could not have {what} on NUMA nodes as its policy wants",
@@ -255,7 +255,7 @@ def _on_no_node(evidence: Evidence, resources: set[str]) -> list[str]:
     return facts
 
 
-def _of_shortage(evidence: Evidence, pod: Object, reason: str, message: str) -> Verdict:
+def _of_shortage(evidence: Evidence, pod: Object, reason: str, message: str) -> Diagnosis:
     found = _SHORT.search(message)
     node = text(pod, "spec", "nodeName")
     resource = found["resource"] if found else reason.removeprefix("OutOf")
@@ -266,7 +266,7 @@ def _of_shortage(evidence: Evidence, pod: Object, reason: str, message: str) -> 
     if found and found["capacity"] == "0":
         facts.append(f"0 means that the plugin of {resource} has no healthy device there, or is gone")
     advice = ("wait for a pod to end or ask for less, and do not set spec.nodeName", _AGAIN)
-    return _verdict(evidence, Actor.KUBELET, because, facts=facts, advice=advice, message=message, pod=pod)
+    return _diagnosis(evidence, Actor.KUBELET, because, facts=facts, advice=advice, message=message, pod=pod)
 
 
 def _node_facts(status: NodeStatus | None, resources: set[str]) -> list[str]:
@@ -294,7 +294,7 @@ def _node_facts(status: NodeStatus | None, resources: set[str]) -> list[str]:
 # ── programs ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_program(evidence: Evidence, pod: Object) -> Verdict:
+def _of_program(evidence: Evidence, pod: Object) -> Diagnosis:
     ends = []
     for one in container_statuses(pod):
         end = fields(one, "state", "terminated") or fields(one, "lastState", "terminated")
@@ -304,7 +304,7 @@ def _of_program(evidence: Evidence, pod: Object) -> Verdict:
                 + (f" ({text(end, 'reason')})" if text(end, "reason") else "")
             )
     name = next((text(one, "name") for one in maps(pod, "spec", "containers")), "")
-    return _verdict(
+    return _diagnosis(
         evidence,
         Actor.PROGRAM,
         some(ends) if ends else "one of its containers ended in failure",

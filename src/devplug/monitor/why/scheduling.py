@@ -14,8 +14,8 @@ from devplug.monitor.cluster_view import NodeCount, node_counts
 from devplug.monitor.pod_requests import containers, holder_name, requests
 from devplug.monitor.why.evidence import (
     Actor,
+    Diagnosis,
     State,
-    Verdict,
     condition,
     held_by,
     last_event,
@@ -163,13 +163,13 @@ def _sick(nodes: list[NodeCount]) -> Iterator[str]:
 # ── pods without a node ───────────────────────────────────────────────────────────────────────────
 
 
-def unscheduled(evidence: Evidence, pod: Object) -> Verdict:
+def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
     """Judge a pod that has no node."""
     told = condition(pod, "PodScheduled")
     message = text(told, "message") or text(last_event(evidence.events, "FailedScheduling"), "message")
     gates = [text(one, "name") for one in maps(pod, "spec", "schedulingGates")]
     if gates:
-        return _verdict(
+        return _diagnosis(
             evidence,
             rejected_by=Actor.NOBODY,
             because=f"nobody may look for a node yet: it has the scheduling gate {some(gates)}",
@@ -203,13 +203,13 @@ def unscheduled(evidence: Evidence, pod: Object) -> Verdict:
     shortages = list(_shortages_of(asked, shown, closed, counts, evidence.pods))
     if not shortages and roomy:
         because = f"{some(roomy)} has enough, but the pod may not go there"
-        return _verdict(
+        return _diagnosis(
             evidence, because=because, facts=facts, advice=_advice(message), counts=shown, message=message
         )
     if not shortages:
         parts = [f"{number} {name}" for name, number in asked.items()]
         shortages = [_Shortage(f"no node has {some(parts)} free at once")]
-    return _verdict(
+    return _diagnosis(
         evidence,
         because="; ".join(one.because for one in shortages),
         facts=[*facts, *(fact for one in shortages for fact in one.facts), *_other_reasons(message)],
@@ -219,7 +219,7 @@ def unscheduled(evidence: Evidence, pod: Object) -> Verdict:
     )
 
 
-def _verdict(
+def _diagnosis(
     evidence: Evidence,
     *,
     because: str,
@@ -228,8 +228,8 @@ def _verdict(
     advice: Sequence[str] = (),
     counts: tuple[NodeCount, ...] = (),
     message: str = "",
-) -> Verdict:
-    return Verdict(
+) -> Diagnosis:
+    return Diagnosis(
         namespace=evidence.namespace,
         pod=evidence.name,
         state=State.PENDING,
@@ -243,34 +243,34 @@ def _verdict(
     )
 
 
-def _unseen(evidence: Evidence, pod: Object) -> Verdict:
+def _unseen(evidence: Evidence, pod: Object) -> Diagnosis:
     scheduler = text(pod, "spec", "schedulerName") or _DEFAULT_SCHEDULER
     if scheduler == _DEFAULT_SCHEDULER:
         advice = "ask again in a moment; if it stays so, see whether the scheduler runs in kube-system"
     else:
         advice = f"see whether {scheduler} runs, or take spec.schedulerName out of the pod"
     because = f"its scheduler ({scheduler}) has not looked at it yet"
-    return _verdict(evidence, rejected_by=Actor.NOBODY, because=because, advice=(advice,))
+    return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, advice=(advice,))
 
 
-def _as_told(evidence: Evidence, message: str) -> Verdict:
+def _as_told(evidence: Evidence, message: str) -> Diagnosis:
     reasons = _reasons(message)
     because = some(reasons, 10) if reasons else message
-    return _verdict(evidence, because=because, advice=_advice(message), message=message)
+    return _diagnosis(evidence, because=because, advice=_advice(message), message=message)
 
 
 def _despite_room(
     evidence: Evidence, message: str, roomy: list[str], facts: list[str], counts: tuple[NodeCount, ...]
-) -> Verdict:
+) -> Diagnosis:
     others = _other_reasons(message)
     if others:
         because = (
             f"{some(roomy)} has the devices, but something else keeps it off: {some(_others(message), 10)}"
         )
-        return _verdict(
+        return _diagnosis(
             evidence, because=because, facts=facts, advice=_advice(message), counts=counts, message=message
         )
-    return _verdict(
+    return _diagnosis(
         evidence,
         rejected_by=Actor.NOBODY,
         because=f"there is room on {some(roomy)} by now, and the scheduler tries again by itself",

@@ -48,7 +48,7 @@ function body(known) {
   return [
     h(
       "p",
-      { class: "verdict" },
+      { class: "diagnosis" },
       mark(known.health),
       h("b", {}, known.is_listed ? known.health : "No longer listed"),
       known.since === null ? "" : h("span", { class: "quiet" }, " for ", age(known.since)),
