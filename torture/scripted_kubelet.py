@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from devplug.errors import RemoteError
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected, unary
 from torture.relays import Relay
@@ -101,7 +101,7 @@ class ActedKubelet:
         self.clients: list[Client] = []
         self._behind = Listener(behind, (unary(deviceplugin.REGISTER, self._register),))
         self._group = group
-        self._pulse = Pulse()
+        self._notifier = Notifier()
 
     async def bind(self) -> None:
         """Make what is behind the kubelet's socket; once."""
@@ -138,7 +138,7 @@ class ActedKubelet:
     async def until(self, claim: Callable[[], object]) -> None:
         """Wait until something is true, asked after each event here."""
         while not claim():
-            await self._pulse.next.wait()
+            await self._notifier.next.wait()
 
     async def take_on(
         self, request: RegisterRequest, *, streams: int = 1, answer_after_seconds: float = 0
@@ -155,12 +155,12 @@ class ActedKubelet:
         now = asyncio.get_running_loop().time()
         attempt = Attempt(request.resource_name, now, overlapping=len(others))
         self.attempts.append(attempt)
-        self._pulse.beat()
+        self._notifier.notify()
         try:
             await self.behave(request)
         finally:
             attempt.is_open = False
-            self._pulse.beat()
+            self._notifier.notify()
 
     async def _hold(self, client: Client, streams: int, is_dialled: asyncio.Future[None]) -> None:
         try:
@@ -188,7 +188,7 @@ class ActedKubelet:
                 stream.task = None
             if not is_dialled.done():
                 is_dialled.set_exception(RemoteError("Unavailable", "the kubelet ends"))
-            self._pulse.beat()
+            self._notifier.notify()
 
     async def _listen(self, peer: Peer, stream: Stream) -> None:
         try:
@@ -196,12 +196,12 @@ class ActedKubelet:
                 async for devices in lists:
                     stream.lists += 1
                     stream.latest = devices
-                    self._pulse.beat()
+                    self._notifier.notify()
         except RemoteError:
             pass
         finally:
             stream.is_open = False
-            self._pulse.beat()
+            self._notifier.notify()
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from devplug.daemon.service import serve_config
 from devplug.holders.holders import Holders
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.logs import AUDIT
 from devplug.status import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
@@ -333,9 +333,9 @@ async def test_what_containers_were_told_is_forgotten_with_their_devices(short_d
 
 
 async def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_dir: Path) -> None:
-    changed = Pulse()
+    changed = Notifier()
     one = resource(f'discover: {{path: "{short_dir}/none*"}}, whenNone: wait')
-    plugin = ConfiguredPlugin(one, DaemonContext(on_change=changed.beat))
+    plugin = ConfiguredPlugin(one, DaemonContext(on_change=changed.notify))
     async with asyncio.TaskGroup() as group:
         listing = group.create_task(anext(plugin.devices()))
         while not plugin.is_waiting:

@@ -11,7 +11,7 @@ from devplug.holders.client import Trouble
 from devplug.holders.held_device import Allocated, Released
 from devplug.holders.holders import Holders
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from tests.holders.listings import RESOURCE, holder, pod
@@ -208,8 +208,8 @@ async def test_a_pod_that_comes_and_goes_is_told_twice(short_dir: Path) -> None:
 
 async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: Path) -> None:
     """The answer that settles a release says no more than the one before it."""
-    changed = Pulse()
-    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.beat)
+    changed = Notifier()
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.notify)
 
     async def shown(ids: set[str]) -> None:
         while holders.held_ids(RESOURCE) != ids:
@@ -224,8 +224,8 @@ async def test_whoever_shows_what_is_held_is_woken_when_it_is_let_go(short_dir: 
 
 
 async def test_every_question_without_answer_is_announced(short_dir: Path) -> None:
-    changed = Pulse()
-    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.beat)
+    changed = Notifier()
+    holders = Holders(socket_below(short_dir), rules=QUICK, clock=now, on_change=changed.notify)
     async with asking(holders):
         with holders.needed():
             while holders.errors[Trouble.ABSENT] < 2:

@@ -70,7 +70,7 @@ async def followed(root: Path) -> AsyncIterator[Collector]:
 
 async def until(collector: Collector, claim: Callable[[NodeStatus], object]) -> NodeStatus:
     while True:
-        changed = collector.pulse.next
+        changed = collector.notifier.next
         if claim(status := collector.status()):
             return status
         await changed.wait()

@@ -676,7 +676,7 @@ async def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short
 
         async def faulty(words: str) -> None:
             while words not in serving.faults().get(RESOURCE, ""):
-                await serving.pulse.next.wait()
+                await serving.notifier.next.wait()
 
         async with Kubelet(folder).running():
             await serving.wait_registered()
@@ -699,7 +699,7 @@ async def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_
         (short_dir / "kubelet.sock").unlink()
         async with Registrar(short_dir, wait).running():
             while serving.statuses()[0].is_registered:
-                await serving.pulse.next.wait()
+                await serving.notifier.next.wait()
             assert serving.statuses()[0].registered_at is None
             await asked.wait()
 

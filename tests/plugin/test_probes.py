@@ -18,7 +18,7 @@ from devplug import ContainerResponse, Device, DevicePlugin, Health, PluginError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.linux.inotify import until_present
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.metrics.probes import Probes
 from devplug.plugin.counters import FORMER_LIMIT
 from devplug.web.addresses import UnixAddress
@@ -308,8 +308,8 @@ async def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_d
         made.append(1)
         return str(len(made)).encode()
 
-    pulse = Pulse()
-    probes = Probes(status=status, faults=list, families=list, pulse=pulse)
+    notifier = Notifier()
+    probes = Probes(status=status, faults=list, families=list, notifier=notifier)
 
     async def follow(seen: list[bytes]) -> None:
         answer = await probes.answer(Request("/status", {"watch": "1"}, is_local=True))
@@ -324,7 +324,7 @@ async def test_a_status_that_many_follow_is_made_once_for_all_and_seldom(short_d
         first = len(made)
         assert first <= 16
         for _ in range(1000):
-            pulse.beat()
+            notifier.notify()
             await passes(0.001)
         assert len(made) - first <= 6
         await until(lambda: {seen[-1] for seen in all_seen} == {f"{len(made)}\n".encode()})
@@ -348,7 +348,7 @@ async def test_a_device_keeps_its_time_when_its_plugin_is_replaced(short_dir: Pa
 
         async def since() -> dict[str, float | None]:
             while not serving.statuses() or not serving.statuses()[0].devices:
-                await serving.pulse.next.wait()
+                await serving.notifier.next.wait()
             return {one.id: one.since for one in serving.statuses()[0].devices}
 
         serving.add(Fed("a", "b"))

@@ -73,7 +73,7 @@ class Reporter:
             faults=self._faults,
             notes=self._notes,
             families=self._families,
-            pulse=self._serving.pulse,
+            notifier=self._serving.notifier,
         )
 
     def status(self) -> ProcessStatus:

@@ -252,7 +252,7 @@ async def serve_config(
                 checkpoint=serving.folder / CHECKPOINT_NAME,
                 rewrite_checkpoint=serving.repeat_list,
                 clock=clock,
-                on_change=serving.pulse.beat,
+                on_change=serving.notifier.notify,
             )
         context = DaemonContext(
             holders=holders,
@@ -260,10 +260,10 @@ async def serve_config(
             memory=memory,
             numa_nodes=numa_nodes,
             on_look=lambda name, seconds: serving.counters_of(name).look_seconds.observe(seconds),
-            on_change=serving.pulse.beat,
+            on_change=serving.notifier.notify,
         )
         daemon = Daemon(serving, context, group)
-        config_file = None if file is None else ConfigFile(file, daemon, serving.pulse.beat, look_again)
+        config_file = None if file is None else ConfigFile(file, daemon, serving.notifier.notify, look_again)
         probes = _Probes(serving, daemon, holders, config_file)
         tasks = []
         try:
@@ -285,7 +285,7 @@ async def serve_config(
                 from devplug.daemon.events.writers import report_to_cluster
 
                 status = probes.reporter.status
-                tasks.append(group.create_task(report_to_cluster(status, serving.pulse, daemon.node_name)))
+                tasks.append(group.create_task(report_to_cluster(status, serving.notifier, daemon.node_name)))
             serving.tell(probes.answer)
             async with pages_at(listen, probes.answer):
                 yield serving

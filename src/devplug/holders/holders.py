@@ -18,7 +18,7 @@ from devplug.holders.held_device import Rules
 from devplug.holders.ledger import Ledger
 from devplug.holders.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
 
@@ -93,7 +93,7 @@ class Holders:
         self._on_change = on_change
         self._wake = asyncio.Event()
         self._has_moved = False
-        self._looked = Pulse()
+        self._looked = Notifier()
         self._needs = 0
         self._readers: set[asyncio.Queue[Difference]] = set()
         self._released_to: set[str] = set()
@@ -165,7 +165,7 @@ class Holders:
         What was held then is held, until answers show that it is not. Raises `ValueError` if it is owned.
         """
         self._folder.own(resource_name, self._clock())
-        self._looked.beat()
+        self._looked.notify()
         self._on_change()
 
     def disown(self, resource_name: str) -> None:
@@ -186,7 +186,7 @@ class Holders:
         self._ledger.allocated(resource_name, ids, self._allocated_at)
         self._folder.note_changed()
         self._wake.set()
-        self._looked.beat()
+        self._looked.notify()
         self._on_change()
 
     def suspect(self) -> None:
@@ -337,7 +337,7 @@ class Holders:
         after = self.is_known, self._trouble, self.pods, self.allocatable
         if differences or is_unanswered or before != after:
             self._on_change()
-        self._looked.beat()
+        self._looked.notify()
 
     async def _taken(self, answer: Answer, asked_at: float) -> tuple[Difference, ...]:
         """Have the ledger take an answer, with the checkpoint if that is needed."""

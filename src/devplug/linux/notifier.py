@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Pulse"]
+__all__ = ["Notifier"]
 
 
-class Pulse:
+class Notifier:
     """A change that any number of tasks of one loop wait for; lives as long as what it tells of.
 
     Take `next` before the look: a change that comes between the look and the wait is not lost then.
@@ -21,7 +21,7 @@ class Pulse:
         """Set at the next change from now."""
         return self._event
 
-    def beat(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait."""
         self._event.set()
         self._event = asyncio.Event()

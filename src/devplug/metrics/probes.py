@@ -14,7 +14,7 @@ from devplug.web.messages import Page, Stream, not_found
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from devplug.linux.notifier import Pulse
+    from devplug.linux.notifier import Notifier
     from devplug.metrics.families import Family
     from devplug.web.messages import Answer, Request
 
@@ -39,7 +39,7 @@ class Probes:
     """Answers `/healthz`, `/readyz`, `/metrics` and `/status`; lives as long as its owner.
 
     `status` returns the JSON of `/status`; `faults` says what keeps the owner from being ready, `notes` what
-    does not but should be known; `families` are the metrics; `pulse` beats when any of them may have changed.
+    does not but should be known; `families` are the metrics; `notifier` tells when any may have changed.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Probes:
         faults: Callable[[], Sequence[str]],
         notes: Callable[[], Sequence[str]] = tuple,
         families: Callable[[], Iterable[Family]],
-        pulse: Pulse,
+        notifier: Notifier,
     ) -> None:
         self._status = status
         self._faults = faults
         self._notes = notes
         self._families = families
-        self._pulse = pulse
+        self._notifier = notifier
         self._made = b""
         """The status that was told to followers last, for all of them."""
         self._made_before: asyncio.Event | None = None
@@ -94,20 +94,20 @@ class Probes:
         loop = asyncio.get_running_loop()
         last = b""
         while True:
-            changed = self._pulse.next
+            changed = self._notifier.next
             if self._made_before is not changed and (not last or loop.time() >= self._make_not_before):
                 self._make()
             if self._made != last:
                 last = self._made
                 yield last + b"\n"
-            if self._made_before is self._pulse.next:
-                await self._pulse.next.wait()
+            if self._made_before is self._notifier.next:
+                await self._notifier.next.wait()
             else:
                 await asyncio.sleep(max(0.0, self._make_not_before - loop.time()))
 
     def _make(self) -> None:
         loop = asyncio.get_running_loop()
-        self._made_before = self._pulse.next
+        self._made_before = self._notifier.next
         started = loop.time()
         self._made = self._status()
         ended = loop.time()

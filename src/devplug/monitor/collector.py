@@ -15,7 +15,7 @@ from devplug.errors import one_line
 from devplug.holders.holders import Holders, pod_resources_status
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.monitor.node_view import joined
 from devplug.plugin.resource_lock import LOCK_FOLDER, has_file_of
 from devplug.status import STATUS_SOCKETS, process_of
@@ -46,12 +46,12 @@ class Collector:
     """A node's status, always as new as its owners tell; lives as long as `run`.
 
     `plugin_dir` is the folder with `kubelet.sock`, `pod_resources` the kubelet's socket for monitors; both
-    absolute. `pulse` beats when `status` may have changed.
+    absolute. `notifier` tells when `status` may have changed.
     """
 
     def __init__(self, plugin_dir: Path, pod_resources: Path, *, node_name: str) -> None:
         self.node_name = node_name
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         self._plugin_dir = plugin_dir
         # Beside it by its name, also where it is a link: there are the plugins that the kubelet has to find.
         self._folders = plugin_dir, Path(os.path.normpath(plugin_dir)).parent / REGISTRY_NAME
@@ -60,7 +60,7 @@ class Collector:
             pod_resources,
             with_allocatable=True,
             clock=lambda: asyncio.get_running_loop().time(),
-            on_change=self.pulse.beat,
+            on_change=self.notifier.notify,
         )
         self._processes: dict[Path, ProcessStatus] = {}
         self._problems: dict[Path, str] = {}
@@ -106,7 +106,7 @@ class Collector:
     async def wait_first(self) -> None:
         """Wait until the kubelet and every process that is there have been asked once; in `run`."""
         while not self._is_complete():
-            await self.pulse.next.wait()
+            await self.notifier.next.wait()
 
     def _is_complete(self) -> bool:
         return self._has_looked and not self.unanswered()
@@ -129,7 +129,7 @@ class Collector:
             left |= {path.name for path in files if path.suffix == KEPT}
         if self._left != left:
             self._left = frozenset(left)
-            self.pulse.beat()
+            self.notifier.notify()
         for path in self._followed.keys() - found:
             self._followed.pop(path).cancel()
             self._forget(path)
@@ -137,19 +137,19 @@ class Collector:
             self._followed[path] = group.create_task(self._follow(path))
         if not self._has_looked:
             self._has_looked = True
-            self.pulse.beat()
+            self.notifier.notify()
 
     def _note_problem(self, path: Path, problem: str) -> None:
         if problem != self._problems.get(path, ""):
             self._problems[path] = problem
             if not problem:
                 del self._problems[path]
-            self.pulse.beat()
+            self.notifier.notify()
 
     def _forget(self, path: Path) -> None:
         self._processes.pop(path, None)
         self._problems.pop(path, None)
-        self.pulse.beat()
+        self.notifier.notify()
 
     async def _follow(self, path: Path) -> None:
         """Take every status that a process tells, until its socket is gone."""
@@ -159,7 +159,7 @@ class Collector:
                     async for line in told:
                         self._processes[path] = process_of(line)
                         self._note_problem(path, "")
-                        self.pulse.beat()
+                        self.notifier.notify()
                 problem = f"{path.name}: the process has ended the answer"
             except (WebClientError, ValueError) as error:
                 problem = f"{path.name}: {one_line(str(error))}"

@@ -71,7 +71,7 @@ class Exporter:
             faults=self._faults,
             notes=lambda: self._collector.status().problems,
             families=self._families,
-            pulse=self._collector.pulse,
+            notifier=self._collector.notifier,
         )
 
     def _faults(self) -> tuple[str, ...]:

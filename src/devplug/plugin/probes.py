@@ -106,5 +106,5 @@ def probes_of(serving: Serving) -> Probes:
         status=lambda: text_of(process_status(serving)),
         faults=lambda: faults_told(serving.faults().items()),
         families=lambda: serving_families(serving, process_status(serving)),
-        pulse=serving.pulse,
+        notifier=serving.notifier,
     )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, PluginError, quoted
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.linux.signals import stop_signals
 from devplug.logs import show_logs
 from devplug.plugin.callbacks import DaemonThreads
@@ -72,7 +72,7 @@ class Serving:
         self._served: dict[str, _Served] = {}
         self._records = Records()
         self._telling: asyncio.Task[None] | None = None
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         """Beats whenever `statuses` may have changed."""
 
     @property
@@ -147,13 +147,13 @@ class Serving:
             raise PluginError(_taken(name))
         counters = self.counters_of(name)
         past = self._records.take(name, time.monotonic())
-        inventory = Inventory(name, counters, self.pulse.beat, held_ids=held_ids, past=past)
-        lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.pulse.beat)
+        inventory = Inventory(name, counters, self.notifier.notify, held_ids=held_ids, past=past)
+        lifecycle = Lifecycle(plugin, inventory, counters, self._environment, self.notifier.notify)
         work = self._supervise(plugin, inventory, lifecycle, on_failure)
         task = self._group.create_task(work, name=f"devplug {name}")
         self._served[name] = _Served(plugin, inventory, lifecycle, task)
         self._records.forget_former(self._served)
-        self.pulse.beat()
+        self.notifier.notify()
 
     async def _supervise(
         self,
@@ -172,13 +172,13 @@ class Serving:
                 raise
             self._served.pop(plugin.resource_name, None)
             self._records.leave(plugin.resource_name, inventory.past, time.monotonic())
-            self.pulse.beat()
+            self.notifier.notify()
             on_failure(failure)
 
     async def remove(self, resource_name: str) -> None:
         """Stop serving a plugin once its calls in flight have ended; unknown names are ignored."""
         if served := self._served.pop(resource_name, None):
-            self.pulse.beat()
+            self.notifier.notify()
             served.task.cancel()
             await asyncio.wait((served.task,))
             self._records.leave(resource_name, served.inventory.past, time.monotonic())
@@ -195,7 +195,7 @@ class Serving:
     async def wait_registered(self) -> None:
         """Wait until a kubelet has accepted every plugin and listens to its list."""
         while not all(served.lifecycle.is_registered for served in self._served.values()):
-            await self.pulse.next.wait()
+            await self.notifier.next.wait()
 
     def tell(self, handle: Handler) -> None:
         """Answer with these pages at a status socket below the folder until `close`. Call it once."""

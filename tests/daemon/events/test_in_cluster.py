@@ -15,7 +15,7 @@ from devplug.daemon.cluster import Retries
 from devplug.daemon.config.loader import load
 from devplug.daemon.events.writers import report_to_cluster
 from devplug.daemon.service import serve_config
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.plugin.probes import process_status
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS, NODES
@@ -46,7 +46,7 @@ class Daemon:
     """What is told of a daemon; `says` is another status of it."""
 
     def __init__(self, first: ProcessStatus) -> None:
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         self.now = START
         self._status = first
 
@@ -56,7 +56,7 @@ class Daemon:
     def says(self, status: ProcessStatus, later_seconds: float = 0.0) -> None:
         self._status = status
         self.now += later_seconds
-        self.pulse.beat()
+        self.notifier.notify()
 
     @asynccontextmanager
     async def telling(self, node: str, account: Path, retries: Retries = SOON) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ class Daemon:
             task = group.create_task(
                 report_to_cluster(
                     self.status,
-                    self.pulse,
+                    self.notifier,
                     node,
                     account=account,
                     retries=retries,
@@ -284,7 +284,7 @@ resources:
             task = group.create_task(
                 report_to_cluster(
                     lambda: process_status(serving),
-                    serving.pulse,
+                    serving.notifier,
                     sandbox.nodes()[0],
                     account=short_dir,
                     look_pause_seconds=0.01,

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 NOW = 1_800_000_000.0
@@ -41,7 +41,7 @@ class Source:
 
     def __init__(self, status: NodeStatus) -> None:
         self.node_name = status.name
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         self._status = status
 
     def status(self) -> NodeStatus:
@@ -52,7 +52,7 @@ class Source:
 
     def be(self, status: NodeStatus) -> None:
         self._status = status
-        self.pulse.beat()
+        self.notifier.notify()
 
     async def run(self) -> None:
         await asyncio.Event().wait()

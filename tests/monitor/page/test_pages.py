@@ -35,7 +35,7 @@ async def page_of(*sources: Source) -> AsyncIterator[Address]:
     ):
         following = group.create_task(follower.run())
         while json.loads((await get(address, "/state.json")).body)["waiting"]:
-            await follower.pulse.next.wait()
+            await follower.notifier.next.wait()
         yield address
         following.cancel()
 
@@ -178,10 +178,10 @@ def test_a_node_that_nobody_can_ask_keeps_no_other_from_being_shown() -> None:
         async with asyncio.TaskGroup() as group:
             following = group.create_task(follower.run())
             while not healths(follower.state()):
-                await follower.pulse.next.wait()
+                await follower.notifier.next.wait()
             assert follower.state()["waiting"] == ["mute"]
             while follower.state()["waiting"]:
-                await follower.pulse.next.wait()
+                await follower.notifier.next.wait()
             following.cancel()
 
     play_in_no_time(story())

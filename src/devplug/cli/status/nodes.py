@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from devplug.cli.options import plugin_folder, pod_resources_socket
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.monitor.collector import Collector
 from devplug.sandbox.sandboxdir import SandboxDir, default_folder
 
@@ -133,11 +133,11 @@ def chosen_folders(
 
 
 class Follower:
-    """Follows nodes; lives as long as `run`, and `pulse` beats when the status of one may have changed."""
+    """Follows nodes; lives as long as `run`, and `notifier` tells when the status of one may have changed."""
 
     def __init__(self, nodes: Sequence[NodeFolders]) -> None:
         self.nodes = tuple(nodes)
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         self._collectors = [
             Collector(one.plugin_dir, one.pod_resources, node_name=one.name) for one in self.nodes
         ]
@@ -164,5 +164,5 @@ class Follower:
 
     async def _relay(self, collector: Collector) -> None:
         while True:
-            await collector.pulse.next.wait()
-            self.pulse.beat()
+            await collector.notifier.next.wait()
+            self.notifier.notify()

@@ -175,7 +175,7 @@ async def _watch(query: StatusQuery) -> None:
 
 async def _beat_at(stopped: asyncio.Event, follower: Follower) -> None:
     await stopped.wait()
-    follower.pulse.beat()
+    follower.notifier.notify()
 
 
 async def _follow(
@@ -187,7 +187,7 @@ async def _follow(
     """Call `show` with a node before and after each of its changes, and first with None and as it is."""
     before: list[NodeStatus | None] = [None] * len(query.nodes)
     while not stopped.is_set():
-        changed = follower.pulse.next
+        changed = follower.notifier.next
         for place, node in enumerate(query.of(follower.statuses())):
             was = before[place]
             if was is None or essence(was) != essence(node):
@@ -218,7 +218,7 @@ def _print_changes(before: NodeStatus | None, node: NodeStatus) -> None:
 async def _draw(query: StatusQuery, follower: Follower, stopped: asyncio.Event, terminal: Terminal) -> None:
     with Live(console=terminal.console, auto_refresh=False, vertical_overflow="crop") as live:
         while not stopped.is_set():
-            changed = follower.pulse.next
+            changed = follower.notifier.next
             nodes = query.of(follower.statuses())
             lines = query.lines(nodes, time.time(), terminal.width)
             room = terminal.height - 1

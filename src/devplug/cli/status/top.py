@@ -197,7 +197,7 @@ class _Screen:
         await self._follower.wait_first()
         self._nodes = self._query.of(self._follower.statuses())
         while True:
-            changed = self._follower.pulse.next
+            changed = self._follower.notifier.next
             before, self._nodes = self._nodes, self._query.of(self._follower.statuses())
             for place, (was, node) in enumerate(zip(before, self._nodes, strict=True)):
                 if essence(was) != essence(node):

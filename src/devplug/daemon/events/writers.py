@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.events.objects import Condition, Event
     from devplug.k8s.client import ApiServer
-    from devplug.linux.notifier import Pulse
+    from devplug.linux.notifier import Notifier
     from devplug.status import ProcessStatus
 
 __all__ = ["ConditionWriter", "EventWriter", "Writer", "report_to_cluster"]
@@ -214,7 +214,7 @@ def _tell(writer: Writer, error: Exception, told: str) -> str:
 
 async def report_to_cluster(
     status: Callable[[], ProcessStatus],
-    pulse: Pulse,
+    notifier: Notifier,
     node_name: str,
     *,
     account: Path = ACCOUNT_FOLDER,
@@ -224,7 +224,7 @@ async def report_to_cluster(
 ) -> None:
     """Write Events and the condition of this machine's Node, for as long as it is not cancelled.
 
-    `status` says how the daemon is, `pulse` beats when that may have changed. Raises nothing, and waits for
+    `status` says how the daemon is, `notifier` tells when it may have changed. Raises nothing, and waits for
     the API server only here: what is wrong is logged once, and tried again.
     """
     events, condition = EventWriter(node_name, clock), ConditionWriter(node_name)
@@ -232,12 +232,12 @@ async def report_to_cluster(
     async with asyncio.TaskGroup() as group:
         group.create_task(_keep_writing(events, account, retries))
         group.create_task(_keep_writing(condition, account, retries))
-        group.create_task(_follow(status, pulse, events, condition, look_pause_seconds, clock))
+        group.create_task(_follow(status, notifier, events, condition, look_pause_seconds, clock))
 
 
 async def _follow(
     status: Callable[[], ProcessStatus],
-    pulse: Pulse,
+    notifier: Notifier,
     events: EventWriter,
     condition: ConditionWriter,
     look_pause_seconds: float,
@@ -246,13 +246,13 @@ async def _follow(
     told, before = ReportedState(), None
     while True:
         await asyncio.sleep(look_pause_seconds)
-        beat = pulse.next
+        changed = notifier.next
         try:
             after = status()
             telling = next_report(told, before, after, clock())
         except Exception:
             logger.exception("cannot decide what to write to the API server")
-            await beat.wait()
+            await changed.wait()
             continue
         told, before = telling.told, after
         for event in telling.events:
@@ -261,6 +261,6 @@ async def _follow(
             condition.put(telling.condition)
         try:
             async with asyncio.timeout(telling.again_seconds):
-                await beat.wait()
+                await changed.wait()
         except TimeoutError:
             continue

@@ -11,7 +11,7 @@ import time
 from importlib import resources
 from typing import TYPE_CHECKING, Final, Protocol
 
-from devplug.linux.notifier import Pulse
+from devplug.linux.notifier import Notifier
 from devplug.monitor.history import History
 from devplug.monitor.page.markup import page
 from devplug.monitor.page.view import details, state
@@ -76,7 +76,7 @@ class Source(Protocol):
     """Where a node's status comes from: a `Collector`."""
 
     node_name: str
-    pulse: Pulse
+    notifier: Notifier
 
     def status(self) -> NodeStatus:
         """Return how the node is."""
@@ -91,11 +91,11 @@ class Source(Protocol):
 class Follower:
     """What is known of the nodes and was in the last hour; it grows while `run` lasts.
 
-    `pulse` beats when there is something new to see.
+    `notifier` tells when there is something new to see.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.pulse = Pulse()
+        self.notifier = Notifier()
         self._sources = sources
         self._history = History()
         self._began_at = time.time()
@@ -116,9 +116,9 @@ class Follower:
         except TimeoutError:
             pass  # what is known so far is shown, and says what is missing
         while True:
-            changed = source.pulse.next
+            changed = source.notifier.next
             self._history = self._history.after(source.status())
-            self.pulse.beat()
+            self.notifier.notify()
             await changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)
 
@@ -178,7 +178,7 @@ class Pages:
         """Yield the whole state, now and after each change; a reader that comes back has missed nothing."""
         yield b"retry: 1000\n\n"
         while True:
-            changed = self._follower.pulse.next
+            changed = self._follower.notifier.next
             yield b"event: state\ndata: " + _json(self._follower.state(wanted)) + b"\n\n"
             await asyncio.sleep(_PACE_SECONDS)
             try:
