@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from devplug.devices import HEALTHY
 from devplug.errors import KubeletError, RegistrationError, RemoteError
 from devplug.kubelet.pluginfolder import PluginFolder, dialled_path
+from devplug.linux.notifier import Notifier
 from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, GET_OPTIONS, LIST_AND_WATCH, REGISTER
 from devplug.wire.limits import KUBELET_RECEIVE_LIMIT_BYTES
 from devplug.wire.sockets import Listener, Peer, connected, unary
@@ -103,7 +104,7 @@ class ScriptedKubelet:
         self.attempts: list[Attempt] = []
         self.started_at = 0.0
         self._dial_seconds = dial_seconds
-        self._changed = asyncio.Condition()
+        self._notifier = Notifier()
         self._listener: Listener | None = None
         self._connections: dict[asyncio.Task[None], Client | None] = {}
         self._clients: dict[str, Client] = {}
@@ -186,23 +187,23 @@ class ScriptedKubelet:
     async def until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until `condition` is true, asked after every event; returns whether it came true in time."""
         try:
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(condition)
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await self._notifier.next.wait()
         except TimeoutError:
             return condition()
         return True
 
-    async def notify(self) -> None:
+    def notify(self) -> None:
         """Have everybody who waits look again."""
-        async with self._changed:
-            self._changed.notify_all()
+        self._notifier.notify()
 
     def notify_at_end(self, child: asyncio.subprocess.Process) -> None:
         """Have them look again when a process ends."""
 
         async def follow() -> None:
             await child.wait()
-            await self.notify()
+            self.notify()
 
         self.tasks.create_task(follow())
 
@@ -235,7 +236,7 @@ class ScriptedKubelet:
             raise
         finally:
             attempt.ended_at = time.monotonic()
-            await self.notify()
+            self.notify()
 
     async def _take_on(self, attempt: Attempt) -> None:
         path = dialled_path(self.folder.socket_path(attempt.request.endpoint))
@@ -261,7 +262,7 @@ class ScriptedKubelet:
                 self._connections[task] = client
                 self._clients[client.resource_name] = client
                 taken_on.set_result(None)
-                await self.notify()
+                self.notify()
                 await self.watch(client)
         except RemoteError as error:
             words = "dial device plugin" if attempt.dialled_seconds is None else "get device plugin options"
@@ -270,7 +271,7 @@ class ScriptedKubelet:
             if not taken_on.done():
                 _fail(taken_on, RegistrationError("the kubelet is ending"))
             self._connections.pop(task, None)
-            await self.notify()
+            self.notify()
 
     async def watch(self, client: Client) -> None:
         """Take the lists of a stream until it ends; on every connection to a plugin, registered or not."""
@@ -279,7 +280,7 @@ class ScriptedKubelet:
             async with aclosing(client.peer.stream(LIST_AND_WATCH, None)) as lists:
                 async for devices in lists:
                     client.lists.append((time.monotonic(), devices))
-                    await self.notify()
+                    self.notify()
             client.end_reason = "EOF"
         except RemoteError as error:
             client.end_reason = str(error)

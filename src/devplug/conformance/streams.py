@@ -79,7 +79,7 @@ async def another_stream(bed: TestBed, first: Client) -> AsyncIterator[Client]:
 
         async def follow() -> None:
             await kubelet.watch(other)
-            await kubelet.notify()
+            kubelet.notify()
 
         task = kubelet.tasks.create_task(follow())
         try:
