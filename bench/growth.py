@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.node import Found, Node
+from bench.node import Node, NodeFigures
 from bench.report import Bound, Figure, Report, by_row, median, percentile, spread
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Samples:
     """What was measured of one node so far; a failure ends it."""
 
     node: Node
-    found: list[Found] = field(default_factory=list)
+    found: list[NodeFigures] = field(default_factory=list)
     wanted: int = 0
     failure: str = ""
 
@@ -111,7 +111,7 @@ def ratio(samples: Samples, others: Samples) -> float | None:
     return None
 
 
-async def measured(node: Node) -> Found:
+async def measured(node: Node) -> NodeFigures:
     """Measure a node in a process of its own."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -124,7 +124,7 @@ async def measured(node: Node) -> Found:
     if child.returncode:
         last_words = errors.decode(errors="replace").strip().rpartition("\n")[2]
         raise NodeError(last_words or f"it ended with code {child.returncode}")
-    found = Found(**json.loads(output))
+    found = NodeFigures(**json.loads(output))
     if found.refusal:
         raise NodeError(found.refusal)
     return found

@@ -73,7 +73,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NodeFigures:
     """What was measured on a node."""
 
     fill_seconds: float
@@ -136,7 +136,7 @@ async def plugged(folder: Path, resource_name: str, count: int, node: Node) -> A
         await listener.close()
 
 
-async def measure(node: Node) -> Found:
+async def measure(node: Node) -> NodeFigures:
     """Make the node, fill it with pods, and let pods come and go; it is gone afterwards."""
     clock, pod_count = Clock(), 0
     with tempfile.TemporaryDirectory(prefix="bench-", dir="/tmp") as name:  # short: it holds sockets
@@ -176,8 +176,10 @@ async def measure(node: Node) -> Found:
                     kubelet.remove_pod(f"u{number:06}")
                     seconds.append(await admit())
             except RefusedError as error:
-                return Found(0, refusal=str(error))
-            return Found(fill_seconds, seconds, [await list_pods() for _ in range(node.lists)], memory_bytes)
+                return NodeFigures(0, refusal=str(error))
+            return NodeFigures(
+                fill_seconds, seconds, [await list_pods() for _ in range(node.lists)], memory_bytes
+            )
 
 
 class RefusedError(Exception):

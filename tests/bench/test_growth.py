@@ -21,14 +21,14 @@ from bench.growth import (
     places_report,
     ratio,
 )
-from bench.node import Found, Node
+from bench.node import Node, NodeFigures
 
 NODE = Node(devices=8, pods=4, wanted=(1, 1), admissions=3, lists=2)
 
 
 def samples(*milliseconds: float, failure: str = "") -> Samples:
     """Samples of one run in which admissions took so long."""
-    found = Found(0.5, [one / 1000 for one in milliseconds], [0.002], 3_000_000)
+    found = NodeFigures(0.5, [one / 1000 for one in milliseconds], [0.002], 3_000_000)
     return Samples(Node(pods=50), [] if failure else [found], len(milliseconds), failure)
 
 

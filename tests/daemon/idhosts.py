@@ -19,7 +19,7 @@ from tests.daemon.systrees import camera, interface, listed, machine_with_everyt
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 TABLE = Path(__file__).with_name("ids.json")
 ARCHIVES = Path(__file__).parents[3] / "shared" / "data" / "hwloc"
@@ -236,11 +236,11 @@ def ids_of(host: Host, asked: str) -> dict[str, str]:
     return {_place(each): _device_id(each, asked) for each in found}
 
 
-def _place(found: Found) -> str:
+def _place(found: HostDevice) -> str:
     return found.hardware or (found.nodes[0].host_path if found.nodes else found.name)
 
 
-def _device_id(found: Found, asked: str) -> str:
+def _device_id(found: HostDevice, asked: str) -> str:
     one = resource(asked)
     named = with_room_for_replicas(found, one.share.replicas)
     return device_ids(named.name, one.share.replicas)[0]

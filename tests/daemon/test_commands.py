@@ -12,7 +12,7 @@ import pytest
 
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing, parse_template
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from tests.plugin.fakes import play
 from tests.waiting import until
 
@@ -71,19 +71,23 @@ def test_a_command_runs_in_the_root_folder_in_a_session_of_its_own_without_input
 
 
 def test_arguments_are_made_of_what_is_known_of_the_device() -> None:
-    found = Found("dongle", facts={"serial": "A 7"})
+    found = HostDevice("dongle", facts={"serial": "A 7"})
     command = [parse_template("/opt/test"), parse_template("--port={serial}"), parse_template("{id}")]
     assert command_arguments(command, found) == ("/opt/test", "--port=A 7", "dongle")
 
 
 def test_a_device_without_a_value_makes_no_command() -> None:
-    missing = command_arguments([parse_template("/opt/test"), parse_template("{serial}")], Found("dongle"))
+    missing = command_arguments(
+        [parse_template("/opt/test"), parse_template("{serial}")], HostDevice("dongle")
+    )
     assert isinstance(missing, Missing)
     assert missing.reason == "no value for {serial}"
 
 
 def test_the_environment_says_what_is_known_of_the_device() -> None:
-    found = Found("dongle", facts={"pciAddress": "0000:01:00.0", "attr.idVendor": "0403\0", "numaNode": 1})
+    found = HostDevice(
+        "dongle", facts={"pciAddress": "0000:01:00.0", "attr.idVendor": "0403\0", "numaNode": 1}
+    )
     assert command_environment("example.com/a", found) == {
         "PATH": os.environ["PATH"],
         "DEVPLUG_RESOURCE_NAME": "example.com/a",

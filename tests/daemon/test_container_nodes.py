@@ -11,26 +11,26 @@ from devplug.daemon.container_response import (
     paths_of,
     shares_of,
 )
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Device, DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import resource
 
-TTY = FoundNode("/dev/serial/by-id/x-port0", (188, 0), False, "tty", "/dev/ttyUSB0")
-VIDEO = FoundNode("/dev/video0", (81, 0), False, "video4linux")
-VIDEO1 = FoundNode("/dev/video1", (81, 1), False, "video4linux")
-BUS = FoundNode("/dev/bus/usb/001/004", (189, 3), False, "usb")
-DONGLE = Found("dongle", (TTY, VIDEO, VIDEO1, BUS))
+TTY = HostDeviceNode("/dev/serial/by-id/x-port0", (188, 0), False, "tty", "/dev/ttyUSB0")
+VIDEO = HostDeviceNode("/dev/video0", (81, 0), False, "video4linux")
+VIDEO1 = HostDeviceNode("/dev/video1", (81, 1), False, "video4linux")
+BUS = HostDeviceNode("/dev/bus/usb/001/004", (189, 3), False, "usb")
+DONGLE = HostDevice("dongle", (TTY, VIDEO, VIDEO1, BUS))
 
 
-def paths(found: Found, expose: str = "", discover: str = 'usb: {vendor: "0403"}') -> list[str]:
+def paths(found: HostDevice, expose: str = "", discover: str = 'usb: {vendor: "0403"}') -> list[str]:
     """Return where the nodes are in the container."""
     one = resource(f"discover: {{{discover}}}, expose: {{{expose}}}")
     given = container_response(shares_of([Device(found.name)], {found.name: found}, one), one)
     return [node.container_path for node in given.device_nodes]
 
 
-def gap(found: Found, expose: str) -> str:
+def gap(found: HostDevice, expose: str) -> str:
     with pytest.raises(UnhealthyDeviceError) as refused:
         paths(found, expose)
     return refused.value.reason
@@ -41,7 +41,7 @@ def test_a_gadget_gives_all_its_children_and_not_its_bus_node() -> None:
 
 
 def test_a_gadget_without_children_gives_its_bus_node() -> None:
-    assert paths(Found("raw", (BUS,))) == ["/dev/bus/usb/001/004"]
+    assert paths(HostDevice("raw", (BUS,))) == ["/dev/bus/usb/001/004"]
 
 
 def test_the_bus_node_is_given_with_the_children_to_who_asks_for_it() -> None:
@@ -91,8 +91,12 @@ def test_each_node_of_a_bundle_has_its_name_in_templates() -> None:
         "expose: {containerPath: /dev/dsp/, "
         'env: {"D_{index}": "{containerPath.data} {containerPath.control}"}}'
     )
-    found = Found(
-        "a", (FoundNode("/dev/a0", (9, 0), name="data"), FoundNode("/dev/a0-ctl", (9, 1), name="control"))
+    found = HostDevice(
+        "a",
+        (
+            HostDeviceNode("/dev/a0", (9, 0), name="data"),
+            HostDeviceNode("/dev/a0-ctl", (9, 1), name="control"),
+        ),
     )
     given = container_response(shares_of([Device("a")], {"a": found}, one), one)
     assert given.envs == {"D_0": "/dev/dsp/a0 /dev/dsp/a0-ctl"}
@@ -103,15 +107,15 @@ def test_file_and_host_path_are_those_of_the_first_node_that_is_given() -> None:
         'discover: {usb: {vendor: "0403"}}, '
         'expose: {deviceNodes: [video4linux], env: {"F_{index}": "{file} {hostPath}"}}'
     )
-    found = Found("d", (TTY, VIDEO), None, {"file": "ttyUSB0", "hostPath": TTY.host_path})
+    found = HostDevice("d", (TTY, VIDEO), None, {"file": "ttyUSB0", "hostPath": TTY.host_path})
     given = container_response(shares_of([Device("d")], {"d": found}, one), one)
     assert given.envs == {"F_0": "video0 /dev/video0"}
 
 
 def test_a_vfio_group_comes_with_the_node_that_all_groups_share_and_keeps_both_paths() -> None:
-    group = FoundNode("/dev/vfio/12", (240, 0), False, "vfio")
-    shared = FoundNode("/dev/vfio/vfio", (10, 196), False, "vfio", is_shared=True)
-    found = Found("0000:3b:00.0", (shared, group))
+    group = HostDeviceNode("/dev/vfio/12", (240, 0), False, "vfio")
+    shared = HostDeviceNode("/dev/vfio/vfio", (10, 196), False, "vfio", is_shared=True)
+    found = HostDevice("0000:3b:00.0", (shared, group))
     assert paths(found, "", "pci: {driver: vfio-pci}") == ["/dev/vfio/12", "/dev/vfio/vfio"]
 
 
@@ -130,6 +134,6 @@ def test_permissions_may_be_each_nodes_own() -> None:
 
 def test_a_path_that_needs_what_the_device_lacks_is_a_gap() -> None:
     one = resource("discover: {usb: {vendor: '0403'}}, expose: {containerPath: '/dev/{serial}'}")
-    chosen = chosen_nodes(Found("x", (TTY,)), one.expose)
+    chosen = chosen_nodes(HostDevice("x", (TTY,)), one.expose)
     assert not isinstance(chosen, MissingNode)
     assert paths_of(chosen, {}) == MissingNode("no value for {serial}")

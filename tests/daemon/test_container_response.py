@@ -16,7 +16,7 @@ from devplug.daemon.container_response import (
     with_room_for_replicas,
 )
 from devplug.daemon.device_list import DeviceList, KnownDevice, ScanResult
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
 from devplug.errors import InvalidRequestError, UnhealthyDeviceError
 from tests.daemon.hosts import resource
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from devplug.daemon.config.types import Resource
 
 
-def tty(number: int, folder: str = "/dev", **facts: str | int) -> Found:
+def tty(number: int, folder: str = "/dev", **facts: str | int) -> HostDevice:
     path = f"{folder}/tty{number}"
     facts = {"file": f"tty{number}", "hostPath": path, **facts}
-    return Found(f"tty{number}", (FoundNode(path, (4, number)),), None, facts)
+    return HostDevice(f"tty{number}", (HostDeviceNode(path, (4, number)),), None, facts)
 
 
 def serving(rest: str = "") -> Resource:
     return resource(f'discover: {{path: "/dev/tty*"}}, {rest}')
 
 
-def response(one: Resource, *found: Found, ids: tuple[str, ...] = ()) -> ContainerResponse:
+def response(one: Resource, *found: HostDevice, ids: tuple[str, ...] = ()) -> ContainerResponse:
     """Return what a container gets with these devices, or with these IDs of them."""
     by_name = {device.name: device for device in found}
     return container_response(shares_of([Device(id_) for id_ in ids or by_name], by_name, one), one)
 
 
-def advertised(one: Resource, *known: KnownDevice | Found) -> list[Device]:
+def advertised(one: Resource, *known: KnownDevice | HostDevice) -> list[Device]:
     listing = DeviceList(one)
     listing.known = {k.found.name: k for k in known if isinstance(k, KnownDevice)}
     found = [k for k in known if not isinstance(k, KnownDevice)]
@@ -62,7 +62,7 @@ def test_a_device_that_is_gone_is_unhealthy_and_says_so() -> None:
 
 
 def test_a_device_is_advertised_with_its_numa_node() -> None:
-    assert advertised(serving(), Found("x", numa_node=1)) == [Device("x", numa_nodes=[1])]
+    assert advertised(serving(), HostDevice("x", numa_node=1)) == [Device("x", numa_nodes=[1])]
 
 
 def test_each_replica_is_advertised() -> None:
@@ -84,9 +84,9 @@ def test_each_replica_is_advertised() -> None:
 def test_a_device_is_as_healthy_as_its_source_and_its_rules_say(
     source: Health, rules: Health, told: Health
 ) -> None:
-    sight = ScanResult([Found("x", health=source)], now=0.0, health_of=lambda _: rules)
+    sight = ScanResult([HostDevice("x", health=source)], now=0.0, health_of=lambda _: rules)
     listing = DeviceList(serving())
-    listing.update(ScanResult([Found("x")], now=0.0))
+    listing.update(ScanResult([HostDevice("x")], now=0.0))
     (device,) = listing.update(sight)
     assert device.health == told
 
@@ -106,7 +106,9 @@ def test_a_device_without_a_value_for_a_template_is_unhealthy_and_says_which() -
 
 def test_a_device_with_a_path_that_no_container_can_have_is_unhealthy_and_the_others_are_not() -> None:
     """Anybody who may make a link below a glob may give it such a name."""
-    odd = Found("odd", (FoundNode("/dev/tty\n", (4, 9)),), None, {"file": "tty\n", "hostPath": "/dev/tty\n"})
+    odd = HostDevice(
+        "odd", (HostDeviceNode("/dev/tty\n", (4, 9)),), None, {"file": "tty\n", "hostPath": "/dev/tty\n"}
+    )
     broken, whole = advertised(serving(), odd, tty(0))
     assert broken.health == Health.unhealthy(
         'device node: host path "/dev/tty\\n" has control characters; '
@@ -125,19 +127,19 @@ def test_a_device_id_leads_back_to_the_name(device_id: str, replicas: int, name:
 
 @pytest.mark.parametrize(("replicas", "longest"), [(1, 63), (2, 60), (11, 59), (101, 58)])
 def test_a_name_that_is_short_enough_for_its_replicas_stays(replicas: int, longest: int) -> None:
-    found = Found("x" * longest)
+    found = HostDevice("x" * longest)
     assert with_room_for_replicas(found, replicas) is found
 
 
 @pytest.mark.parametrize(("replicas", "longest"), [(2, 60), (11, 59), (101, 58)])
 def test_a_name_that_is_too_long_for_its_replicas_is_cut(replicas: int, longest: int) -> None:
-    cut = with_room_for_replicas(Found("x" * (longest + 1), numa_node=1), replicas)
+    cut = with_room_for_replicas(HostDevice("x" * (longest + 1), numa_node=1), replicas)
     assert (len(cut.name), cut.numa_node) == (longest, 1)
     assert len(advertised(serving(f"share: {{replicas: {replicas}}}"), cut)) == replicas
 
 
 def test_two_long_names_are_cut_to_different_ones() -> None:
-    one, other = (with_room_for_replicas(Found("x" * 62 + end), 2).name for end in "ab")
+    one, other = (with_room_for_replicas(HostDevice("x" * 62 + end), 2).name for end in "ab")
     assert one != other
 
 
@@ -169,20 +171,22 @@ def test_a_container_path_that_ends_in_a_slash_is_a_folder() -> None:
 
 def test_a_devices_value_cannot_leave_the_folder_of_a_path() -> None:
     one = serving('expose: {containerPath: "/dev/serial/{file}"}')
-    odd = Found("x", (FoundNode("/dev/x", (4, 1)),), None, {"file": "../../etc", "hostPath": "/dev/x"})
+    odd = HostDevice(
+        "x", (HostDeviceNode("/dev/x", (4, 1)),), None, {"file": "../../etc", "hostPath": "/dev/x"}
+    )
     assert response(one, odd).device_nodes[0].container_path == "/dev/serial/.._.._etc"
 
 
 def test_two_devices_that_would_be_one_file_in_the_container_are_refused_by_name() -> None:
     one = serving("expose: {containerPath: /dev/serial/}")
-    other = Found("b", (FoundNode("/dev/b/tty0", (4, 9)),), None, {"hostPath": "/dev/b/tty0"})
+    other = HostDevice("b", (HostDeviceNode("/dev/b/tty0", (4, 9)),), None, {"hostPath": "/dev/b/tty0"})
     with pytest.raises(InvalidRequestError, match="/dev/serial/tty0"):
         response(one, tty(0), other)
 
 
 def test_a_device_without_hardware_gives_no_node() -> None:
     one = resource("discover: {static: {ids: [a]}}")
-    assert response(one, Found("a")) == ContainerResponse()
+    assert response(one, HostDevice("a")) == ContainerResponse()
 
 
 # ── environment, annotations, mounts ──────────────────────────────────────────────────────────────
@@ -236,10 +240,12 @@ def test_a_mount_may_be_each_devices_own() -> None:
 # ── what goes with a kind, and CDI ────────────────────────────────────────────────────────────────
 
 
-def gpu(number: int) -> Found:
-    control = FoundNode("/dev/nvidiactl", (195, 255), is_shared=True)
-    own = FoundNode(f"/dev/nvidia{number}", (195, number))
-    return Found(f"GPU-{number}", (own, control), 0, {"uuid": f"GPU-{number}", "hostPath": own.host_path})
+def gpu(number: int) -> HostDevice:
+    control = HostDeviceNode("/dev/nvidiactl", (195, 255), is_shared=True)
+    own = HostDeviceNode(f"/dev/nvidia{number}", (195, number))
+    return HostDevice(
+        f"GPU-{number}", (own, control), 0, {"uuid": f"GPU-{number}", "hostPath": own.host_path}
+    )
 
 
 def test_nvidias_runtime_is_told_the_uuids_and_the_drivers_own_nodes_are_there_once() -> None:
@@ -264,7 +270,7 @@ def test_the_file_has_the_last_word_on_a_usual_variable() -> None:
 
 def test_network_devices_come_with_the_variable_of_the_sriov_plugin() -> None:
     one = resource('discover: {net: {interface: "eth*"}}', name="example.com/fast-vf")
-    found = [Found(at, (), 0, {"pciAddress": at}) for at in ("0000:3b:02.1", "0000:3b:02.0")]
+    found = [HostDevice(at, (), 0, {"pciAddress": at}) for at in ("0000:3b:02.1", "0000:3b:02.0")]
     assert response(one, *found).envs == {"PCIDEVICE_EXAMPLE_COM_FAST_VF": "0000:3b:02.0,0000:3b:02.1"}
 
 

@@ -12,7 +12,7 @@ from devplug.daemon.config.selectors import StaticSelector
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.daemon.placement import resources_of
 from devplug.daemon.service import serve_config
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.hosts import config
@@ -85,4 +85,4 @@ async def test_nothing_is_left_in_the_folder_when_the_block_is_left(short_dir: P
 
 def test_static_devices_are_sorted_and_know_their_numa_nodes() -> None:
     source = StaticSource((StaticSelector(ids=("b", "a"), numa_nodes={"b": 1}), StaticSelector(ids=("c",))))
-    assert source.look() == (Found("a"), Found("b", (), 1, {"numaNode": 1}), Found("c"))
+    assert source.look() == (HostDevice("a"), HostDevice("b", (), 1, {"numaNode": 1}), HostDevice("c"))

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.device_list import REMOVED, DeviceList, KnownDevice, ScanResult, after_look
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Health
 from tests.daemon.hosts import resource
 
-A, B = Found("a"), Found("b")
+A, B = HostDevice("a"), HostDevice("b")
 
 
 def listing(rest: str = "") -> DeviceList:
@@ -26,7 +26,7 @@ def told(one: DeviceList, sight: ScanResult) -> dict[str, str]:
 
 
 def sight(
-    *found: Found, held: frozenset[str] | set[str] = frozenset(), now: float = 0.0, **rest: object
+    *found: HostDevice, held: frozenset[str] | set[str] = frozenset(), now: float = 0.0, **rest: object
 ) -> ScanResult:
     return ScanResult(found, now, held_ids=frozenset(held), **rest)  # type: ignore[arg-type]
 
@@ -77,7 +77,7 @@ def test_a_device_that_is_held_as_a_whole_is_not_given_out_in_replicas() -> None
 
 
 def test_a_name_with_the_mark_of_replicas_in_it_is_a_name() -> None:
-    assert told(listing(), sight(Found("a"), Found("a::b"), held={"a::b"})) == {"a": "", "a::b": ""}
+    assert told(listing(), sight(HostDevice("a"), HostDevice("a::b"), held={"a::b"})) == {"a": "", "a::b": ""}
 
 
 # ── other resources ──
@@ -114,7 +114,7 @@ def test_a_device_that_is_checked_again_after_a_re_plug_stays_listed_meanwhile()
 
 def test_an_unknown_health_is_as_before_and_healthy_for_who_was_not_there() -> None:
     one = listing()
-    mute = Found("a", health=Health.unknown("mute"))
+    mute = HostDevice("a", health=Health.unknown("mute"))
     (device,) = one.update(sight(mute))
     assert device.health == Health.healthy()
     (device,) = one.update(sight(mute))
@@ -127,11 +127,11 @@ def test_an_unknown_health_is_as_before_and_healthy_for_who_was_not_there() -> N
 def test_what_changes_about_a_device_is_told() -> None:
     one = listing('expose: {env: {"S_{index}": "{serial}"}}')
     assert told(one, sight(A)) == {"a": "no value for {serial}"}
-    assert told(one, sight(Found("a", facts={"serial": "1"}))) == {"a": ""}
+    assert told(one, sight(HostDevice("a", facts={"serial": "1"}))) == {"a": ""}
     assert told(
-        one, sight(Found("a", facts={"serial": "1"}), health_of=lambda _: Health.unhealthy("hot"))
+        one, sight(HostDevice("a", facts={"serial": "1"}), health_of=lambda _: Health.unhealthy("hot"))
     ) == {"a": "hot"}
-    (device,) = one.update(sight(Found("a", facts={"serial": "1"}, numa_node=1)))
+    (device,) = one.update(sight(HostDevice("a", facts={"serial": "1"}, numa_node=1)))
     assert device.numa_nodes == (1,)
 
 
@@ -162,7 +162,7 @@ def test_no_list_lacks_what_is_held_or_has_an_id_twice(
 ) -> None:
     one = listing(f"whenUnplugged: {{keepUnhealthyFor: 0s}}, share: {{replicas: {replicas}}}")
     for at, (names, held, refused, unchecked) in enumerate(steps):
-        found = [Found(name) for name in sorted(names - refused.keys())]
+        found = [HostDevice(name) for name in sorted(names - refused.keys())]
         devices = one.update(
             sight(*found, held=held - {"::0"}, now=at, refused=refused, unchecked=unchecked & names)
         )
@@ -173,7 +173,7 @@ def test_no_list_lacks_what_is_held_or_has_an_id_twice(
         assert healthy <= {found.name for found in found} - unchecked - refused.keys()
 
 
-A, B = Found("a"), Found("b")
+A, B = HostDevice("a"), HostDevice("b")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ A, B = Found("a"), Found("b")
 )
 def test_a_look_makes_of_what_was_known(
     before: dict[str, KnownDevice],
-    looked: list[Found],
+    looked: list[HostDevice],
     now: float,
     keep_seconds: float,
     after: dict[str, KnownDevice],
@@ -221,7 +221,7 @@ def test_a_look_makes_of_what_was_known(
 
 
 def test_a_device_that_came_back_changed_is_known_as_it_is_now() -> None:
-    moved = Found("a", numa_node=1)
+    moved = HostDevice("a", numa_node=1)
     assert after_look({"a": KnownDevice(A, 5)}, [moved], now=6, keep_seconds=9) == {"a": KnownDevice(moved)}
 
 
@@ -244,7 +244,7 @@ def test_a_device_is_present_exactly_if_the_last_look_saw_it(
     now = 0.0
     for seconds, seen in looks:
         now += seconds
-        known = after_look(known, map(Found, seen), now=now, keep_seconds=keep_seconds)
+        known = after_look(known, map(HostDevice, seen), now=now, keep_seconds=keep_seconds)
         assert {name for name, one in known.items() if one.is_present} == seen
 
 
@@ -258,7 +258,7 @@ def test_a_missing_device_is_listed_exactly_as_long_as_it_is_kept(
     for seconds, seen in looks:
         now += seconds
         missed_at |= {name: now for name in known if name not in seen and name not in missed_at}
-        known = after_look(known, map(Found, seen), now=now, keep_seconds=keep_seconds)
+        known = after_look(known, map(HostDevice, seen), now=now, keep_seconds=keep_seconds)
         missed_at = {name: at for name, at in missed_at.items() if name not in seen}
         kept = {name for name, at in missed_at.items() if now - at < keep_seconds}
         assert {name for name, one in known.items() if not one.is_present} == kept

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.follower import follow, still_there
 from devplug.linux.uevents import shared_uevents
 from tests.daemon.hosts import link
@@ -46,12 +46,12 @@ NONE = {"no-subsystem-of-any-kernel"}
 class Looks:
     """A source's looks: when they were, and what came of them."""
 
-    def __init__(self, found: Callable[[], tuple[Found, ...]] = tuple) -> None:
+    def __init__(self, found: Callable[[], tuple[HostDevice, ...]] = tuple) -> None:
         self._found = found
         self.at: list[float] = []
-        self.yielded: list[tuple[Found, ...]] = []
+        self.yielded: list[tuple[HostDevice, ...]] = []
 
-    def __call__(self) -> tuple[Found, ...]:
+    def __call__(self) -> tuple[HostDevice, ...]:
         self.at.append(round(now(), 3))
         return self._found()
 
@@ -156,21 +156,21 @@ async def test_with_no_subsystem_named_each_one_is_a_cause() -> None:
 async def test_a_device_of_the_kernel_is_found_and_lost(
     make: Callable[[], AbstractContextManager[KernelDevice]], subsystem: str, folder: str
 ) -> None:
-    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(Path(folder).iterdir())))
+    looks = Looks(lambda: tuple(HostDevice(path.name) for path in sorted(Path(folder).iterdir())))
     async with looks.followed({subsystem}):
         with make() as device:
-            assert Found(device.name) not in looks.yielded[-1]
+            assert HostDevice(device.name) not in looks.yielded[-1]
             await passes(0.7)
-            assert Found(device.name) in looks.yielded[-1]
+            assert HostDevice(device.name) in looks.yielded[-1]
         await passes(0.7)
-        assert Found(device.name) not in looks.yielded[-1]
+        assert HostDevice(device.name) not in looks.yielded[-1]
 
 
 @pytest.mark.root
 @needs_uevents
 async def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
     async def story() -> None:
-        def found() -> tuple[Found, ...]:
+        def found() -> tuple[HostDevice, ...]:
             if len(looks.at) == 1:
                 with tap_device():
                     pass
@@ -190,7 +190,7 @@ async def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
 
 async def test_a_link_of_udev_is_looked_at_also_where_its_folder_did_not_exist(short_dir: Path) -> None:
     await skip_if_deaf()
-    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(short_dir.glob("by-id/*"))))
+    looks = Looks(lambda: tuple(HostDevice(path.name) for path in sorted(short_dir.glob("by-id/*"))))
     async with looks.followed(globs=[f"{short_dir}/by-id/usb-*"]):
         await passes(5)
         link(short_dir / "by-id" / "usb-a")
@@ -207,7 +207,7 @@ async def test_a_link_of_udev_is_looked_at_also_where_its_folder_did_not_exist(s
 
 
 async def test_what_flaps_comes_twice_a_second_and_leaves_at_once(short_dir: Path) -> None:
-    looks = Looks(lambda: tuple(Found(path.name) for path in sorted(short_dir.glob("tty*"))))
+    looks = Looks(lambda: tuple(HostDevice(path.name) for path in sorted(short_dir.glob("tty*"))))
     flapping = short_dir / "ttyUSB0"
     async with looks.followed(globs=[f"{short_dir}/tty*"]):
         for _ in range(600):
@@ -221,8 +221,8 @@ async def test_what_flaps_comes_twice_a_second_and_leaves_at_once(short_dir: Pat
 
 
 def test_what_is_still_there_is_what_has_its_place_its_time_and_its_nodes() -> None:
-    node, other = FoundNode("/dev/a", (1, 2)), FoundNode("/dev/b", (1, 3))
-    known = Found("a", (node,), hardware="/sys/devices/a", plugged=7)
+    node, other = HostDeviceNode("/dev/a", (1, 2)), HostDeviceNode("/dev/b", (1, 3))
+    known = HostDevice("a", (node,), hardware="/sys/devices/a", plugged=7)
     assert still_there([known], [replace(known, nodes=(other, node), facts={"serial": "x"})]) == (known,)
     for changed in (
         replace(known, name="b"),
@@ -249,11 +249,11 @@ async def test_where_inotify_is_refused_there_is_a_look_every_second(
 
 async def test_an_hour_in_which_nothing_happens_has_a_look_every_30_seconds() -> None:
     await skip_if_deaf()
-    looks = Looks(lambda: (Found("a"),))
+    looks = Looks(lambda: (HostDevice("a"),))
     async with looks.followed():
         await passes(3600 + 1)
     assert looks.at == [30.0 * at for at in range(121)]
-    assert looks.yielded == [(Found("a"),)] * 121
+    assert looks.yielded == [(HostDevice("a"),)] * 121
 
 
 async def test_a_source_may_want_its_resync_sooner() -> None:
@@ -284,16 +284,16 @@ async def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
     async def story() -> None:
         await skip_if_deaf()
 
-        def found() -> tuple[Found, ...]:
+        def found() -> tuple[HostDevice, ...]:
             if 2 <= len(looks.at) <= 4:
                 Path("/missing/devices").read_text()
-            return (Found(str(len(looks.at))),)
+            return (HostDevice(str(len(looks.at))),)
 
         looks = Looks(found)
         async with looks.followed():
             await passes(80)
         assert looks.at == [0, 30, 35, 40, 45, 75]
-        assert looks.yielded == [(Found("1"),), (Found("5"),), (Found("6"),)]
+        assert looks.yielded == [(HostDevice("1"),), (HostDevice("5"),), (HostDevice("6"),)]
 
     await story()
     assert [(record.message, vars(record)["path"]) for record in caplog.records] == [
@@ -302,7 +302,7 @@ async def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
 
 
 async def test_an_error_of_another_kind_is_not_hidden() -> None:
-    def found() -> tuple[Found, ...]:
+    def found() -> tuple[HostDevice, ...]:
         raise ValueError
 
     async with aclosing(follow(found)) as looks:

@@ -17,7 +17,7 @@ import pytest
 from devplug.daemon.config.templates import parse_template
 from devplug.daemon.config.types import HealthCommand, HealthRule
 from devplug.daemon.health import Prober
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 RESOURCE = "example.com/a"
-NULL = FoundNode("/dev/null", (1, 3))
+NULL = HostDeviceNode("/dev/null", (1, 3))
 UP = HealthRule(attribute="state", equals="up", timeout_seconds=5)
 CARD = "/sys/devices/pci0000:00/0000:00:01.0"
 
@@ -49,14 +49,14 @@ def script(text: str) -> HealthRule:
     return command("/bin/sh", "-c", text.replace("{", "{{").replace("}", "}}"))
 
 
-def card(root: Path, text: str = "up", name: str = "card") -> Found:
+def card(root: Path, text: str = "up", name: str = "card") -> HostDevice:
     """A device whose folder has the attribute `state`; several of them have one folder each."""
     folder = f"{CARD}/{name}"
     tree(root, {f"{folder[1:]}/state": text})
-    return Found(name, hardware=folder)
+    return HostDevice(name, hardware=folder)
 
 
-def state_file(root: Path, found: Found) -> Path:
+def state_file(root: Path, found: HostDevice) -> Path:
     return root / found.hardware[1:] / "state"
 
 
@@ -64,7 +64,7 @@ class HungCard:
     """A device whose attribute holds whoever reads it, as with broken firmware, until it answers."""
 
     def __init__(self, root: Path, name: str) -> None:
-        self.found = Found(name, hardware=f"{CARD}/{name}")
+        self.found = HostDevice(name, hardware=f"{CARD}/{name}")
         self._file = state_file(root, self.found)
         self._file.parent.mkdir(parents=True)
         os.mkfifo(self._file)
@@ -98,7 +98,7 @@ async def at_work(one: Prober) -> AsyncIterator[None]:
             task.cancel()
 
 
-def first_answer(root: Path, rule: HealthRule, found: Found) -> tuple[Health, str]:
+def first_answer(root: Path, rule: HealthRule, found: HostDevice) -> tuple[Health, str]:
     """What one check says: the health, and why nothing was learned."""
     one = prober(root, rule)
 
@@ -132,24 +132,24 @@ def test_an_attribute_of_the_device_is_compared(tmp_path: Path) -> None:
 def test_an_attribute_that_only_a_parent_has_is_the_nearest_parents(tmp_path: Path) -> None:
     tree(tmp_path, {f"{CARD[1:]}/state": "up", "sys/devices/pci0000:00/state": "down"})
     (tmp_path / CARD[1:] / "tty" / "ttyX0").mkdir(parents=True)
-    assert first_answer(tmp_path, UP, Found("x", hardware=f"{CARD}/tty/ttyX0")) == GOOD
+    assert first_answer(tmp_path, UP, HostDevice("x", hardware=f"{CARD}/tty/ttyX0")) == GOOD
 
 
 def test_a_device_known_by_its_node_has_the_attributes_of_the_hardware_behind_it(tmp_path: Path) -> None:
     tree(tmp_path, {f"{CARD[1:]}/state": "down", "sys/dev/char/240:7": f"-> ../../..{CARD}/x7"})
     (tmp_path / CARD[1:] / "x7").mkdir()
-    found = Found("x7", (FoundNode("/dev/x7", (240, 7)),))
+    found = HostDevice("x7", (HostDeviceNode("/dev/x7", (240, 7)),))
     assert first_answer(tmp_path, UP, found) == bad('state is "down", not "up"')
 
 
 def test_an_attribute_that_nobody_has_is_unknown(tmp_path: Path) -> None:
     (tmp_path / CARD[1:]).mkdir(parents=True)
     reason = "neither the device nor a parent has an attribute state"
-    assert first_answer(tmp_path, UP, Found("x", hardware=CARD)) == unknown(reason)
+    assert first_answer(tmp_path, UP, HostDevice("x", hardware=CARD)) == unknown(reason)
 
 
-@pytest.mark.parametrize("found", [Found("x", hardware=CARD), Found("x", (NULL,)), Found("x")])
-def test_a_device_that_sysfs_does_not_know_is_unknown(tmp_path: Path, found: Found) -> None:
+@pytest.mark.parametrize("found", [HostDevice("x", hardware=CARD), HostDevice("x", (NULL,)), HostDevice("x")])
+def test_a_device_that_sysfs_does_not_know_is_unknown(tmp_path: Path, found: HostDevice) -> None:
     assert first_answer(tmp_path, UP, found) == unknown("sysfs has no folder for it")
 
 
@@ -163,27 +163,29 @@ def file_rule(text: str) -> HealthRule:
 def test_a_file_is_compared_that_the_device_gives_the_name_of(tmp_path: Path) -> None:
     tree(tmp_path, {"run/a/A_7": "ok\n", "run/a/B": "broken\n"})
     rule = file_rule("/run/{id}/{serial}")
-    assert first_answer(tmp_path, rule, Found("a", facts={"serial": "A/7"})) == GOOD
-    assert first_answer(tmp_path, rule, Found("a", facts={"serial": "B"})) == bad(
+    assert first_answer(tmp_path, rule, HostDevice("a", facts={"serial": "A/7"})) == GOOD
+    assert first_answer(tmp_path, rule, HostDevice("a", facts={"serial": "B"})) == bad(
         '/run/a/B is "broken", not "ok"'
     )
 
 
 def test_a_file_that_is_missing_is_unknown(tmp_path: Path) -> None:
-    assert first_answer(tmp_path, file_rule("/run/{id}"), Found("a")) == unknown(
+    assert first_answer(tmp_path, file_rule("/run/{id}"), HostDevice("a")) == unknown(
         "/run/a: No such file or directory"
     )
 
 
 def test_a_file_that_needs_what_the_device_lacks_is_unknown(tmp_path: Path) -> None:
-    assert first_answer(tmp_path, file_rule("/run/{serial}"), Found("a")) == unknown("no value for {serial}")
+    assert first_answer(tmp_path, file_rule("/run/{serial}"), HostDevice("a")) == unknown(
+        "no value for {serial}"
+    )
 
 
 def test_what_is_no_regular_file_is_never_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     link(tmp_path / "watchdog")
     for name in ("pipe", "watchdog"):
-        assert first_answer(tmp_path, file_rule(f"/{name}"), Found("a")) == unknown(
+        assert first_answer(tmp_path, file_rule(f"/{name}"), HostDevice("a")) == unknown(
             f"/{name} is no regular file"
         )
 
@@ -195,14 +197,14 @@ OPEN = HealthRule(open=True, timeout_seconds=5)
 
 
 def test_nodes_that_open_are_good() -> None:
-    assert first_answer(Path("/"), OPEN, Found("a", (NULL, FoundNode("/dev/zero", (1, 5))))) == GOOD
+    assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, HostDeviceNode("/dev/zero", (1, 5))))) == GOOD
 
 
 def test_a_pseudo_terminal_is_good_until_its_other_end_is_closed() -> None:
     master, slave = os.openpty()
     path, number = os.ttyname(slave), os.fstat(slave).st_rdev
     os.close(slave)
-    found = Found("pty", (FoundNode(path, (os.major(number), os.minor(number))),))
+    found = HostDevice("pty", (HostDeviceNode(path, (os.major(number), os.minor(number))),))
     try:
         assert first_answer(Path("/"), OPEN, found) == GOOD
     finally:
@@ -211,30 +213,32 @@ def test_a_pseudo_terminal_is_good_until_its_other_end_is_closed() -> None:
 
 
 def test_a_node_that_became_another_device_is_bad_and_not_opened() -> None:
-    found = Found("a", (FoundNode("/dev/null", (240, 7)),))
+    found = HostDevice("a", (HostDeviceNode("/dev/null", (240, 7)),))
     assert first_answer(Path("/"), OPEN, found) == bad("/dev/null is another device now")
-    found = Found("a", (FoundNode("/dev/null", (1, 3), is_block=True),))
+    found = HostDevice("a", (HostDeviceNode("/dev/null", (1, 3), is_block=True),))
     assert first_answer(Path("/"), OPEN, found) == bad("/dev/null is another device now")
 
 
 def test_the_worst_of_several_nodes_counts_and_those_of_the_driver_do_not() -> None:
-    gone = FoundNode("/dev/none", (240, 7))
+    gone = HostDeviceNode("/dev/none", (240, 7))
     reason = "/dev/none cannot be opened: No such file or directory"
-    assert first_answer(Path("/"), OPEN, Found("a", (NULL, gone))) == bad(reason)
-    shared = FoundNode("/dev/none", (240, 7), is_shared=True)
-    assert first_answer(Path("/"), OPEN, Found("a", (NULL, shared))) == GOOD
+    assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, gone))) == bad(reason)
+    shared = HostDeviceNode("/dev/none", (240, 7), is_shared=True)
+    assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, shared))) == GOOD
 
 
 def test_a_device_without_a_node_of_its_own_cannot_be_opened() -> None:
-    shared = FoundNode("/dev/null", (1, 3), is_shared=True)
+    shared = HostDeviceNode("/dev/null", (1, 3), is_shared=True)
     reason = "it has no device node of its own to open"
-    assert first_answer(Path("/"), OPEN, Found("a", (shared,))) == unknown(reason)
+    assert first_answer(Path("/"), OPEN, HostDevice("a", (shared,))) == unknown(reason)
 
 
 def test_a_watchdog_is_never_opened(tmp_path: Path) -> None:
     link(tmp_path / "dev" / "watchdog0")
     reason = "/dev/watchdog0 is a watchdog: opening it would let it reboot the machine"
-    assert first_answer(tmp_path, OPEN, Found("a", (FoundNode("/dev/watchdog0", (1, 3)),))) == unknown(reason)
+    assert first_answer(
+        tmp_path, OPEN, HostDevice("a", (HostDeviceNode("/dev/watchdog0", (1, 3)),))
+    ) == unknown(reason)
 
 
 def test_a_watchdog_by_another_name_is_known_from_sysfs(tmp_path: Path) -> None:
@@ -247,7 +251,9 @@ def test_a_watchdog_by_another_name_is_known_from_sysfs(tmp_path: Path) -> None:
         },
     )
     reason = "/dev/wd is a watchdog: opening it would let it reboot the machine"
-    assert first_answer(tmp_path, OPEN, Found("a", (FoundNode("/dev/wd", (1, 3)),))) == unknown(reason)
+    assert first_answer(tmp_path, OPEN, HostDevice("a", (HostDeviceNode("/dev/wd", (1, 3)),))) == unknown(
+        reason
+    )
 
 
 @needs_mknod
@@ -261,7 +267,7 @@ def test_a_node_without_a_driver_is_bad(tmp_path: Path) -> None:
         if error.errno != errno.ENXIO:
             raise
     reason = "/x cannot be opened: No such device or address"
-    assert first_answer(tmp_path, OPEN, Found("a", (FoundNode("/x", (4000, 0)),))) == bad(reason)
+    assert first_answer(tmp_path, OPEN, HostDevice("a", (HostDeviceNode("/x", (4000, 0)),))) == bad(reason)
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -277,25 +283,25 @@ def test_a_node_without_a_driver_is_bad(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_judges_by_its_exit_code(text: str, expected: tuple[Health, str]) -> None:
-    assert first_answer(Path("/"), script(text), Found("a", facts={"serial": "A7"})) == expected
+    assert first_answer(Path("/"), script(text), HostDevice("a", facts={"serial": "A7"})) == expected
 
 
 def test_a_command_gets_what_templates_make_of_the_device() -> None:
     rule = command("/usr/bin/test", "{serial}", "=", "A 7")
-    assert first_answer(Path("/"), rule, Found("a", facts={"serial": "A 7"})) == GOOD
-    assert first_answer(Path("/"), rule, Found("a")) == unknown("no value for {serial}")
+    assert first_answer(Path("/"), rule, HostDevice("a", facts={"serial": "A 7"})) == GOOD
+    assert first_answer(Path("/"), rule, HostDevice("a")) == unknown("no value for {serial}")
 
 
 def test_a_command_that_is_not_installed_is_unknown() -> None:
     reason = '"/opt/selftest" cannot be started: No such file or directory'
-    assert first_answer(Path("/"), command("/opt/selftest"), Found("a")) == unknown(reason)
+    assert first_answer(Path("/"), command("/opt/selftest"), HostDevice("a")) == unknown(reason)
 
 
 def test_a_late_command_is_unknown_and_ended(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     rule = command("/bin/sh", "-c", f"echo $$ > {file}; exec sleep 60", timeout_seconds=0.3)
     while not (file.exists() and file.read_text()):  # a busy machine may not have begun with it
-        assert first_answer(Path("/"), rule, Found("a")) == unknown("no answer within 0.3 s")
+        assert first_answer(Path("/"), rule, HostDevice("a")) == unknown("no answer within 0.3 s")
     assert not Path("/proc", file.read_text().strip()).exists()
 
 
@@ -304,7 +310,7 @@ async def test_a_command_ends_when_the_prober_ends(tmp_path: Path) -> None:
     one = prober(Path("/"), command("/bin/sh", "-c", f"echo $$ > {file}; exec sleep 60"))
 
     async with at_work(one):
-        one.follow([Found("a")])
+        one.follow([HostDevice("a")])
         await until(lambda: file.exists() and file.read_text())
     assert not Path("/proc", file.read_text().strip()).exists()
 
@@ -518,7 +524,7 @@ async def test_a_device_that_was_plugged_in_again_starts_anew(tmp_path: Path, is
         if is_missed:
             one.follow([])
             assert one.health_of("port1") == Health.healthy()
-        again = Found("port1", hardware=before.hardware if is_missed else after.hardware)
+        again = HostDevice("port1", hardware=before.hardware if is_missed else after.hardware)
         state_file(tmp_path, again).write_text("up")
         await one.first_check([again])
         assert one.health_of("port1") == Health.healthy()
@@ -530,9 +536,9 @@ async def test_a_device_whose_facts_changed_goes_on_with_them(tmp_path: Path) ->
     tree(tmp_path, {"A": "ok", "B": "broken"})
     one = prober(tmp_path, rule, time=time)
     async with at_work(one):
-        await one.first_check([Found("x", facts={"serial": "A"})])
+        await one.first_check([HostDevice("x", facts={"serial": "A"})])
         await time.asleep(1)
-        one.follow([Found("x", facts={"serial": "B"})])
+        one.follow([HostDevice("x", facts={"serial": "B"})])
         time.wake()
         await one.changed.wait()
         assert one.health_of("x") == Health.unhealthy('/B is "broken", not "ok"')
@@ -589,6 +595,6 @@ async def test_a_check_that_is_broken_does_not_end_the_others(tmp_path: Path) ->
     tree(tmp_path, {"a": "broken"})
     one = prober(tmp_path, file_rule("/{id}"), time=time)
     async with at_work(one):
-        await one.first_check([Found("x", facts=BrokenFacts()), Found("a")])
+        await one.first_check([HostDevice("x", facts=BrokenFacts()), HostDevice("a")])
         assert one.doubt_of("x") == "the check failed: RuntimeError('a bug')"
         assert one.health_of("a") == Health.unhealthy('/a is "broken", not "ok"')

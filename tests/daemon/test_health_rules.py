@@ -23,7 +23,7 @@ from devplug.daemon.health_rules import (
     judge_command,
     judge_open,
 )
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.devices import Health, HealthState
 
 GOOD = Reading.good()
@@ -155,15 +155,15 @@ def test_a_node_that_fails_for_another_reason_is_unknown(error: int) -> None:
 @pytest.mark.parametrize(
     ("node", "subsystem", "answer"),
     [
-        (FoundNode("/dev/any", (10, 130)), "", True),
-        (FoundNode("/dev/any", (247, 1)), "watchdog", True),
-        (FoundNode("/dev/by-name/wd", (247, 1), real_path="/dev/watchdog1"), "", True),
-        (FoundNode("/dev/kvm", (10, 232)), "misc", False),
-        (FoundNode("/dev/x", (10, 130), is_block=True), "block", False),
+        (HostDeviceNode("/dev/any", (10, 130)), "", True),
+        (HostDeviceNode("/dev/any", (247, 1)), "watchdog", True),
+        (HostDeviceNode("/dev/by-name/wd", (247, 1), real_path="/dev/watchdog1"), "", True),
+        (HostDeviceNode("/dev/kvm", (10, 232)), "misc", False),
+        (HostDeviceNode("/dev/x", (10, 130), is_block=True), "block", False),
     ],
 )
 def test_a_watchdog_is_known_by_number_subsystem_or_name(
-    node: FoundNode, subsystem: str, answer: bool
+    node: HostDeviceNode, subsystem: str, answer: bool
 ) -> None:
     assert is_watchdog(node, subsystem) is answer
 

@@ -14,7 +14,7 @@ from devplug.daemon.context import DaemonContext
 from devplug.daemon.held_devices import HeldDevices
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import serve_config
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
 from devplug.errors import UnhealthyDeviceError
 from devplug.holders.held_device import Rules
@@ -127,7 +127,7 @@ async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) 
         f'[/bin/sh, -c, "echo $0 $DEVPLUG_SERIAL > {log}", "{{serial}}"]}}}}'
     )
     held = HeldDevices(one, None)
-    held.follow([Found("a", facts={"serial": "A6008"})], is_any_gone=False)
+    held.follow([HostDevice("a", facts={"serial": "A6008"})], is_any_gone=False)
     held.give([Device("a")])
     await held.before_giving([Device("a")])
     assert lines(log) == ["A6008", "A6008"]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.overlap import DeviceOverlap
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 
 
-def found(name: str, hardware: str = "", minor: int | None = None, major: int = 188) -> Found:
-    nodes = () if minor is None else (FoundNode(f"/dev/{name}", (major, minor)),)
-    return Found(name, nodes, hardware=hardware)
+def found(name: str, hardware: str = "", minor: int | None = None, major: int = 188) -> HostDevice:
+    nodes = () if minor is None else (HostDeviceNode(f"/dev/{name}", (major, minor)),)
+    return HostDevice(name, nodes, hardware=hardware)
 
 
 def table(*resources: tuple[str, bool]) -> tuple[DeviceOverlap, list[str]]:
@@ -40,7 +40,7 @@ def test_what_only_one_resource_finds_belongs_to_it() -> None:
     ],
     ids=["the same hardware", "the same node"],
 )
-def test_the_first_in_the_file_has_what_two_resources_find(one: Found, other: Found) -> None:
+def test_the_first_in_the_file_has_what_two_resources_find(one: HostDevice, other: HostDevice) -> None:
     overlaps, _ = table(("a", False), ("b", False))
     assert overlaps.claim("a", [one]) == {}
     assert overlaps.claim("b", [other]) == {other.name: "a"}
@@ -80,7 +80,7 @@ def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
     """The second one gets nothing of its gadget because the first has a node of it; the other is free."""
     overlaps, _ = table(("a", False), ("b", False), ("c", False))
     overlaps.claim("a", [found("tty", "", 0)])
-    gadget = Found("gadget", (FoundNode("/dev/t", (188, 0)), FoundNode("/dev/v", (81, 0))))
+    gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
     assert overlaps.claim("b", [gadget]) == {"gadget": "a"}
     assert overlaps.claim("c", [found("video", "", 0, 81)]) == {}
 
@@ -93,9 +93,9 @@ def test_the_null_device_is_no_hardware() -> None:
 
 def test_nodes_that_a_driver_shares_out_belong_to_nobody() -> None:
     overlaps, _ = table(("a", False), ("b", False))
-    control = FoundNode("/dev/nvidiactl", (195, 255), is_shared=True)
-    overlaps.claim("a", [Found("x", (control,))])
-    assert overlaps.claim("b", [Found("y", (control,))]) == {}
+    control = HostDeviceNode("/dev/nvidiactl", (195, 255), is_shared=True)
+    overlaps.claim("a", [HostDevice("x", (control,))])
+    assert overlaps.claim("b", [HostDevice("y", (control,))]) == {}
 
 
 def test_another_order_in_the_file_moves_the_device() -> None:
@@ -190,7 +190,7 @@ def test_a_resource_that_left_holds_nothing_and_may_leave_again() -> None:
 def test_what_is_held_of_a_refused_device_is_kept_from_others_too() -> None:
     """Its container has both nodes, whoever else has one of them."""
     overlaps, _ = table(("a", True), ("b", True), ("c", False))
-    gadget = Found("gadget", (FoundNode("/dev/t", (188, 0)), FoundNode("/dev/v", (81, 0))))
+    gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
     overlaps.claim("a", [found("tty", "", 0)], {"tty"})
     overlaps.claim("b", [gadget], {"gadget"})
     overlaps.enter("b", 1, is_shared=False, on_change=lambda: None)
@@ -311,10 +311,10 @@ def _held_keys(now: frozenset[str] | None, before: frozenset[str]) -> frozenset[
     return now | {key for key in before if not (has_place and key.startswith("h"))}
 
 
-def device(name: str, keys: frozenset[str]) -> Found:
+def device(name: str, keys: frozenset[str]) -> HostDevice:
     """Return a device with these keys: at most one place `h`, and nodes `n`."""
-    nodes = tuple(FoundNode(f"/dev/{key}", (188, int(key[1]))) for key in sorted(keys) if key[0] == "n")
-    return Found(name, nodes, hardware=next((key for key in keys if key[0] == "h"), ""))
+    nodes = tuple(HostDeviceNode(f"/dev/{key}", (188, int(key[1]))) for key in sorted(keys) if key[0] == "n")
+    return HostDevice(name, nodes, hardware=next((key for key in keys if key[0] == "h"), ""))
 
 
 KEYS = st.builds(

@@ -15,7 +15,7 @@ import pytest
 
 from devplug.daemon.container_response import shares_of
 from devplug.daemon.path_check import check_shares, node_fault, open_to, resolved
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError
@@ -24,17 +24,17 @@ from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resourc
 if TYPE_CHECKING:
     from pathlib import Path
 
-NULL = FoundNode("/dev/null", (1, 3))
+NULL = HostDeviceNode("/dev/null", (1, 3))
 
 
-def fault(node: FoundNode, host: Host | None = None) -> str | None:
+def fault(node: HostDeviceNode, host: Host | None = None) -> str | None:
     return node_fault(host or Host(), node)
 
 
 def checked(expose: str, rest: str = "", host: Host | None = None, **facts: str) -> None:
     """Check what a container would get of a device with these facts."""
     one = resource(f'discover: {{path: "/dev/x*"}}, expose: {{{expose}}}, {rest}'.rstrip(", "))
-    check_shares(host or Host(), shares_of([Device("x")], {"x": Found("x", facts=facts)}, one), one)
+    check_shares(host or Host(), shares_of([Device("x")], {"x": HostDevice("x", facts=facts)}, one), one)
 
 
 def forbidden(expose: str, rest: str = "", host: Host | None = None, **facts: str) -> str:
@@ -85,14 +85,14 @@ def test_an_absolute_link_stays_in_the_hosts_root(tmp_path: Path) -> None:
 def test_a_link_of_proc_is_refused(tmp_path: Path, target: str) -> None:
     link(tmp_path / "magic", target)
     with pytest.raises(ForbiddenPathError, match="leads through a link of /proc"):
-        fault(FoundNode(f"{tmp_path}/magic", (1, 3)))
+        fault(HostDeviceNode(f"{tmp_path}/magic", (1, 3)))
 
 
 def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     link(tmp_path / "a", "b")
     link(tmp_path / "b", "a")
     with pytest.raises(ForbiddenPathError, match="in a circle"):
-        fault(FoundNode(f"{tmp_path}/a", (1, 3)))
+        fault(HostDeviceNode(f"{tmp_path}/a", (1, 3)))
 
 
 def test_looking_opens_no_device(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ def test_a_node_that_is_still_the_one_that_was_found_is_given() -> None:
 @pytest.mark.parametrize(
     ("node", "text"),
     [
-        (FoundNode("/dev/devplug-none", (1, 3)), "node missing"),
-        (FoundNode("/dev/null", (1, 5)), "its node is another device now"),
-        (FoundNode("/dev/null", (1, 3), is_block=True), "its node is another device now"),
-        (FoundNode("/etc/passwd", (1, 3)), "its node is no device node any more"),
+        (HostDeviceNode("/dev/devplug-none", (1, 3)), "node missing"),
+        (HostDeviceNode("/dev/null", (1, 5)), "its node is another device now"),
+        (HostDeviceNode("/dev/null", (1, 3), is_block=True), "its node is another device now"),
+        (HostDeviceNode("/etc/passwd", (1, 3)), "its node is no device node any more"),
     ],
 )
-def test_a_node_that_is_not_is_refused(node: FoundNode, text: str) -> None:
+def test_a_node_that_is_not_is_refused(node: HostDeviceNode, text: str) -> None:
     assert fault(node) == text
 
 
@@ -139,14 +139,14 @@ def test_a_node_that_is_not_is_refused(node: FoundNode, text: str) -> None:
 def test_a_node_outside_the_folders_of_device_nodes_is_forbidden(tmp_path: Path) -> None:
     char_node(tmp_path / "srv" / "null", 3, 1)
     with pytest.raises(ForbiddenPathError, match="leads to"):
-        fault(FoundNode("/srv/null", (1, 3)), Host(tmp_path))
+        fault(HostDeviceNode("/srv/null", (1, 3)), Host(tmp_path))
 
 
 @needs_mknod
 def test_the_machines_memory_is_forbidden_under_any_name(tmp_path: Path) -> None:
     node = char_node(tmp_path / "innocent", 1, 1)
     with pytest.raises(ForbiddenPathError):
-        fault(FoundNode(f"{node}", (1, 1)))
+        fault(HostDeviceNode(f"{node}", (1, 1)))
 
 
 @needs_mknod
@@ -322,7 +322,7 @@ def test_no_link_leads_out_of_the_hosts_root(folder: Path) -> None:
 def test_a_device_that_others_could_replace_is_not_given(short_dir: Path) -> None:
     (short_dir / "open").mkdir()
     path = link(short_dir / "open" / "a")
-    node = FoundNode(str(path), (1, 3))
+    node = HostDeviceNode(str(path), (1, 3))
     assert node_fault(Host(), node) is None
     (short_dir / "open").chmod(0o777)
     with pytest.raises(ForbiddenPathError, match=f'^"{path}" could be replaced by everybody,'):

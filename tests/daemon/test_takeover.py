@@ -13,7 +13,7 @@ from devplug.daemon.config.loader import load
 from devplug.daemon.device_list import Answered
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.service import compare_holders, compare_lists, serve_config
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device
 from devplug.holders.held_device import Rules
 from devplug.holders.holders import Holders
@@ -183,7 +183,7 @@ async def test_a_device_that_a_container_got_without_us_is_told_to_the_guard(sho
         with holders.needed():
             await holders.wait(lambda: holders.is_known)
             # What we have given out is in order, and the other one is not.
-            ours.answered = {"a0": Answered(ours.resource, Found("a0"))}
+            ours.answered = {"a0": Answered(ours.resource, HostDevice("a0"))}
             assert (await kubelet.admit(wanting("p", 2))).message == ""
             await until(lambda: guard.takeover)
         assert guard.takeover is not None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from devplug.daemon.device_list import DeviceList, ScanResult
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.holders.held_device import Released, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
 from devplug.plugin.inventory import Inventory
@@ -168,7 +168,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def the_devices_are_looked_at(self) -> None:
-        found = [Found(name) for name in sorted(self.plugged)]
+        found = [HostDevice(name) for name in sorted(self.plugged)]
         self.listed = self.listing.update(
             ScanResult(found, self.now, held_ids=self.ledger.held_ids(RESOURCE))
         )

@@ -42,7 +42,7 @@ SHARE_OF_OVERFLOWS: Final = 5
 # ── changes ──
 
 
-class Found(DevicePlugin):
+class DiscoveringPlugin(DevicePlugin):
     """A plugin that lists the files of a folder."""
 
     def __init__(self, resource_name: str, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Unseen:
     """One plugin with its kubelets and its devices; a round leaves it registered, and its list right."""
 
     def __init__(
-        self, kubelet: ActedKubelet, plugin: Found, serving: Serving, plugins: Path, devices: Path
+        self, kubelet: ActedKubelet, plugin: DiscoveringPlugin, serving: Serving, plugins: Path, devices: Path
     ) -> None:
         self._kubelet = kubelet
         self._name = plugin.resource_name
@@ -114,7 +114,7 @@ async def unseen(folder: Path, number: int) -> AsyncIterator[Unseen]:
     devices.mkdir()
     for index in range(DEVICES):
         (devices / f"n{index}").touch()
-    plugin = Found(f"example.com/unseen{number}", devices)
+    plugin = DiscoveringPlugin(f"example.com/unseen{number}", devices)
     async with acted_kubelet(plugins, folder / f"{number}/b") as kubelet:
         kubelet.start()
         async with serve(plugin, plugin_dir=plugins, registration="socket") as serving:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.inspection.device_kinds import NamedDevice, Survey
     from devplug.daemon.inspection.proposal import Proposal
-    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.k8s.yaml import Value
 
 __all__ = ["discover"]
@@ -86,13 +86,13 @@ def _row(sight: NamedDevice, finder: str, output: str) -> list[str]:
     return [found.name, ", ".join(names[:NODES_LIMIT]) + more or "-", numa, finder]
 
 
-def _short(node: FoundNode) -> str:
+def _short(node: HostDeviceNode) -> str:
     """Return the kernel's name of a node; where that is a mere number, the path below /dev."""
     name = node.file_name
     return (node.real_path or node.host_path).removeprefix("/dev/") if name.isdecimal() else name
 
 
-def _nodes(found: Found) -> list[FoundNode]:
+def _nodes(found: HostDevice) -> list[HostDeviceNode]:
     """Return what a container would get with the device if its resource says nothing more."""
     chosen = chosen_nodes(found, Expose())
     return [] if isinstance(chosen, MissingNode) else [one.node for one in chosen if not one.node.is_shared]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.loader import ConfigReading
     from devplug.daemon.inspection.matches import Inspected, Match
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.errors import Problem
     from devplug.k8s.yaml import Value
 
@@ -106,7 +106,7 @@ def _look(
         return (), {}, {}
     resources = reading.config.resources
     here = resources_of(reading.config, os.environ.get(NODE_NAME_VARIABLE) or platform.node())
-    looks: dict[int, Sequence[Found]] = {}
+    looks: dict[int, Sequence[HostDevice]] = {}
     remarks = _Remarks()
     logger = logging.getLogger("devplug")
     logger.addHandler(remarks)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 __all__ = ["CommandResult", "command_arguments", "command_environment", "run_command"]
 
@@ -54,7 +54,7 @@ class CommandResult:
         return next((line.strip() for line in self.output.splitlines() if line.strip()), "")
 
 
-def command_arguments(command: Sequence[Template], found: Found) -> tuple[str, ...] | Missing:
+def command_arguments(command: Sequence[Template], found: HostDevice) -> tuple[str, ...] | Missing:
     """Return the program and its arguments for one device, or which value the device lacks."""
     arguments: list[str] = []
     for template in command:
@@ -65,7 +65,7 @@ def command_arguments(command: Sequence[Template], found: Found) -> tuple[str, .
     return tuple(arguments)
 
 
-def command_environment(resource_name: str, found: Found) -> dict[str, str]:
+def command_environment(resource_name: str, found: HostDevice) -> dict[str, str]:
     """Return the environment of a command for one device: PATH, and what is known as DEVPLUG_… variables.
 
     `pciAddress` is DEVPLUG_PCI_ADDRESS, `attr.vendor` is DEVPLUG_ATTR_VENDOR. Nothing else of the daemon's

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from devplug.daemon.config.types import ChildNodes, Expose, Resource
-    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 
 __all__ = [
     "REPLICA_MARK",
@@ -66,14 +66,14 @@ class MissingNode:
 class ChosenNode:
     """One node that a container gets, and what the file says of it; its own path is rendered later."""
 
-    node: FoundNode
+    node: HostDeviceNode
     name: str
     """What `{containerPath.NAME}` calls it."""
     container_path: Template | None
     permissions: str
 
 
-def chosen_nodes(found: Found, expose: Expose) -> list[ChosenNode] | MissingNode:
+def chosen_nodes(found: HostDevice, expose: Expose) -> list[ChosenNode] | MissingNode:
     """Return the nodes of a device that `expose` chooses, or what the device lacks.
 
     Nodes that belong to its driver come last, so that the first one is always the device's own.
@@ -85,13 +85,13 @@ def chosen_nodes(found: Found, expose: Expose) -> list[ChosenNode] | MissingNode
     )
     if isinstance(chosen, MissingNode):
         return chosen
-    once: dict[FoundNode, ChosenNode] = {}
+    once: dict[HostDeviceNode, ChosenNode] = {}
     for one in chosen:
         once.setdefault(one.node, one)
     return sorted(once.values(), key=lambda one: one.node.is_shared)
 
 
-def _all_of(found: Found, expose: Expose) -> list[ChosenNode]:
+def _all_of(found: HostDevice, expose: Expose) -> list[ChosenNode]:
     own = [node for node in found.nodes if not node.is_shared]
     children = [node for node in own if node.subsystem not in FALLBACK_SUBSYSTEMS]
     return [
@@ -101,7 +101,9 @@ def _all_of(found: Found, expose: Expose) -> list[ChosenNode]:
     ]
 
 
-def _asked_for(found: Found, asked: Sequence[ChildNodes], expose: Expose) -> list[ChosenNode] | MissingNode:
+def _asked_for(
+    found: HostDevice, asked: Sequence[ChildNodes], expose: Expose
+) -> list[ChosenNode] | MissingNode:
     chosen = []
     for one in asked:
         matching = [node for node in found.nodes if _matches(node, one)]
@@ -119,7 +121,7 @@ def _asked_for(found: Found, asked: Sequence[ChildNodes], expose: Expose) -> lis
     return chosen
 
 
-def _matches(node: FoundNode, asked: ChildNodes) -> bool:
+def _matches(node: HostDeviceNode, asked: ChildNodes) -> bool:
     return (asked.subsystem is None or node.subsystem == asked.subsystem) and (
         asked.file is None or covers(asked.file, node.file_name)
     )
@@ -168,7 +170,7 @@ def device_ids(name: str, replicas: int) -> list[str]:
     return [f"{name}{REPLICA_MARK}{number}" for number in range(replicas)] if replicas > 1 else [name]
 
 
-def with_room_for_replicas(found: Found, replicas: int) -> Found:
+def with_room_for_replicas(found: HostDevice, replicas: int) -> HostDevice:
     """Return `found` under a name that is a device ID with the number of its last replica, too."""
     room = DEVICE_ID_LIMIT_BYTES - len(f"{REPLICA_MARK}{replicas - 1}")
     if replicas == 1 or len(found.name) <= room:
@@ -177,7 +179,7 @@ def with_room_for_replicas(found: Found, replicas: int) -> Found:
     return replace(found, name=f"{found.name[: room - 11]}-{digest}")
 
 
-def devices_of(found: Found, resource: Resource, health: Health) -> tuple[Device, ...]:
+def devices_of(found: HostDevice, resource: Resource, health: Health) -> tuple[Device, ...]:
     """Return what is advertised of a found device: itself, or each of its replicas."""
     numa_nodes = () if found.numa_node is None else (found.numa_node,)
     return tuple(
@@ -190,7 +192,7 @@ def devices_of(found: Found, resource: Resource, health: Health) -> tuple[Device
 class Share:
     """What one device adds to a container's response."""
 
-    found: Found
+    found: HostDevice
     index: int
     """Its rank among the container's devices of this resource."""
     device_nodes: tuple[DeviceNode, ...]
@@ -200,7 +202,7 @@ class Share:
     facts: Mapping[str, str | int]
 
 
-def shares_of(devices: Sequence[Device], found: Mapping[str, Found], resource: Resource) -> list[Share]:
+def shares_of(devices: Sequence[Device], found: Mapping[str, HostDevice], resource: Resource) -> list[Share]:
     """Return what each found device behind `devices` adds to their container, in the order of their IDs.
 
     `found` has the found devices by name; replicas share one. Raises `AllocationError` if there are more
@@ -271,7 +273,7 @@ def pcidevice_variable(resource_name: str) -> str:
     return "PCIDEVICE_" + re.sub(r"[^A-Z0-9]", "_", resource_name.upper())
 
 
-def share_of(found: Found, index: int, expose: Expose) -> Share:
+def share_of(found: HostDevice, index: int, expose: Expose) -> Share:
     """Return what a device adds; raises `UnhealthyDeviceError` if it lacks what the file says it has."""
     facts: dict[str, str | int] = {**found.facts, "id": found.name, "index": index}
     chosen = _whole(chosen_nodes(found, expose), found)
@@ -314,13 +316,13 @@ def share_of(found: Found, index: int, expose: Expose) -> Share:
     )
 
 
-def _whole(result: _T | MissingNode, found: Found) -> _T:
+def _whole(result: _T | MissingNode, found: HostDevice) -> _T:
     if isinstance(result, MissingNode):
         raise UnhealthyDeviceError(result.reason, Device(found.name))
     return result
 
 
-def missing_node_of(found: Found, resource: Resource) -> str | None:
+def missing_node_of(found: HostDevice, resource: Resource) -> str | None:
     """Return why no container can get a device: a template needs what it lacks, its path is an odd one."""
     try:
         share_of(found, 0, resource.expose)

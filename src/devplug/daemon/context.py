@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.daemon.cdi.spec_files import CdiFolder
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.holders.holders import Holders
 
 __all__ = ["DaemonContext"]
@@ -59,7 +59,7 @@ class DaemonContext:
         return DirtyFile(self.memory / f"dirty-{mark}.json")
 
     def warn_of_missing_numa_nodes(
-        self, resource_name: str, devices: Collection[Found], told: set[int | None]
+        self, resource_name: str, devices: Collection[HostDevice], told: set[int | None]
     ) -> None:
         """Log once of each NUMA node that devices name and the machine lacks, if it is known what it has.
 

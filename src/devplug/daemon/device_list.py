@@ -17,7 +17,7 @@ from devplug.daemon.container_response import (
     found_name,
     missing_node_of,
 )
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
 from devplug.plugin.status import health_word
@@ -60,7 +60,7 @@ ATTRIBUTE_PREFIX = "attr."
 class KnownDevice:
     """A device that is present, or was: `gone_at` is when it was first missed, in seconds."""
 
-    found: Found
+    found: HostDevice
     gone_at: float | None = None
 
     @property
@@ -71,7 +71,7 @@ class KnownDevice:
 
 def after_look(
     before: Mapping[str, KnownDevice],
-    looked: Iterable[Found],
+    looked: Iterable[HostDevice],
     *,
     now: float,
     keep_seconds: float,
@@ -89,7 +89,7 @@ def after_look(
             known[name] = KnownDevice(old.found, gone_at)
     for name in held:
         if name not in known:
-            known[name] = KnownDevice(Found(name), now)
+            known[name] = KnownDevice(HostDevice(name), now)
     return known
 
 
@@ -113,7 +113,7 @@ def next_drop_at(
 class ScanResult:
     """All that decides over a list at one moment."""
 
-    found: Sequence[Found]
+    found: Sequence[HostDevice]
     """What the source sees, and what this resource can have of it."""
     now: float
     """Seconds of a clock that never goes back."""
@@ -182,7 +182,7 @@ class DeviceList:
         """Return the list of a resource that is no more: what containers hold, and nothing to give out."""
         return tuple(Device(one, health=Health.unhealthy(REMOVED)) for one in sorted(held_ids))
 
-    def present(self) -> dict[str, Found]:
+    def present(self) -> dict[str, HostDevice]:
         """Return the devices that are there, by name."""
         return {name: one.found for name, one in self.known.items() if one.is_present}
 
@@ -202,7 +202,7 @@ class DeviceList:
     def _names(self, ids: Iterable[str]) -> frozenset[str]:
         return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
 
-    def _certain(self, found: Found, before: Mapping[str, KnownDevice]) -> Found:
+    def _certain(self, found: HostDevice, before: Mapping[str, KnownDevice]) -> HostDevice:
         """Return what is told of a device of which nobody knows anything: it is as it was before.
 
         For one that was not there that would be an "unplugged" that is over.
@@ -264,9 +264,9 @@ class Answered:
     """What the container that holds a device was told of it."""
 
     resource: Resource
-    found: Found
+    found: HostDevice
 
-    def is_outdated(self, resource: Resource, found: Found) -> bool:
+    def is_outdated(self, resource: Resource, found: HostDevice) -> bool:
         """Whether a container would be told something else now."""
         return self.resource.expose != resource.expose or self.found.nodes != found.nodes
 
@@ -343,7 +343,7 @@ def _is_outdated(device_id: str, known: KnownDevice, knowledge: Knowledge) -> bo
     return answered is not None and answered.is_outdated(knowledge.resource, known.found)
 
 
-def _node_paths(found: Found) -> tuple[str, ...]:
+def _node_paths(found: HostDevice) -> tuple[str, ...]:
     return tuple(node.real_path or node.host_path for node in found.nodes)
 
 

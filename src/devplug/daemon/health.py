@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.templates import Template
     from devplug.daemon.config.types import HealthCommand, HealthRule
-    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
 
@@ -58,7 +58,7 @@ THREADS_LIMIT: Final = 64
 # ── one reading ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _blocking_reading(rule: HealthRule, found: Found, host: Host) -> Reading:
+def _blocking_reading(rule: HealthRule, found: HostDevice, host: Host) -> Reading:
     """Return what `rule`, which has no command, sees of a device now. It may block for ever: use a thread."""
     if rule.attribute is not None:
         return _read_attribute(rule, rule.attribute, found, host)
@@ -67,7 +67,7 @@ def _blocking_reading(rule: HealthRule, found: Found, host: Host) -> Reading:
     return _open_nodes(found, host)
 
 
-def _read_attribute(rule: HealthRule, name: str, found: Found, host: Host) -> Reading:
+def _read_attribute(rule: HealthRule, name: str, found: HostDevice, host: Host) -> Reading:
     """Read an attribute of the device, or of its nearest parent that has one of this name."""
     device = _sys_device(found, host)
     if device is None:
@@ -78,18 +78,18 @@ def _read_attribute(rule: HealthRule, name: str, found: Found, host: Host) -> Re
     return Reading.unknown(f"neither the device nor a parent has an attribute {name}")
 
 
-def _sys_device(found: Found, host: Host) -> SysDevice | None:
+def _sys_device(found: HostDevice, host: Host) -> SysDevice | None:
     if found.hardware and (device := device_at(host, found.hardware)):
         return device
     return _sys_device_of_node(found.nodes[0], host) if found.nodes else None
 
 
-def _sys_device_of_node(node: FoundNode, host: Host) -> SysDevice | None:
+def _sys_device_of_node(node: HostDeviceNode, host: Host) -> SysDevice | None:
     kind = "block" if node.is_block else "char"
     return device_at(host, f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}")
 
 
-def _read_file(rule: HealthRule, template: Template, found: Found, host: Host) -> Reading:
+def _read_file(rule: HealthRule, template: Template, found: HostDevice, host: Host) -> Reading:
     path = render_one(template, {**found.facts, "id": found.name}, Writing.PATH)
     if isinstance(path, Missing):
         return Reading.unknown(path.reason)
@@ -110,7 +110,7 @@ def _read_file(rule: HealthRule, template: Template, found: Found, host: Host) -
     return judge(rule, path, content.decode("utf-8", "replace").strip("\0 \t\r\n"))
 
 
-def _open_nodes(found: Found, host: Host) -> Reading:
+def _open_nodes(found: HostDevice, host: Host) -> Reading:
     """Open each node that is the device's own. The worst reading counts."""
     readings = [_open_node(node, host) for node in found.nodes if not node.is_shared]
     if not readings:
@@ -119,7 +119,7 @@ def _open_nodes(found: Found, host: Host) -> Reading:
     return min(readings, key=lambda reading: order.index(reading.outcome))
 
 
-def _open_node(node: FoundNode, host: Host) -> Reading:
+def _open_node(node: HostDeviceNode, host: Host) -> Reading:
     """Open a node that is still the one that was found, and close it again."""
     path = node.host_path
     try:
@@ -140,7 +140,7 @@ def _open_node(node: FoundNode, host: Host) -> Reading:
         os.close(place)
 
 
-def _try_to_open(place: int, node: FoundNode) -> int | None:
+def _try_to_open(place: int, node: HostDeviceNode) -> int | None:
     """Open what `place` stands for, for writing or else for reading; return the errno, None if it opened."""
     # udev answers the end of each writing to a disk with an event, which would make the source look again.
     modes = (os.O_RDONLY,) if node.is_block else (os.O_RDWR, os.O_RDONLY)
@@ -165,7 +165,7 @@ def _try_to_open(place: int, node: FoundNode) -> int | None:
 class _Watched:
     """A device under the rules, from when it is first seen until it is missing or another one."""
 
-    found: Found
+    found: HostDevice
     judgements: list[Judgement]
     unchecked: set[int]
     """The rules that have not read anything yet, by their place in the file."""
@@ -221,7 +221,7 @@ class Prober:
                 finally:
                     self._means = None
 
-    async def first_check(self, found: Iterable[Found]) -> None:
+    async def first_check(self, found: Iterable[HostDevice]) -> None:
         """Begin to check the devices that are new, and return once every rule has read each, or was too late.
 
         Needs `run` at work. A device is new if it was not there at the last `follow`, or if its hardware or
@@ -231,7 +231,7 @@ class Prober:
             for watched in [self._add(one) for one in found]:
                 await watched.is_checked.wait()
 
-    def follow(self, found: Iterable[Found]) -> None:
+    def follow(self, found: Iterable[HostDevice]) -> None:
         """Check these devices from now on, and forget all others: one that comes back starts anew."""
         present = {one.name: one for one in found} if self._rules else {}
         for name in [name for name in self._watched if name not in present]:
@@ -255,7 +255,7 @@ class Prober:
         doubts = [judgement.doubt for judgement in watched.judgements] if watched else []
         return "; ".join(dict.fromkeys(filter(None, doubts)))
 
-    def _add(self, found: Found) -> _Watched:
+    def _add(self, found: HostDevice) -> _Watched:
         known = self._watched.get(found.name)
         if known is not None:
             if known.found.plugged_in == found.plugged_in:
@@ -322,7 +322,7 @@ class Prober:
         if not watched.unchecked:
             watched.is_checked.set()
 
-    async def _read(self, rule: HealthRule, found: Found, threads: DaemonThreads) -> Reading:
+    async def _read(self, rule: HealthRule, found: HostDevice, threads: DaemonThreads) -> Reading:
         try:
             if rule.exec is not None:
                 return await self._command(rule.exec, found, rule.timeout_seconds)
@@ -335,7 +335,7 @@ class Prober:
             )
             return Reading.unknown(f"the check failed: {error!r}")
 
-    async def _command(self, command: HealthCommand, found: Found, timeout_seconds: float) -> Reading:
+    async def _command(self, command: HealthCommand, found: HostDevice, timeout_seconds: float) -> Reading:
         arguments = command_arguments(command.command, found)
         if isinstance(arguments, Missing):
             return Reading.unknown(arguments.reason)

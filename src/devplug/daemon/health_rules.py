@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.commands import CommandResult
     from devplug.daemon.config.types import HealthRule
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
 
 __all__ = [
     "Judgement",
@@ -148,7 +148,7 @@ def judge_open(path: str, error: int | None) -> Reading:
     return Reading.unknown(f"{path} cannot be opened: {os.strerror(error)}")
 
 
-def is_watchdog(node: FoundNode, subsystem: str) -> bool:
+def is_watchdog(node: HostDeviceNode, subsystem: str) -> bool:
     """Whether opening `node` would start the timer that reboots the machine."""
     is_misc = not node.is_block and node.number == WATCHDOG_NUMBER
     return is_misc or subsystem == "watchdog" or node.file_name.startswith("watchdog")

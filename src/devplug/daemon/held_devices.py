@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import found_name
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
 from devplug.errors import UnhealthyDeviceError, one_line
 from devplug.linux.durable_file import write_whole
@@ -53,7 +53,7 @@ class Handover:
 
     given: frozenset[str]
     """Device IDs that were given out, where nobody is asked who holds what."""
-    found: Mapping[str, Found]
+    found: Mapping[str, HostDevice]
     dirty: frozenset[str]
     faults: Mapping[str, str]
 
@@ -85,7 +85,7 @@ class HeldDevices:
         self._grouped: frozenset[str] | None = None
         self._ids_of: defaultdict[str, list[str]] = defaultdict(list)
         """The held IDs that `_grouped` has, by the name of the found device."""
-        self._found: dict[str, Found] = dict(before.found) if before else {}
+        self._found: dict[str, HostDevice] = dict(before.found) if before else {}
         self._present: frozenset[str] = frozenset()
         self._dirty: set[str] = (
             set(before.dirty) if before else {*self.held_names(), *(dirty_file.read() if dirty_file else ())}
@@ -96,7 +96,7 @@ class HeldDevices:
         self._is_needed = asyncio.Event()
         self._woken = asyncio.Event()
         self._is_replugged = False
-        self._lost: asyncio.Queue[Found] = asyncio.Queue()
+        self._lost: asyncio.Queue[HostDevice] = asyncio.Queue()
         if resource.on_release is not None:
             self._is_needed.set()
 
@@ -125,7 +125,7 @@ class HeldDevices:
         """Return what cleaning a device has come to."""
         return Health.from_fault(self._faults.get(name))
 
-    def follow(self, present: Collection[Found], *, is_any_gone: bool) -> None:
+    def follow(self, present: Collection[HostDevice], *, is_any_gone: bool) -> None:
         """Take note of the devices that are there. While one is gone, it matters who holds it."""
         for one in present:
             # What could not be cleaned while it was away may be cleaned now.
@@ -137,7 +137,7 @@ class HeldDevices:
         if is_any_gone:
             self._is_needed.set()
 
-    def lose(self, lost: Iterable[Found]) -> None:
+    def lose(self, lost: Iterable[HostDevice]) -> None:
         """Take note that devices were pulled out: `onLost` is run for those that a container may hold."""
         if self._resource.on_lost is not None:
             held = self.held_names()
@@ -256,7 +256,7 @@ class HeldDevices:
         async with self._locks[name], self._at_once:
             if name not in self._dirty or self._others_hold(name, ids):
                 return ""
-            found = self._found.get(name, Found(name))
+            found = self._found.get(name, HostDevice(name))
             fault = await self._command(self._resource.on_release.exec, found, "onRelease")
             if fault:
                 self._faults[name] = fault
@@ -274,7 +274,7 @@ class HeldDevices:
             assert self._resource.on_lost is not None
             await self._command(self._resource.on_lost.exec, found, "onLost")
 
-    async def _command(self, command: TimedCommand, found: Found, key: str) -> str:
+    async def _command(self, command: TimedCommand, found: HostDevice, key: str) -> str:
         """Run a command of the file for one device; return why it failed, or ""."""
         arguments = command_arguments(command.command, found)
         if isinstance(arguments, Missing):

@@ -13,7 +13,7 @@ from devplug.daemon.sources.host import MEMORY_MAJOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 __all__ = ["DeviceOverlap"]
 
@@ -139,7 +139,7 @@ def _still_held(claim: _Claim, found: Mapping[str, Keys], held: Collection[str])
     return kept
 
 
-def _keys_of(found: Found) -> Keys:
+def _keys_of(found: HostDevice) -> Keys:
     """Return what makes a device the same as another one: where it is plugged in, and its own nodes."""
     nodes = [
         (node.is_block, node.number)
@@ -207,7 +207,7 @@ class DeviceOverlap:
         self._settle(todo)
 
     def claim(
-        self, resource_name: str, found: Iterable[Found], held: Collection[str] = ()
+        self, resource_name: str, found: Iterable[HostDevice], held: Collection[str] = ()
     ) -> Mapping[str, str]:
         """Say what a resource has found; return what it cannot have, with the resource that has it.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import Share
-    from devplug.daemon.sources.device import Found, FoundNode
+    from devplug.daemon.sources.device import HostDevice, HostDeviceNode
     from devplug.daemon.sources.host import Host
 
 __all__ = ["check_shares", "faulty_node", "node_fault", "nodes_below", "open_to", "real_path_of", "resolved"]
@@ -196,7 +196,7 @@ def _is_namespaced() -> bool:
 # ── the check ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def node_fault(host: Host, node: FoundNode) -> str | None:
+def node_fault(host: Host, node: HostDeviceNode) -> str | None:
     """Return why a container cannot have this node right now: it went, or is another one; None if it can.
 
     Raises `ForbiddenPathError` if its path leads elsewhere than to device nodes, or others could have it do
@@ -206,7 +206,7 @@ def node_fault(host: Host, node: FoundNode) -> str | None:
     return looked if isinstance(looked, str) else None
 
 
-def real_path_of(host: Host, node: FoundNode, found: Found) -> str:
+def real_path_of(host: Host, node: HostDeviceNode, found: HostDevice) -> str:
     """Return where the path of a device's node leads, by the same look that finds it to be that node.
 
     Raises `UnhealthyDeviceError` for a node that a container cannot have, and `ForbiddenPathError`.
@@ -217,7 +217,7 @@ def real_path_of(host: Host, node: FoundNode, found: Found) -> str:
     return looked.real_path
 
 
-def _looked_at(host: Host, node: FoundNode) -> _Resolved | str:
+def _looked_at(host: Host, node: HostDeviceNode) -> _Resolved | str:
     """Return where the path of a node leads, or why a container cannot have it."""
     place = _place(host, node.host_path)
     if place is None:
@@ -294,6 +294,6 @@ def _is_below(path: str, roots: Iterable[str]) -> bool:
     return any(os.path.commonpath((path, root)) == root and path != root for root in roots)
 
 
-def faulty_node(host: Host, found: Found) -> str | None:
+def faulty_node(host: Host, found: HostDevice) -> str | None:
     """Return what `node_fault` says of the first node of a device that a container cannot have."""
     return next((fault for node in found.nodes if (fault := node_fault(host, node))), None)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from devplug.daemon.config.types import Resource
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.devices import ContainerResponse
     from devplug.errors import HasId
 
@@ -74,7 +74,7 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_over = asyncio.Event()
         """Set when the resource was retired, and nobody holds a device of it any more."""
         self.is_retired = False
-        self.looked: tuple[Found, ...] | None = None
+        self.looked: tuple[HostDevice, ...] | None = None
         """What the source sees; None before its first look."""
         self.is_waiting = False
         """Whether there was no device yet, so that nothing is advertised: `whenNone: wait`."""
@@ -89,7 +89,7 @@ class ConfiguredPlugin(DevicePlugin):
             self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
         self._to_vouch_for = asyncio.Event()
-        self._vouched: frozenset[Found] = frozenset()
+        self._vouched: frozenset[HostDevice] = frozenset()
         self._told: set[str] = set()
         self._told_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
@@ -213,10 +213,10 @@ class ConfiguredPlugin(DevicePlugin):
             self.is_over.set()
         return self.listing.retire(held_ids)
 
-    def _named(self, looked: Iterable[Found]) -> list[Found]:
+    def _named(self, looked: Iterable[HostDevice]) -> list[HostDevice]:
         return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
 
-    def _claimed(self, looked: Iterable[Found]) -> tuple[list[Found], Mapping[str, str]]:
+    def _claimed(self, looked: Iterable[HostDevice]) -> tuple[list[HostDevice], Mapping[str, str]]:
         """Return what was found under its names, and what of that belongs to other resources."""
         named = self._named(looked)
         if self.is_retired:
@@ -233,7 +233,7 @@ class ConfiguredPlugin(DevicePlugin):
                 )
         return named, refused
 
-    def _unchecked(self, mine: Iterable[Found]) -> frozenset[str]:
+    def _unchecked(self, mine: Iterable[HostDevice]) -> frozenset[str]:
         """Return the devices at which no health rule has had a look since they were plugged in."""
         if not self.resource.health:
             return frozenset()
@@ -355,7 +355,7 @@ class ConfiguredPlugin(DevicePlugin):
             if self.is_retired:
                 self._changed.set()
 
-    def _note_answers(self, devices: Iterable[Device], found: Mapping[str, Found]) -> None:
+    def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
         """Note what is told of devices that are being given out, and forget what nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
         told = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
@@ -374,7 +374,7 @@ class ConfiguredPlugin(DevicePlugin):
     def _names(self, devices: Iterable[HasId]) -> list[str]:
         return sorted({found_name(device.id, self.resource.share.replicas) for device in devices})
 
-    def _checked(self, name: str) -> Found:
+    def _checked(self, name: str) -> HostDevice:
         """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot have it.
 
         One that was plugged in again a moment ago may have other nodes than the last look saw, and its old

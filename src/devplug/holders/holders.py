@@ -255,7 +255,7 @@ class Holders:
         """Note that these releases were acted upon: nobody holds those devices any more."""
         self._ledger.take(released)
         self._folder.note_changed()
-        self._looked.beat()
+        self._looked.notify()
         self._on_change()
 
     # ── asking ──

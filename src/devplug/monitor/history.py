@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.devices import HEALTHY, UNHEALTHY
-from devplug.monitor.node_view import found_devices
+from devplug.monitor.node_view import physical_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from devplug.monitor.node_view import FoundDevice
+    from devplug.monitor.node_view import PhysicalDevice
     from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus
 
 __all__ = [
@@ -197,7 +197,7 @@ class History:
 
     latest: Mapping[str, NodeStatus] = field(default_factory=dict)
     """Each node's last status, by its name."""
-    found: Mapping[str, Mapping[str, tuple[FoundDevice, ...]]] = field(default_factory=dict)
+    found: Mapping[str, Mapping[str, tuple[PhysicalDevice, ...]]] = field(default_factory=dict)
     """The devices of that status, by node and resource name."""
     strips: Mapping[str, Mapping[Key, tuple[Segment, ...]]] = field(default_factory=dict)
     """By node: each device's segments, oldest first."""
@@ -208,7 +208,7 @@ class History:
         """Return the history with one more status of one node; that must not be older than its last."""
         before = self.latest.get(status.name)
         changes = () if before is None else differences(before, status)[-CHANGES_LIMIT:]
-        found = {resource.name: found_devices(resource) for resource in status.resources}
+        found = {resource.name: physical_devices(resource) for resource in status.resources}
         strips = _strips(self.strips.get(status.name, {}), found, status.at)
         return replace(
             self,
@@ -224,7 +224,7 @@ class History:
 
 
 def _strips(
-    before: Mapping[Key, tuple[Segment, ...]], found: Mapping[str, Sequence[FoundDevice]], at: float
+    before: Mapping[Key, tuple[Segment, ...]], found: Mapping[str, Sequence[PhysicalDevice]], at: float
 ) -> dict[Key, tuple[Segment, ...]]:
     count = sum(map(len, found.values()))
     most = max(_LEAST, min(SEGMENTS_LIMIT, _ALL_SEGMENTS_LIMIT // max(1, count)))
@@ -242,7 +242,7 @@ def _strips(
     return strips | {key: _bounded(segments, begin, most) for key, segments in kept[-_GONE_LIMIT:]}
 
 
-def _with(segments: tuple[Segment, ...], found: FoundDevice, at: float) -> tuple[Segment, ...]:
+def _with(segments: tuple[Segment, ...], found: PhysicalDevice, at: float) -> tuple[Segment, ...]:
     worst = found.worst
     last = segments[-1] if segments else None
     if last is not None and (last.health, last.reason) == (worst.health, worst.reason):

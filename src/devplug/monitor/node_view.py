@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devplug.status import PodResourcesStatus, ProcessStatus
     from devplug.wire.values import AllocatableResources, ContainerDevices, PodResources
 
-__all__ = ["UNKNOWN", "FoundDevice", "found_devices", "found_id", "joined"]
+__all__ = ["UNKNOWN", "PhysicalDevice", "joined", "physical_devices", "physical_id"]
 
 
 UNKNOWN: Final = "Unknown"
@@ -200,7 +200,7 @@ def _foreign(
 
 
 @dataclass(frozen=True, slots=True)
-class FoundDevice:
+class PhysicalDevice:
     """What a person would count as one device."""
 
     id: str
@@ -221,7 +221,7 @@ def _badness(device: DeviceStatus) -> int:
     return {UNHEALTHY: 0, HEALTHY: 2}.get(device.health, 1)
 
 
-def found_id(resource: ResourceStatus, device_id: str) -> str:
+def physical_id(resource: ResourceStatus, device_id: str) -> str:
     """Return the ID without the number of a replica.
 
     Of a plugin that is not ours nobody tells whether it has replicas; its IDs are taken at their looks.
@@ -232,18 +232,18 @@ def found_id(resource: ResourceStatus, device_id: str) -> str:
     return replica[1] if replica else device_id
 
 
-def found_devices(resource: ResourceStatus) -> tuple[FoundDevice, ...]:
+def physical_devices(resource: ResourceStatus) -> tuple[PhysicalDevice, ...]:
     """Return a resource's devices, in the order in which they are listed first."""
     if resource.process is not None and resource.replicas == 1:
         return tuple(_found(device.id, (device,)) for device in resource.devices)
     together: dict[str, list[DeviceStatus]] = {}
     for device in resource.devices:
-        together.setdefault(found_id(resource, device.id), []).append(device)
+        together.setdefault(physical_id(resource, device.id), []).append(device)
     return tuple(_found(name, tuple(devices)) for name, devices in together.items())
 
 
-def _found(name: str, devices: tuple[DeviceStatus, ...]) -> FoundDevice:
+def _found(name: str, devices: tuple[DeviceStatus, ...]) -> PhysicalDevice:
     if len(devices) == 1:
-        return FoundDevice(name, devices, devices[0], int(devices[0].is_held))
+        return PhysicalDevice(name, devices, devices[0], int(devices[0].is_held))
     held = sum(device.is_held for device in devices)
-    return FoundDevice(name, devices, min(devices, key=_badness), held)
+    return PhysicalDevice(name, devices, min(devices, key=_badness), held)

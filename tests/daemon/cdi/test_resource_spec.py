@@ -16,7 +16,7 @@ from devplug.daemon.cdi.resource_spec import ResourceCdiSpec, name_of, names_tha
 from devplug.daemon.cdi.spec import UNPLUGGED_PATH, kind_of, parse, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.container_response import share_of, shares_of
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Device
 from devplug.errors import AllocationError, ForbiddenPathError, KubeletError, UnhealthyDeviceError
@@ -43,7 +43,7 @@ class Shelved:
         self.folder = CdiFolder(folder / "cdi")
         self.cdi_spec = ResourceCdiSpec(self.resource, self.folder, host or Host())
         self.path = link(folder / "x")
-        self.found = Found("x", (FoundNode(str(self.path), NULL),))
+        self.found = HostDevice("x", (HostDeviceNode(str(self.path), NULL),))
 
     def publish(self) -> list[str]:
         shares = shares_of([Device("x")], {"x": self.found}, self.resource)
@@ -118,14 +118,14 @@ def test_a_disk_that_appears_in_a_folder_is_not_written(tmp_path: Path) -> None:
     one = resource("discover: {static: {ids: [x]}}, expose: {strategy: cdi, directories: [/dev/snd]}")
     folder = CdiFolder(tmp_path / "cdi")
     cdi_spec = ResourceCdiSpec(one, folder, host)
-    shares = shares_of([Device("x")], {"x": Found("x")}, one)
+    shares = shares_of([Device("x")], {"x": HostDevice("x")}, one)
     asyncio.run(cdi_spec.publish(shares))
     (file,) = (tmp_path / "cdi").glob("*.json")
     assert "/dev/snd/timer" in file.read_text()
     block_node(tmp_path / "dev" / "snd" / "sda")
     with pytest.raises(AllocationError, match="is a disk"):
         asyncio.run(cdi_spec.publish(shares))
-    asyncio.run(cdi_spec.refresh({"x": Found("x")}, None))
+    asyncio.run(cdi_spec.refresh({"x": HostDevice("x")}, None))
     assert "sda" not in file.read_text()
     assert UNPLUGGED_PATH in file.read_text()
 
@@ -205,7 +205,7 @@ class SlowFolder(CdiFolder):
 
 
 def share(name: str) -> Share:
-    return share_of(Found(name, (FoundNode(*NODES[name]),)), 0, ONE.expose)
+    return share_of(HostDevice(name, (HostDeviceNode(*NODES[name]),)), 0, ONE.expose)
 
 
 def names(folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import textwrap
 
 from devplug.daemon.config.loader import ConfigReading, read
 from devplug.daemon.inspection.matches import Inspected, inspected, sound_resources
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
 
 
@@ -14,13 +14,13 @@ def reading(resources: str) -> ConfigReading:
     return read("version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(resources).strip(), "  "))
 
 
-def found(name: str, minor: int = 0, health: Health | None = None) -> Found:
-    node = FoundNode(f"/dev/{name}", (240, minor))
+def found(name: str, minor: int = 0, health: Health | None = None) -> HostDevice:
+    node = HostDeviceNode(f"/dev/{name}", (240, minor))
     facts = {"file": name, "hostPath": f"/dev/{name}"}
-    return Found(name, (node,), facts=facts, health=health or Health.healthy())
+    return HostDevice(name, (node,), facts=facts, health=health or Health.healthy())
 
 
-def one(resource: str, *looked: Found) -> Inspected:
+def one(resource: str, *looked: HostDevice) -> Inspected:
     (row,) = inspected(reading(resource), {0: looked})
     return row
 

@@ -16,7 +16,7 @@ from devplug.daemon.container_response import shares_of
 from devplug.daemon.inspection.device_kinds import Survey, named_devices
 from devplug.daemon.inspection.proposal import finder_of, proposals_of, proposed_text
 from devplug.daemon.inspection.survey import survey
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, stable_id
@@ -44,7 +44,7 @@ def proposed(host: Host) -> Config:
     return load(proposed_text(proposals_of(named_devices(seen), seen)), "proposed.yaml")
 
 
-def number_of(found: Found) -> frozenset[tuple[int, int]]:
+def number_of(found: HostDevice) -> frozenset[tuple[int, int]]:
     return frozenset(node.number for node in found.nodes if not node.is_shared)
 
 
@@ -148,9 +148,9 @@ def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:
 # ── as values ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def gadget(vendor: str, product: str, serial: str = "", /, **subsystems: int) -> Found:
+def gadget(vendor: str, product: str, serial: str = "", /, **subsystems: int) -> HostDevice:
     nodes = tuple(
-        FoundNode(f"/dev/{name}{number}", (180 + at, number), subsystem=name)
+        HostDeviceNode(f"/dev/{name}{number}", (180 + at, number), subsystem=name)
         for at, (name, number) in enumerate(subsystems.items())
     )
     facts = {
@@ -160,7 +160,7 @@ def gadget(vendor: str, product: str, serial: str = "", /, **subsystems: int) ->
         "model": f"{vendor}:{product}",
     }
     name = stable_id(f"{vendor}:{product}:{serial}")
-    return Found(name, nodes, None, MappingProxyType(facts), f"/sys/devices/usb1/{name}")
+    return HostDevice(name, nodes, None, MappingProxyType(facts), f"/sys/devices/usb1/{name}")
 
 
 def only(seen: Survey) -> NamedDevice:
@@ -193,22 +193,26 @@ def test_gadgets_of_one_make_are_of_one_kind_although_one_has_no_driver_yet() ->
 
 def test_a_bluetooth_radio_is_the_machines_own() -> None:
     radio = gadget("8087", "0a2b", usb=0)
-    radio = Found(radio.name, radio.nodes, None, {**radio.facts, "attr.bDeviceClass": "e0"}, radio.hardware)
+    radio = HostDevice(
+        radio.name, radio.nodes, None, {**radio.facts, "attr.bDeviceClass": "e0"}, radio.hardware
+    )
     assert only(Survey(usb=(radio,))).hidden == "others"
 
 
 def test_an_adapter_with_two_ports_has_a_folder_in_the_container() -> None:
-    nodes = tuple(FoundNode(f"/dev/ttyUSB{number}", (188, number), subsystem="tty") for number in range(2))
+    nodes = tuple(
+        HostDeviceNode(f"/dev/ttyUSB{number}", (188, number), subsystem="tty") for number in range(2)
+    )
     one = gadget("0403", "6010", "A")
-    seen = Survey(usb=(Found(one.name, nodes, None, one.facts, one.hardware),))
+    seen = Survey(usb=(HostDevice(one.name, nodes, None, one.facts, one.hardware),))
     (proposal,) = proposals_of(named_devices(seen), seen)
     assert 'containerPath: "/dev/serial{index}/"\n' in proposed_text([proposal])
 
 
-def gpu(uuid: str, model: str, address: str, part: str = "") -> Found:
+def gpu(uuid: str, model: str, address: str, part: str = "") -> HostDevice:
     facts = {"uuid": uuid, "model": model, "pciAddress": address}
-    node = FoundNode(f"/dev/nvidia{uuid[-1]}", (195, int(uuid[-1])))
-    return Found(uuid, (node,), 0, facts, f"/sys/devices/pci0000:3b/{address}{part}")
+    node = HostDeviceNode(f"/dev/nvidia{uuid[-1]}", (195, int(uuid[-1])))
+    return HostDevice(uuid, (node,), 0, facts, f"/sys/devices/pci0000:3b/{address}{part}")
 
 
 def test_gpus_go_by_model_and_their_parts_by_profile() -> None:
@@ -217,9 +221,9 @@ def test_gpus_go_by_model_and_their_parts_by_profile() -> None:
         gpu("MIG-1", "NVIDIA H100", "0000:5e:00.0", "/mig/MIG-1"),
         gpu("MIG-2", "NVIDIA H100", "0000:5e:00.0", "/mig/MIG-2"),
     )
-    render = Found(
+    render = HostDevice(
         "0000:3b:00.0.renderD0",
-        (FoundNode("/dev/dri/renderD128", (226, 128), subsystem="drm"),),
+        (HostDeviceNode("/dev/dri/renderD128", (226, 128), subsystem="drm"),),
         facts={"pciAddress": "0000:3b:00.0", "attr.driver": "nvidia"},
         hardware="/sys/devices/pci0000:3b/0000:3b:00.0/drm/renderD128",
     )
@@ -231,9 +235,9 @@ def test_gpus_go_by_model_and_their_parts_by_profile() -> None:
     assert config.resources[1].discover.nvidia[0].mig == "1g.10gb"
 
 
-def function(address: str, driver: str, subsystem: str = "vfio", physical: str = "") -> Found:
+def function(address: str, driver: str, subsystem: str = "vfio", physical: str = "") -> HostDevice:
     number = int(address[-1])
-    nodes = (FoundNode(f"/dev/vfio/{number}", (511, number), subsystem=subsystem),) if subsystem else ()
+    nodes = (HostDeviceNode(f"/dev/vfio/{number}", (511, number), subsystem=subsystem),) if subsystem else ()
     facts = {
         "pciAddress": address,
         "attr.class": "0x020000",
@@ -243,7 +247,7 @@ def function(address: str, driver: str, subsystem: str = "vfio", physical: str =
         "model": "15b3:101e",
         **({"attr.physfn": physical, "attr.pf": physical} if physical else {}),
     }
-    return Found(address, nodes, 0, facts, f"/sys/devices/pci0000:5e/{address}")
+    return HostDevice(address, nodes, 0, facts, f"/sys/devices/pci0000:5e/{address}")
 
 
 def test_functions_for_virtual_machines_and_for_containers_are_two_resources() -> None:
@@ -263,10 +267,10 @@ def test_functions_for_virtual_machines_and_for_containers_are_two_resources() -
 def test_a_selector_never_takes_along_what_is_not_meant() -> None:
     """Two GPUs have render nodes, and one of them is NVIDIA's, which NVML knows better."""
 
-    def render(address: str, number: int, driver: str) -> Found:
-        return Found(
+    def render(address: str, number: int, driver: str) -> HostDevice:
+        return HostDevice(
             f"{address}.renderD0",
-            (FoundNode(f"/dev/dri/renderD{number}", (226, number), subsystem="drm"),),
+            (HostDeviceNode(f"/dev/dri/renderD{number}", (226, number), subsystem="drm"),),
             facts={"pciAddress": address, "attr.driver": driver},
             hardware=f"/sys/devices/pci0000:00/{address}/drm/renderD{number}",
         )

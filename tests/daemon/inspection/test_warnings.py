@@ -17,7 +17,7 @@ from devplug.daemon.inspection.warnings import (
     folder_findings,
     host_findings,
 )
-from devplug.daemon.sources.device import Found, FoundNode
+from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def of_file(resources: str) -> list[str]:
 
 def on_host(
     resources: str,
-    *looked: Sequence[Found],
+    *looked: Sequence[HostDevice],
     owners: Mapping[str, NodeOwner] = NO_OWNERS,
     remarks: Mapping[int, Sequence[Remark]] = NO_REMARKS,
     numa_nodes: Sequence[int] = (),
@@ -51,15 +51,15 @@ def on_host(
     return [str(one) for one in file.located(host_findings(rows, owners, remarks, numa_nodes))]
 
 
-def found(name: str, minor: int = 0, subsystem: str = "", health: Health | None = None) -> Found:
-    node = FoundNode(f"/dev/{name}", (240, minor), subsystem=subsystem)
+def found(name: str, minor: int = 0, subsystem: str = "", health: Health | None = None) -> HostDevice:
+    node = HostDeviceNode(f"/dev/{name}", (240, minor), subsystem=subsystem)
     facts = {"file": name, "hostPath": f"/dev/{name}"}
-    return Found(name, (node,), facts=facts, health=health or Health.healthy())
+    return HostDevice(name, (node,), facts=facts, health=health or Health.healthy())
 
 
 def test_a_numa_node_that_the_machine_lacks_is_told_with_those_that_it_has() -> None:
     text = "- {name: example.com/a, discover: {static: {ids: [a, b, c], numaNodes: {b: 1, c: 7}}}}"
-    looked = [Found("a"), Found("b", numa_node=1), Found("c", numa_node=7)]
+    looked = [HostDevice("a"), HostDevice("b", numa_node=1), HostDevice("c", numa_node=7)]
     (told,) = on_host(text, looked, numa_nodes=(0,))
     assert '"b" is on NUMA node 1, which this machine does not have (it has 0)' in told
     assert told.endswith("(and 1 more)")

@@ -20,7 +20,7 @@ from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.nvidia import NvidiaSource
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 
 class _Teller(logging.Handler):
@@ -33,7 +33,7 @@ def tell(said: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def shown(found: Found) -> dict[str, Any]:
+def shown(found: HostDevice) -> dict[str, Any]:
     return {
         "name": found.name,
         "health": found.health.state.value,

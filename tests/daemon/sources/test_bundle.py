@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 
 def source(rest: str, host: Host | None = None) -> BundleSource:
@@ -28,11 +28,11 @@ def bundle(*members: str) -> str:
     return f"{{paths: [{', '.join(members)}]}}"
 
 
-def find(discover: str, host: Host | None = None, more: str = "allow: []") -> tuple[Found, ...]:
+def find(discover: str, host: Host | None = None, more: str = "allow: []") -> tuple[HostDevice, ...]:
     return source(f"discover: {{bundle: {discover}}}, {more}", host).look()
 
 
-def names(found: tuple[Found, ...]) -> list[str]:
+def names(found: tuple[HostDevice, ...]) -> list[str]:
     return [one.name for one in found]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.daemon.sources.device_nodes import StableLinks, nodes_with_links, stable_links
 from devplug.daemon.sources.host import Host
 from tests.daemon.hosts import NULL, char_node, link, needs_mknod, tree
@@ -74,25 +74,25 @@ def test_a_node_has_both_its_paths(tmp_path: Path) -> None:
     links = linked(tmp_path, "/dev/serial/by-id/a")
     (node,) = nodes_with_links(
         Host(tmp_path),
-        [FoundNode("/dev/ttyUSB0", NULL, subsystem="tty")],
+        [HostDeviceNode("/dev/ttyUSB0", NULL, subsystem="tty")],
         links,
         is_unique=True,
     )
-    assert node == FoundNode("/dev/serial/by-id/a", NULL, subsystem="tty", real_path="/dev/ttyUSB0")
+    assert node == HostDeviceNode("/dev/serial/by-id/a", NULL, subsystem="tty", real_path="/dev/ttyUSB0")
     assert node.file_name == "ttyUSB0"
 
 
 def test_nodes_that_are_not_there_or_are_no_nodes_are_left_out(tmp_path: Path) -> None:
     tree(tmp_path, {"dev/ttyUSB1": "a file"})
-    wanted = [FoundNode("/dev/ttyUSB0", (188, 0)), FoundNode("/dev/ttyUSB1", (188, 1))]
+    wanted = [HostDeviceNode("/dev/ttyUSB0", (188, 0)), HostDeviceNode("/dev/ttyUSB1", (188, 1))]
     assert nodes_with_links(Host(tmp_path), wanted, NONE, is_unique=True) == ()
 
 
 @needs_mknod
 def test_a_node_that_has_another_number_than_the_kernel_says_is_left_out(tmp_path: Path) -> None:
     char_node(tmp_path / "dev" / "ttyUSB0", 7)
-    right, wrong = FoundNode("/dev/ttyUSB0", (240, 7)), FoundNode("/dev/ttyUSB0", (240, 8))
-    block = FoundNode("/dev/ttyUSB0", (240, 7), is_block=True)
+    right, wrong = HostDeviceNode("/dev/ttyUSB0", (240, 7)), HostDeviceNode("/dev/ttyUSB0", (240, 8))
+    block = HostDeviceNode("/dev/ttyUSB0", (240, 7), is_block=True)
     assert nodes_with_links(Host(tmp_path), [wrong, block, right], NONE, is_unique=True) == (right,)
 
 

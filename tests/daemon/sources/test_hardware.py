@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.daemon.sources.hardware import (
     SysDevice,
     cpus_of_list,
@@ -115,7 +115,7 @@ def test_a_subsystem_that_is_none_has_no_devices(tmp_path: Path) -> None:
 
 def test_a_node_has_the_kernels_path_and_number(tmp_path: Path) -> None:
     device = card(tmp_path, uevent="MAJOR=13\nMINOR=64\nDEVNAME=input/event0")
-    assert device.node() == FoundNode("/dev/input/event0", (13, 64), subsystem="pci")
+    assert device.node() == HostDeviceNode("/dev/input/event0", (13, 64), subsystem="pci")
 
 
 def test_a_device_without_a_number_has_no_node(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_device_of_neither_bus_nor_class_has_the_node_of_its_name(tmp_path: Pa
     folder = f"{CARD}/vdpa0/vhost-vdpa-0"
     tree(tmp_path / folder[1:], {"dev": "511:0\n", "uevent": ""})
     node = SysDevice(Host(tmp_path), folder).node()
-    assert node == FoundNode("/dev/vhost-vdpa-0", (511, 0), subsystem="vhost-vdpa")
+    assert node == HostDeviceNode("/dev/vhost-vdpa-0", (511, 0), subsystem="vhost-vdpa")
 
 
 def test_nodes_below_come_in_the_order_of_interfaces_and_not_of_their_numbers(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_children_are_found_through_class_folders(tmp_path: Path) -> None:
 def test_a_nodes_device_is_found_by_its_number(tmp_path: Path) -> None:
     tree(tmp_path, {"sys/dev/char/240:7": "-> ../../devices/chip0", "sys/devices/chip0/dev": "240:7\n"})
     host = Host(tmp_path)
-    assert device_of_node(host, FoundNode("/dev/a", (240, 7))) == SysDevice(host, "/sys/devices/chip0")
-    assert device_of_node(host, FoundNode("/dev/a", (240, 7), is_block=True)) is None
+    assert device_of_node(host, HostDeviceNode("/dev/a", (240, 7))) == SysDevice(host, "/sys/devices/chip0")
+    assert device_of_node(host, HostDeviceNode("/dev/a", (240, 7), is_block=True)) is None
 
 
 # ── NUMA ──────────────────────────────────────────────────────────────────────────────────────────

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.daemon.sources.hardware import numa_node_of
 from devplug.daemon.sources.host import Host, NotADeviceNodeError
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, tree
 
 MACHINES = Path(__file__).parents[4] / "shared" / "data" / "hwloc"
 
-CHIP = FoundNode("/dev/chip0", (240, 7))
+CHIP = HostDeviceNode("/dev/chip0", (240, 7))
 CHIP_FOLDER = "sys/devices/pci0000:00/0000:00:03.0/chip/chip0"
 CHIP_LINK = {"sys/dev/char/240:7": "-> ../../devices/pci0000:00/0000:00:03.0/chip/chip0"}
 
@@ -31,14 +31,14 @@ def fault(path: Path | str, host: Host | None = None) -> str:
 
 
 def test_a_character_node_has_its_number() -> None:
-    assert Host().node("/dev/null") == FoundNode("/dev/null", (1, 3), is_block=False)
+    assert Host().node("/dev/null") == HostDeviceNode("/dev/null", (1, 3), is_block=False)
 
 
 def test_a_terminal_is_a_device_node() -> None:
     ends = os.openpty()
     path = os.ttyname(ends[1])
     try:
-        assert Host().node(path) == FoundNode(path, (136, int(Path(path).name)))
+        assert Host().node(path) == HostDeviceNode(path, (136, int(Path(path).name)))
     finally:
         for end in ends:
             os.close(end)
@@ -48,13 +48,13 @@ def test_a_terminal_is_a_device_node() -> None:
 def test_a_block_node_is_told_from_a_character_node_of_the_same_number(tmp_path: Path) -> None:
     char_node(tmp_path / "c", 5)
     block_node(tmp_path / "b", 5)
-    assert Host().node(f"{tmp_path}/c") == FoundNode(f"{tmp_path}/c", (240, 5), is_block=False)
-    assert Host().node(f"{tmp_path}/b") == FoundNode(f"{tmp_path}/b", (240, 5), is_block=True)
+    assert Host().node(f"{tmp_path}/c") == HostDeviceNode(f"{tmp_path}/c", (240, 5), is_block=False)
+    assert Host().node(f"{tmp_path}/b") == HostDeviceNode(f"{tmp_path}/b", (240, 5), is_block=True)
 
 
 def test_a_link_keeps_its_own_path_and_has_the_number_of_what_it_leads_to(tmp_path: Path) -> None:
     link(tmp_path / "by-id")
-    assert Host().node(f"{tmp_path}/by-id") == FoundNode(f"{tmp_path}/by-id", (1, 3))
+    assert Host().node(f"{tmp_path}/by-id") == HostDeviceNode(f"{tmp_path}/by-id", (1, 3))
 
 
 def test_a_missing_path_is_no_device_and_no_error(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_machines_memory_is_refused_whatever_its_name(tmp_path: Path, minor:
 @needs_mknod
 def test_a_ram_disk_is_no_memory_although_it_has_the_same_number(tmp_path: Path) -> None:
     block_node(tmp_path / "ram1", 1, major=1)
-    assert Host(tmp_path).node("/ram1") == FoundNode("/ram1", (1, 1), is_block=True)
+    assert Host(tmp_path).node("/ram1") == HostDeviceNode("/ram1", (1, 1), is_block=True)
 
 
 # ── NUMA ──────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +157,7 @@ def test_a_misc_device_without_a_parent_has_no_numa_node(tmp_path: Path) -> None
             "sys/numa_node": "9\n",
         },
     )
-    assert numa_node_of(Host(tmp_path), FoundNode("/dev/fuse", (10, 229))) is None
+    assert numa_node_of(Host(tmp_path), HostDeviceNode("/dev/fuse", (10, 229))) is None
 
 
 def test_a_node_that_sysfs_does_not_know_has_no_numa_node(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_block_node_is_looked_up_among_the_block_nodes(tmp_path: Path) -> None
             "sys/devices/disk/numa_node": "5\n",
         },
     )
-    assert numa_node_of(Host(tmp_path), FoundNode("/dev/disk0", (240, 7), is_block=True)) == 5
+    assert numa_node_of(Host(tmp_path), HostDeviceNode("/dev/disk0", (240, 7), is_block=True)) == 5
 
 
 @pytest.fixture(scope="module")
@@ -227,4 +227,4 @@ def test_the_numa_node_of_a_real_machines_device_is_its_pci_parents(
 ) -> None:
     """A PCI function may say -1, as nvme0's does, and have processors near to it all the same."""
     assert Path(machine.inside(f"/sys/dev/char/{number[0]}:{number[1]}"), "dev").exists()
-    assert numa_node_of(machine, FoundNode(f"/dev/{name}", number)) == numa_node
+    assert numa_node_of(machine, HostDeviceNode(f"/dev/{name}", number)) == numa_node

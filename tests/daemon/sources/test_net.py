@@ -18,7 +18,7 @@ from tests.daemon.systrees import interface, listed
 from tests.kerneldevices import macvtap_device, needs_uevents, tap_device, veth_device
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 NIC = {"class": "0x020000", "vendor": "0x15b3", "device": "0x1019"}
 PF, VF0, VF1 = "0000:3b:00.0", "0000:3b:00.2", "0000:3b:00.3"
@@ -29,15 +29,15 @@ def source(host: Host, rest: str) -> NetSource:
     return NetSource(one.name, one.discover.net, one.id, one.allow, host)
 
 
-def find(machine: Machine, selector: str, more: str = "allow: []") -> tuple[Found, ...]:
+def find(machine: Machine, selector: str, more: str = "allow: []") -> tuple[HostDevice, ...]:
     return source(machine.host, f"discover: {{net: {selector}}}, {more}").look()
 
 
-def names(found: tuple[Found, ...]) -> list[str]:
+def names(found: tuple[HostDevice, ...]) -> list[str]:
     return [one.name for one in found]
 
 
-def paths(found: tuple[Found, ...]) -> list[list[str]]:
+def paths(found: tuple[HostDevice, ...]) -> list[list[str]]:
     return [[node.host_path for node in one.nodes] for one in found]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.daemon.sources.path import PathSource
@@ -92,7 +92,7 @@ def test_two_nodes_are_two_devices(tmp_path: Path) -> None:
 def test_a_found_node_carries_what_proves_that_it_is_the_same(tmp_path: Path) -> None:
     block_node(tmp_path / "x0", 9)
     (found,) = source(f'discover: {{path: "{tmp_path}/x*"}}').look()
-    assert found.nodes == (FoundNode(f"{tmp_path}/x0", (240, 9), is_block=True),)
+    assert found.nodes == (HostDeviceNode(f"{tmp_path}/x0", (240, 9), is_block=True),)
 
 
 @needs_mknod

@@ -16,17 +16,17 @@ from tests.daemon.machines import Machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 CLASS_12 = 'discover: {pci: {class: "12"}}'
 VFIO = "discover: {pci: {driver: vfio-pci}}"
 
 
-def names(found: tuple[Found, ...]) -> list[str]:
+def names(found: tuple[HostDevice, ...]) -> list[str]:
     return [one.name for one in found]
 
 
-def paths(found: Found) -> list[str]:
+def paths(found: HostDevice) -> list[str]:
     return [node.host_path for node in found.nodes]
 
 

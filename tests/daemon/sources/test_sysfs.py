@@ -29,7 +29,7 @@ from tests.daemon.systrees import (
 from tests.kerneldevices import loop_device, needs_uevents, vcs_device, zram_device
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 SHORT = "allow: [rawDisks]"
 
@@ -39,15 +39,15 @@ def source(host: Host, rest: str) -> SysfsSource:
     return SysfsSource(one.name, one.discover.sysfs, one.id, one.allow, host)
 
 
-def find(machine: Machine, selector: str, more: str = SHORT) -> tuple[Found, ...]:
+def find(machine: Machine, selector: str, more: str = SHORT) -> tuple[HostDevice, ...]:
     return source(machine.host, f"discover: {{sysfs: {selector}}}, {more}").look()
 
 
-def names(found: tuple[Found, ...]) -> list[str]:
+def names(found: tuple[HostDevice, ...]) -> list[str]:
     return [one.name for one in found]
 
 
-def paths(found: tuple[Found, ...]) -> list[list[str]]:
+def paths(found: tuple[HostDevice, ...]) -> list[list[str]]:
     return [[node.host_path for node in one.nodes] for one in found]
 
 

@@ -17,16 +17,16 @@ from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 FTDI = 'discover: {usb: {vendor: "0403"}}'
 
 
-def names(found: tuple[Found, ...]) -> list[str]:
+def names(found: tuple[HostDevice, ...]) -> list[str]:
     return [one.name for one in found]
 
 
-def paths(found: Found) -> list[str]:
+def paths(found: HostDevice) -> list[str]:
     return [node.host_path for node in found.nodes]
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devplug.daemon.cdi.spec_files import CdiFolder
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import Share
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.daemon.sources.host import Host
     from devplug.devices import DeviceNode
     from devplug.wire.values import PodResources
@@ -107,7 +107,7 @@ class ResourceCdiSpec:
             raise AllocationError(str(error)) from error
         return names
 
-    async def refresh(self, present: Mapping[str, Found], held: Collection[str] | None) -> None:
+    async def refresh(self, present: Mapping[str, HostDevice], held: Collection[str] | None) -> None:
         """Bring what was given out up to date: with the devices that are there, and without what is free.
 
         `held` are the found devices that a container may hold; None: nobody knows.
@@ -143,7 +143,7 @@ class ResourceCdiSpec:
                 if (cdi_name := name_of(name, index)) in unknown:
                     self._items[cdi_name] = _Item(self._items[cdi_name].device, name, index)
 
-    def _fresh(self, found: Found, index: int) -> CdiDevice | None:
+    def _fresh(self, found: HostDevice, index: int) -> CdiDevice | None:
         try:
             return self._device(share_of(found, index, self._resource.expose))
         except (AllocationError, PluginError):
@@ -159,7 +159,7 @@ class ResourceCdiSpec:
             ]
         return CdiDevice(name_of(share.found.name, share.index), tuple(nodes)) if nodes else None
 
-    def _node(self, node: DeviceNode, found: Found) -> CdiNode:
+    def _node(self, node: DeviceNode, found: HostDevice) -> CdiNode:
         """Return the node as the spec has it; a path that was looked at before may lead elsewhere by now."""
         found_node = next(one for one in found.nodes if one.host_path == node.host_path)
         real_path = real_path_of(self._host, found_node, found)

@@ -15,7 +15,7 @@ from devplug.daemon.sources.host import MEMORY_MAJOR
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 __all__ = ["OTHERS", "SHARED_PATHS", "NamedDevice", "Survey", "named_devices", "subsystem_of_usb_kind"]
 
@@ -99,18 +99,18 @@ _NOT_IN_KIND: Final = re.compile(r"[^A-Za-z0-9._-]+")
 class Survey:
     """All that the sources see on a machine, by kind of discovery; most devices are in it several times."""
 
-    nvidia: tuple[Found, ...] = ()
+    nvidia: tuple[HostDevice, ...] = ()
     """Whole GPUs and MIG instances."""
     mig_profiles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The profile of each MIG instance, by its UUID."""
     nvidia_fault: str = ""
     """Why the NVIDIA driver could not be asked."""
-    net: tuple[Found, ...] = ()
-    usb: tuple[Found, ...] = ()
-    pci: tuple[Found, ...] = ()
-    sysfs: Mapping[str, tuple[Found, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    net: tuple[HostDevice, ...] = ()
+    usb: tuple[HostDevice, ...] = ()
+    pci: tuple[HostDevice, ...] = ()
+    sysfs: Mapping[str, tuple[HostDevice, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """By subsystem: those with device nodes."""
-    paths: tuple[Found, ...] = ()
+    paths: tuple[HostDevice, ...] = ()
     """Device nodes in /dev that sysfs does not know, and those that have no hardware behind them."""
 
 
@@ -122,7 +122,7 @@ class NamedDevice:
     """The kind of discovery."""
     subsystem: str
     """With `sysfs`: which."""
-    found: Found
+    found: HostDevice
     kind: str
     """What people call it, as in `serial`, fit for a resource name; empty if it is hidden."""
     hidden: str = ""
@@ -144,12 +144,12 @@ def named_devices(survey: Survey) -> tuple[NamedDevice, ...]:
     return tuple(devices)
 
 
-def _keys(found: Found) -> set[Hashable]:
+def _keys(found: HostDevice) -> set[Hashable]:
     numbers = {(node.is_block, node.number) for node in found.nodes if not node.is_shared}
     return numbers | ({found.hardware} if found.hardware else set())
 
 
-def _address(found: Found) -> str:
+def _address(found: HostDevice) -> str:
     return f"PCI {found.facts.get('pciAddress', found.name)}"
 
 
@@ -171,12 +171,12 @@ def _candidates(survey: Survey) -> Iterator[NamedDevice]:
             yield _named_device("sysfs", subsystem, found, _sysfs_kind(subsystem, found))
 
 
-def _named_device(discover: str, subsystem: str, found: Found, kind: str) -> NamedDevice:
+def _named_device(discover: str, subsystem: str, found: HostDevice, kind: str) -> NamedDevice:
     is_hidden = kind in {DISKS, TERMINALS, INTERFACES, FUNCTIONS, INPUTS, OTHERS, "loop", "ram disks"}
     return NamedDevice(discover, subsystem, found, "" if is_hidden else kind, kind if is_hidden else "")
 
 
-def _path_device(found: Found) -> NamedDevice:
+def _path_device(found: HostDevice) -> NamedDevice:
     (node,) = found.nodes
     if node.host_path in SHARED_PATHS:
         return NamedDevice("path", "", found, SHARED_PATHS[node.host_path])
@@ -189,7 +189,7 @@ def _path_device(found: Found) -> NamedDevice:
     return _named_device("path", "", found, OTHERS if is_other else _plain_kind(node.file_name))
 
 
-def _subsystems(found: Found) -> frozenset[str]:
+def _subsystems(found: HostDevice) -> frozenset[str]:
     """Return the kernel's kinds of a device's own nodes."""
     return frozenset(node.subsystem for node in found.nodes if not node.is_shared)
 
@@ -197,11 +197,11 @@ def _subsystems(found: Found) -> frozenset[str]:
 # ── USB ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ids(found: Found) -> str:
+def _ids(found: HostDevice) -> str:
     return f"{found.facts.get('attr.idVendor', '')}-{found.facts.get('attr.idProduct', '')}".lower()
 
 
-def _gadget_kind(found: Found) -> str:
+def _gadget_kind(found: HostDevice) -> str:
     subsystems = _subsystems(found)
     known = next((kind for subsystem, kind in _USB_KINDS if subsystem in subsystems), "")
     if not known and found.facts.get("attr.bDeviceClass") == _USB_RADIO:
@@ -209,7 +209,7 @@ def _gadget_kind(found: Found) -> str:
     return known or _raw_kind(found)
 
 
-def _raw_kind(found: Found) -> str:
+def _raw_kind(found: HostDevice) -> str:
     return _plain(f"usb-{_ids(found)}")
 
 
@@ -232,7 +232,7 @@ def _functions(survey: Survey) -> Iterator[NamedDevice]:
             yield NamedDevice("pci", "", found, "", FUNCTIONS)
 
 
-def _function_kind(found: Found) -> str:
+def _function_kind(found: HostDevice) -> str:
     """Return what a PCI function is; empty if another source says it better, or it has nothing to give."""
     subsystems, pci_class = _subsystems(found), str(found.facts.get("attr.class", "")).removeprefix("0x")
     if not subsystems:
@@ -249,11 +249,11 @@ def _function_kind(found: Found) -> str:
     return "" if subsystems & better else _plain(f"pci-{_model(found)}")
 
 
-def _model(found: Found) -> str:
+def _model(found: HostDevice) -> str:
     return str(found.facts.get("model", "")).replace(":", "-")
 
 
-def _net_kind(found: Found) -> str:
+def _net_kind(found: HostDevice) -> str:
     """Return what a network device is: only what has device nodes, or is a virtual function, is for pods."""
     if _subsystems(found) - {"macvtap", "ipvtap"}:
         return "rdma" if "infiniband_verbs" in _subsystems(found) else "nic"
@@ -263,7 +263,7 @@ def _net_kind(found: Found) -> str:
 # ── everything else ───────────────────────────────────────────────────────────────────────────────
 
 
-def _sysfs_kind(subsystem: str, found: Found) -> str:
+def _sysfs_kind(subsystem: str, found: HostDevice) -> str:
     name = found.hardware.rpartition("/")[2]
     is_virtual = found.hardware.startswith(_VIRTUAL)
     if subsystem == "block" and is_virtual:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.loader import ConfigReading
     from devplug.daemon.config.types import Resource
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.devices import Device, DeviceNode, Health
     from devplug.errors import Problem
 
@@ -30,7 +30,7 @@ _OF_RESOURCE: Final = re.compile(r"resources\[(\d+)\]")
 class Match:
     """One device that a resource finds on the machine."""
 
-    found: Found
+    found: HostDevice
     """Under the name that is its device ID, before the number of a replica."""
     nodes: tuple[DeviceNode, ...]
     """What a container gets that has only this device; empty if no container can get it."""
@@ -87,7 +87,7 @@ def _first_problems(reading: ConfigReading) -> dict[int, Problem]:
 
 def inspected(
     reading: ConfigReading,
-    looks: Mapping[int, Sequence[Found]],
+    looks: Mapping[int, Sequence[HostDevice]],
     elsewhere: Collection[int] = (),
 ) -> tuple[Inspected, ...]:
     """Return each resource of a file with what it finds, in file order.
@@ -120,7 +120,7 @@ def inspected(
 
 
 def _refused(
-    resources: Sequence[Resource], named: Mapping[int, Sequence[Found]]
+    resources: Sequence[Resource], named: Mapping[int, Sequence[HostDevice]]
 ) -> dict[int, Mapping[str, str]]:
     """Return what each resource cannot have of what it finds, with the resource that has it."""
     overlaps = DeviceOverlap()
@@ -132,7 +132,7 @@ def _refused(
     return {index: overlaps.claim(resources[index].name, found) for index, found in named.items()}
 
 
-def _match(found: Found, resource: Resource, owner: str) -> Match:
+def _match(found: HostDevice, resource: Resource, owner: str) -> Match:
     (device, *_) = DeviceList(resource).update(ScanResult([found], now=0.0))
     try:
         nodes = share_of(found, 0, resource.expose).device_nodes

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.daemon.inspection.device_kinds import NamedDevice, Survey
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.k8s.yaml import Value
 
 __all__ = ["Proposal", "finder_of", "proposals_of", "proposed_text"]
@@ -109,7 +109,7 @@ class _SourceView:
     survey: Survey
 
     @property
-    def seen(self) -> Sequence[Found]:
+    def seen(self) -> Sequence[HostDevice]:
         """All devices that the source sees."""
         if self.discover == "sysfs":
             return self.survey.sysfs[self.subsystem]
@@ -118,7 +118,7 @@ class _SourceView:
         return found.get(self.discover, survey.paths)
 
     def exact(
-        self, candidates: Iterable[Sequence[Selector]], devices: Sequence[Found]
+        self, candidates: Iterable[Sequence[Selector]], devices: Sequence[HostDevice]
     ) -> tuple[Selector, ...]:
         """Return the first selectors that find these devices and no others; none if there are no such."""
         wanted = {one.name for one in devices}
@@ -128,13 +128,13 @@ class _SourceView:
                 return tuple(selectors)
         return ()
 
-    def finds(self, selector: Selector, found: Found) -> bool:
+    def finds(self, selector: Selector, found: HostDevice) -> bool:
         """Whether a selector finds a device that its source sees."""
         if self.discover == "nvidia" and self._told("mig", found) != selector.get("mig", ""):
             return False
         return all(self._fits(key, wanted, found) for key, wanted in selector.items())
 
-    def _fits(self, key: str, wanted: str | Mapping[str, str], found: Found) -> bool:
+    def _fits(self, key: str, wanted: str | Mapping[str, str], found: HostDevice) -> bool:
         if not isinstance(wanted, str):
             return all(found.facts.get(f"attr.{name}") == text for name, text in wanted.items())
         told = self._told(key, found)
@@ -142,7 +142,7 @@ class _SourceView:
             return told.startswith(wanted)
         return fnmatchcase(told, wanted) if key == "name" else told == wanted
 
-    def _told(self, key: str, found: Found) -> str:
+    def _told(self, key: str, found: HostDevice) -> str:
         """Return what a device has for a key of its source's selectors; empty if it has nothing."""
         match self.discover, key:
             case _, "subsystem":
@@ -155,7 +155,7 @@ class _SourceView:
         text = str(found.facts.get(fact, ""))
         return text.lower().removeprefix("0x") if fact in _HEX_FACTS else text
 
-    def candidates(self, kind: str, devices: Sequence[Found]) -> Iterator[list[Selector]]:
+    def candidates(self, kind: str, devices: Sequence[HostDevice]) -> Iterator[list[Selector]]:
         """Yield selectors for these devices, those that say most of their kind first, the narrowest last."""
         match self.discover:
             case "path":
@@ -185,7 +185,7 @@ class _SourceView:
             case _:
                 yield from self._sysfs_candidates(devices)
 
-    def _sysfs_candidates(self, devices: Sequence[Found]) -> Iterator[list[Selector]]:
+    def _sysfs_candidates(self, devices: Sequence[HostDevice]) -> Iterator[list[Selector]]:
         yield self._each(devices, "subsystem")
         if self.subsystem == "video4linux":
             yield [{"subsystem": self.subsystem, "attributes": {"index": "0"}}]
@@ -201,7 +201,7 @@ class _SourceView:
             ]
         yield named
 
-    def _each(self, devices: Iterable[Found], *keys: str) -> list[Selector]:
+    def _each(self, devices: Iterable[HostDevice], *keys: str) -> list[Selector]:
         """Return a selector for each of the devices, of what they have for these keys; equal ones once."""
         selectors: list[Selector] = []
         for one in devices:
@@ -230,7 +230,7 @@ class Proposal:
     kind: str
     discover: str
     selectors: tuple[Selector, ...]
-    devices: tuple[Found, ...]
+    devices: tuple[HostDevice, ...]
 
     def value(self) -> Value:
         """Return the resource as the file has it."""
@@ -248,7 +248,7 @@ class Proposal:
 
 def proposals_of(sights: Iterable[NamedDevice], survey: Survey) -> tuple[Proposal, ...]:
     """Return a resource for each kind of device that is worth one, in the order of the sights."""
-    groups: dict[tuple[str, str, str], list[Found]] = {}
+    groups: dict[tuple[str, str, str], list[HostDevice]] = {}
     for sight in sights:
         if sight.kind:
             groups.setdefault((sight.kind, sight.discover, sight.subsystem), []).append(sight.found)
@@ -303,7 +303,7 @@ def _expose(proposal: Proposal) -> dict[str, Value]:
     return expose
 
 
-def _wanted_nodes(found: Found, subsystem: str) -> list[str]:
+def _wanted_nodes(found: HostDevice, subsystem: str) -> list[str]:
     return [one.host_path for one in found.nodes if not one.is_shared and subsystem in {"", one.subsystem}]
 
 

@@ -28,7 +28,7 @@ from devplug.daemon.sources.usb import UsbSource
 from devplug.plugin.callbacks import DaemonThreads
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.daemon.sources.host import Host
 
 __all__ = ["survey"]
@@ -68,7 +68,7 @@ def survey(host: Host) -> Survey:
     )
 
 
-def _gpus(host: Host) -> tuple[tuple[Found, ...], dict[str, str], str]:
+def _gpus(host: Host) -> tuple[tuple[HostDevice, ...], dict[str, str], str]:
     """Return GPUs and MIG instances, the profiles of these, and why the driver cannot be asked."""
     try:
         reading = DaemonThreads(1, "devplug-nvml").submit(read, host).result(_DRIVER_LIMIT_SECONDS)
@@ -96,14 +96,14 @@ def _subsystems(host: Host) -> set[str]:
     return found - {"", "usb"}
 
 
-def _sysfs(host: Host, subsystem: str) -> tuple[Found, ...]:
+def _sysfs(host: Host, subsystem: str) -> tuple[HostDevice, ...]:
     # What a selector asks for is told, too: whether the kernel writes its messages to a serial port.
     selectors = (SysfsSelector(subsystem=subsystem), SysfsSelector(subsystem=subsystem, attributes=_ASKED))
     looked = SysfsSource("", selectors, None, _ALLOW, host).look()
     return tuple(found for found in looked if found.nodes)
 
 
-def _paths(host: Host, known: set[tuple[int, int]]) -> tuple[Found, ...]:
+def _paths(host: Host, known: set[tuple[int, int]]) -> tuple[HostDevice, ...]:
     """Return the nodes that many may share, and those that sysfs does not know: somebody made them."""
     unknown = [
         path for path in host.nodes_in("/dev") if (node := host.node(path)) and node.number not in known

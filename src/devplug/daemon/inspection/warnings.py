@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.tree import Keys
     from devplug.daemon.config.types import Config, HealthRule, Resource
     from devplug.daemon.inspection.matches import Inspected, Match
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 __all__ = [
     "NodeOwner",
@@ -95,7 +95,7 @@ def _reason_of_resource(resource: Resource) -> str:
     return next(_reasons(subsystems), "")
 
 
-def _reasons_of_found(found: Found) -> Iterator[str]:
+def _reasons_of_found(found: HostDevice) -> Iterator[str]:
     """Yield why a found device is bad to share, for each kind of its own nodes."""
     own = [node for node in found.nodes if not node.is_shared]
     yield from _reasons(

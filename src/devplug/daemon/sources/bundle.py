@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
-from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.device import HostDevice, Names
 from devplug.daemon.sources.hardware import device_of_node, numa_node_of
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import BundlePath, BundleSelector
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
 
 __all__ = ["BundleSource", "bundle_identities"]
 
@@ -64,14 +64,14 @@ class BundleSource:
     _names: Names = field(default_factory=Names)
     _told: set[str] = field(default_factory=set)
 
-    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         paths = [self.host.inside(member.path) for selector in self.selectors for member in selector.paths]
         async for _ in watch_paths(*paths, every_seconds=self.resync_seconds):
             yield self.look()
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the bundles that are there now, sorted by name."""
         identities = bundle_identities(self.selectors)
         found = {selector: one for selector in identities if (one := self._found(selector)) is not None}
@@ -84,7 +84,7 @@ class BundleSource:
         named = {names[keys[selector]]: one for selector, one in found.items()}
         return tuple(replace(named[name], name=name) for name in sorted(named))
 
-    def _found(self, selector: BundleSelector) -> Found | None:
+    def _found(self, selector: BundleSelector) -> HostDevice | None:
         """Return a bundle as a device that has no name yet; None if a node is missing."""
         nodes = {member.path: self._node(member) for member in selector.paths}
         if any(nodes[member.path] is None and not member.optional for member in selector.paths):
@@ -96,9 +96,9 @@ class BundleSource:
         facts: dict[str, str | int] = {"file": _file_name(first.host_path), "hostPath": first.host_path}
         if numa_node is not None:
             facts["numaNode"] = numa_node
-        return Found("", tuple(present), numa_node, MappingProxyType(facts), self._hardware(first))
+        return HostDevice("", tuple(present), numa_node, MappingProxyType(facts), self._hardware(first))
 
-    def _node(self, member: BundlePath) -> FoundNode | None:
+    def _node(self, member: BundlePath) -> HostDeviceNode | None:
         """Return the node of a member, under the path that the file has for it; None if it is not there."""
         path = member.path
         try:
@@ -117,7 +117,7 @@ class BundleSource:
         name = member.name or _file_name(path)
         return replace(node, name=name, real_path="" if real_path == path else real_path)
 
-    def _hardware(self, node: FoundNode) -> str:
+    def _hardware(self, node: HostDeviceNode) -> str:
         if node.number[0] == MEMORY_MAJOR and not node.is_block:
             return ""
         device = device_of_node(self.host, node)

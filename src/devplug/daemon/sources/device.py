@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.templates import Template
 
-__all__ = ["Found", "FoundNode", "Names", "Source", "Wanted", "wanted_name"]
+__all__ = ["HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
 
 _NO_FACTS: Mapping[str, str | int] = MappingProxyType({})
 _NO_LINKS: Mapping[str, int] = MappingProxyType({})
@@ -29,7 +29,7 @@ _NO_LINKS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class FoundNode:
+class HostDeviceNode:
     """One device node of a found device, and what proves at Allocate that it is still the same."""
 
     host_path: str
@@ -53,11 +53,11 @@ class FoundNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HostDevice:
     """A device that is present now. `name` identifies it from one look to the next, and is a device ID."""
 
     name: str
-    nodes: tuple[FoundNode, ...] = ()
+    nodes: tuple[HostDeviceNode, ...] = ()
     numa_node: int | None = None
     facts: Mapping[str, str | int] = field(default_factory=lambda: _NO_FACTS, hash=False)
     """What templates may say of it, by their names for it; `id`, `index` and `containerPath` come later."""
@@ -82,14 +82,14 @@ class Found:
 class Source(Protocol):
     """One kind of host device. It announces changes; nobody polls it."""
 
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return all devices that are present, sorted by name: a fresh look, which only reads.
 
         It may be asked at any time, also while `looks` is followed: in Allocate, and by commands that only
         show what is here.
         """
 
-    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield all devices that are present, sorted by name: at once, after each change, and every 30 s."""
 
 

@@ -18,7 +18,7 @@ from devplug.daemon.sources.host import NotADeviceNodeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
     from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
 
@@ -51,7 +51,7 @@ DEVICES: Final = "/dev"
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def class_nodes_below(device: SysDevice, subsystem: str = "") -> Iterator[FoundNode]:
+def class_nodes_below(device: SysDevice, subsystem: str = "") -> Iterator[HostDeviceNode]:
     """Yield the nodes that the kernel tells of below a device, its own left out; nothing looks into /dev.
 
     A nested device of its own subsystem is another one: what is below that is left out, as behind a PCI
@@ -65,7 +65,7 @@ def class_nodes_below(device: SysDevice, subsystem: str = "") -> Iterator[FoundN
             yield from class_nodes_below(child, subsystem)
 
 
-def rdma_nodes(adapter: SysDevice) -> Iterator[FoundNode]:
+def rdma_nodes(adapter: SysDevice) -> Iterator[HostDeviceNode]:
     """Yield the nodes of an RDMA adapter, as in mlx5_0: they hang beside it, and name it in `ibdev`."""
     for name in _RDMA_CLASSES:
         for device in devices_of_subsystem(adapter.host, name):
@@ -73,7 +73,7 @@ def rdma_nodes(adapter: SysDevice) -> Iterator[FoundNode]:
                 yield node
 
 
-def with_rdma_cm(host: Host, nodes: tuple[FoundNode, ...]) -> tuple[FoundNode, ...]:
+def with_rdma_cm(host: Host, nodes: tuple[HostDeviceNode, ...]) -> tuple[HostDeviceNode, ...]:
     """Return nodes that are there, and the connection manager's too if one of them is an RDMA adapter's."""
     if not any(node.subsystem == "infiniband_verbs" for node in nodes):
         return nodes
@@ -120,11 +120,11 @@ def stable_links(host: Host) -> StableLinks:
 
 def nodes_with_links(
     host: Host,
-    nodes: Iterable[FoundNode],
+    nodes: Iterable[HostDeviceNode],
     links: StableLinks,
     *,
     is_unique: bool,
-) -> tuple[FoundNode, ...]:
+) -> tuple[HostDeviceNode, ...]:
     """Return those of `nodes`, as the kernel names them, that are in /dev now, by their stable paths.
 
     A node that is not there yet is left out, and one whose path leads to something else: a node of another
@@ -157,7 +157,7 @@ def _target(host: Host, path: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(path), target))  # noqa: PTH118, PTH120
 
 
-def _is_there(host: Host, node: FoundNode) -> bool:
+def _is_there(host: Host, node: HostDeviceNode) -> bool:
     try:
         seen = host.node(node.host_path)
     except NotADeviceNodeError:

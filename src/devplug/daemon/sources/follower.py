@@ -18,7 +18,7 @@ from devplug.linux.uevents import DEAF_PERIOD_SECONDS, shared_uevents
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
     from devplug.linux.inotify import FileEvent, Subscription, Watcher
     from devplug.linux.uevents import Uevent, UeventListener
 
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 async def follow(
-    look: Callable[[], tuple[Found, ...]],
+    look: Callable[[], tuple[HostDevice, ...]],
     *,
     subsystems: Collection[str] = (),
     globs: Collection[str] = (),
     resync_seconds: float = 30.0,
     clock: Callable[[], float] | None = None,
-) -> AsyncGenerator[tuple[Found, ...], None]:
+) -> AsyncGenerator[tuple[HostDevice, ...], None]:
     """Yield what `look` returns: at once, after each settled change, and every `resync_seconds`; for ever.
 
     What leaves while something else comes or flaps is taken away from what was yielded last.
@@ -52,7 +52,7 @@ async def follow(
         follower = _Follower(frozenset(subsystems), Debounce(resync_seconds), clock)
         with follower.hears(listener, watcher) as subscription:
             faults: set[str] = set()
-            known: tuple[Found, ...] = ()
+            known: tuple[HostDevice, ...] = ()
             while True:
                 began_at = clock()
                 is_whole = follower.settling.due_at() <= began_at
@@ -83,11 +83,11 @@ async def follow(
                 await follower.due()
 
 
-def still_there(known: Iterable[Found], seen: Iterable[Found]) -> tuple[Found, ...]:
+def still_there(known: Iterable[HostDevice], seen: Iterable[HostDevice]) -> tuple[HostDevice, ...]:
     """Return the known devices that are seen again with all their nodes, as they are known. Pure."""
     by_name = {one.name: one for one in seen}
 
-    def is_there(one: Found) -> bool:
+    def is_there(one: HostDevice) -> bool:
         now = by_name.get(one.name)
         if now is None or (now.hardware, now.plugged) != (one.hardware, one.plugged):
             return False

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -191,7 +191,7 @@ class SysDevice:
                 ]
         return found
 
-    def nodes_below(self, is_other: Callable[[str], bool]) -> list[FoundNode]:
+    def nodes_below(self, is_other: Callable[[str], bool]) -> list[HostDeviceNode]:
         """Return the device nodes of all that hangs on it, as the kernel names them, its own left out.
 
         Parents before children, siblings in natural order: the first interface's nodes come first. A folder
@@ -221,7 +221,7 @@ class SysDevice:
         lines = (self.attribute("uevent") or "").splitlines()
         return {key: value for key, equals, value in (line.partition("=") for line in lines) if equals}
 
-    def node(self) -> FoundNode | None:
+    def node(self) -> HostDeviceNode | None:
         """Return its own device node as the kernel names it, or None. Does not look into /dev."""
         told = self.uevent()
         name, number = told.get("DEVNAME", ""), (told.get("MAJOR", ""), told.get("MINOR", ""))
@@ -234,7 +234,7 @@ class SysDevice:
         if not (name and all(map(str.isdecimal, number))):
             return None
         path = f"/dev/{name.removeprefix('/dev/').replace('!', '/')}"
-        return FoundNode(path, (int(number[0]), int(number[1])), subsystem == "block", subsystem)
+        return HostDeviceNode(path, (int(number[0]), int(number[1])), subsystem == "block", subsystem)
 
     @property
     def numa_node(self) -> int | None:
@@ -280,7 +280,7 @@ def device_at(host: Host, path: str) -> SysDevice | None:
     return _device(host, "/" + os.path.realpath(host.inside(path)).removeprefix(top).lstrip("/"))
 
 
-def device_of_node(host: Host, node: FoundNode) -> SysDevice | None:
+def device_of_node(host: Host, node: HostDeviceNode) -> SysDevice | None:
     """Return the device behind a device node, by its number, or None where sysfs does not know it."""
     kind = "block" if node.is_block else "char"
     return _device_by_link(host, f"/sys/dev/{kind}/{node.number[0]}:{node.number[1]}")
@@ -350,7 +350,7 @@ def numa_distances(host: Host) -> Mapping[tuple[int, int], int]:
     return distances
 
 
-def numa_node_of(host: Host, node: FoundNode) -> int | None:
+def numa_node_of(host: Host, node: HostDeviceNode) -> int | None:
     """Return the NUMA node of the hardware behind `node`, or None where sysfs knows of none.
 
     The first `numa_node` on the way from the node's own folder up to /sys/devices, if that is good;

@@ -13,13 +13,13 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from devplug.daemon.sources.device import FoundNode
+from devplug.daemon.sources.device import HostDeviceNode
 from devplug.errors import PluginError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devplug.daemon.sources.device import Found
+    from devplug.daemon.sources.device import HostDevice
 
 __all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
 
@@ -58,7 +58,7 @@ class Host:
         root = str(self.root)
         return path if root == "/" else path.removeprefix(root)
 
-    def node(self, path: str) -> FoundNode | None:
+    def node(self, path: str) -> HostDeviceNode | None:
         """Return the device node at `path`, links followed; None if nothing is there.
 
         Only looks: opening a node can do harm (watchdogs arm, block nodes come back). Raises
@@ -74,7 +74,7 @@ class Host:
         is_block = stat.S_ISBLK(status.st_mode)
         if number in MEMORY_NUMBERS and not is_block:
             raise NotADeviceNodeError(f"{quoted(path)} is the machine's own memory, which is never given out")
-        return FoundNode(path, number, is_block)
+        return HostDeviceNode(path, number, is_block)
 
     def real_path(self, path: str) -> str:
         """Return where `path` of the host leads, with all links followed."""
@@ -105,7 +105,7 @@ class Host:
         return sorted(found)
 
 
-def unusable_in_containers(node: FoundNode) -> str:
+def unusable_in_containers(node: HostDeviceNode) -> str:
     """Return why no container can open a node that programs of the machine can; empty for any other. Pure.
 
     The kernel finds a pseudo-terminal by the devpts that its node lies in and not by its number
@@ -142,11 +142,11 @@ class _OnHost(Protocol):
 Source = TypeVar("Source", bound=_OnHost)
 
 
-def timed(look: Callable[[Source], tuple[Found, ...]]) -> Callable[[Source], tuple[Found, ...]]:
+def timed(look: Callable[[Source], tuple[HostDevice, ...]]) -> Callable[[Source], tuple[HostDevice, ...]]:
     """Return a source's `look` that tells its host how long it took, whatever came of it."""
 
     @wraps(look)
-    def timed_look(source: Source) -> tuple[Found, ...]:
+    def timed_look(source: Source) -> tuple[HostDevice, ...]:
         started = time.perf_counter()
         try:
             return look(source)

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.device import HostDevice, Names
 from devplug.daemon.sources.device_nodes import StableLinks, class_nodes_below, nodes_with_links, with_rdma_cm
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import devices_of_subsystem
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import NetSelector
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
     from devplug.daemon.sources.hardware import SysDevice
 
 __all__ = ["NetSource"]
@@ -156,13 +156,13 @@ class NetSource:
     _interfaces: dict[str, str] = field(default_factory=dict)
     """The name of the first interface of each present function, by its folder: also while a pod has it."""
 
-    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, after each settled change, and every `resync_seconds`."""
         globs = [self.host.inside(glob) for glob in _GLOBS]
         return follow(self.look, subsystems=_SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the devices that are there now, sorted by name."""
         nics: dict[str, _Nic] = {}
         for nic in self._nics():
@@ -204,7 +204,7 @@ class NetSource:
             if path not in seen:
                 yield _Nic(None, function, function, self._interfaces.get(path, ""))
 
-    def _found(self, name: str, nic: _Nic, facts: dict[str, str | int], hardware: str) -> Found:
+    def _found(self, name: str, nic: _Nic, facts: dict[str, str | int], hardware: str) -> HostDevice:
         nodes, fault = self._nodes_below(nic), None
         if nic.group:
             own = group_nodes(self.host, nic.group)
@@ -215,9 +215,9 @@ class NetSource:
         if numa_node is not None:
             facts = {**facts, "numaNode": numa_node}
         health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
-        return Found(name, nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
+        return HostDevice(name, nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
 
-    def _nodes_below(self, nic: _Nic) -> tuple[FoundNode, ...]:
+    def _nodes_below(self, nic: _Nic) -> tuple[HostDeviceNode, ...]:
         if nic.representor:
             return ()
         below = [node for node in class_nodes_below(nic.top) if node.subsystem in _NODE_CLASSES]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import Found, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.hardware import device_at
 from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed
 from devplug.daemon.sources.nvidia_gpu import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import NvidiaSelector
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
     from devplug.daemon.sources.nvidia_gpu import Gpu, GpuEvent, GpuFault, GpuReading, MigInstance
     from devplug.linux.inotify import FileEvent
 
@@ -70,7 +70,7 @@ _SILENCE: Final = "NVML does not answer"
 # ── device nodes ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _shared_nodes(host: Host) -> tuple[FoundNode, ...]:
+def _shared_nodes(host: Host) -> tuple[HostDeviceNode, ...]:
     """Return the nodes of the driver itself."""
     nodes = (_existing_node(host, path, is_shared=True) for path in DRIVER_NODES)
     return tuple(node for node in nodes if node is not None)
@@ -78,7 +78,7 @@ def _shared_nodes(host: Host) -> tuple[FoundNode, ...]:
 
 def _own_nodes(
     host: Host, gpu: Gpu, instance: MigInstance | None
-) -> tuple[tuple[FoundNode, ...], str | None]:
+) -> tuple[tuple[HostDeviceNode, ...], str | None]:
     """Return the nodes of a GPU or of one of its MIG instances, and what is wrong with them, or None.
 
     A MIG device is reached through the GPU's node, the one for its GPU instance and the one for its compute
@@ -101,7 +101,7 @@ def _own_nodes(
     return tuple(node for node in nodes.values() if node is not None), fault
 
 
-def _existing_node(host: Host, path: str, *, is_shared: bool) -> FoundNode | None:
+def _existing_node(host: Host, path: str, *, is_shared: bool) -> HostDeviceNode | None:
     try:
         node = host.node(path)
     except NotADeviceNodeError:
@@ -173,7 +173,7 @@ class NvidiaSource:
     """Whether something may have come, or come back, which only an NVML that was closed before shows."""
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the devices that are there now, sorted by name; none if the driver cannot be asked.
 
         Blocks while the driver thinks, for `LOOK_LIMIT_SECONDS` once something is known, and not at all while
@@ -191,7 +191,7 @@ class NvidiaSource:
                 return self._found(*known_after(self._known, reading))
         return self._found(self._known, {}, Health.unknown(_SILENCE))
 
-    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, after each event of the driver, and every `resync_seconds`.
 
         All calls of the driver are made in two threads of this source, which nobody waits for at exit.
@@ -284,7 +284,7 @@ class NvidiaSource:
         known: Mapping[str, Gpu],
         lost: Mapping[str, str],
         health: Health | None = None,
-    ) -> tuple[Found, ...]:
+    ) -> tuple[HostDevice, ...]:
         """Return the devices that the selectors cover; `health` of all of them if it is given."""
         parts = self._parts(known)
         facts = {uuid: self._facts(part) for uuid, part in parts.items()}
@@ -304,7 +304,7 @@ class NvidiaSource:
                 fault = fault_of(self._faults, part.gpu, part.instance, part.ignored_xids)
             numa_node = facts[uuid].get("numaNode")
             found.append(
-                Found(
+                HostDevice(
                     names[uuid],
                     (*nodes, *shared),
                     numa_node if isinstance(numa_node, int) else None,

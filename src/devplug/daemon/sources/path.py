@@ -14,7 +14,7 @@ from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.config.templates import Missing, render_one
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.hardware import numa_node_of
 from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.devices import stable_id
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import PathSelector
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
 
 __all__ = ["PathSource"]
 
@@ -50,17 +50,17 @@ class PathSource:
     _owners: dict[str, str] = field(default_factory=dict)
     """The path that each name belongs to: the first one that had it, also while that is gone."""
 
-    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         globs = [self.host.inside(selector.glob) for selector in self.selectors]
         async for _ in watch_paths(*globs, every_seconds=self.resync_seconds):
             yield self.look()
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the devices that are there now, sorted by name."""
         seen: set[str] = set()
-        found: dict[str, Found] = {}
+        found: dict[str, HostDevice] = {}
         for selector in self.selectors:
             for path in self._matches(selector):
                 node = self._node(path)
@@ -81,7 +81,7 @@ class PathSource:
                 name = self._name(selector.glob, node, facts)
                 if self._owners.setdefault(name, path) != path:
                     name = stable_id(f"{name}@{path}")
-                found[name] = Found(name, (node,), numa_node, MappingProxyType(facts))
+                found[name] = HostDevice(name, (node,), numa_node, MappingProxyType(facts))
         return tuple(found[name] for name in sorted(found))
 
     def _matches(self, selector: PathSelector) -> list[str]:
@@ -92,7 +92,7 @@ class PathSource:
         )
         return [path for path in matched if not any(covers(pattern, path) for pattern in selector.exclude)]
 
-    def _node(self, path: str) -> FoundNode | None:
+    def _node(self, path: str) -> HostDeviceNode | None:
         try:
             return self.host.node(path)
         except NotADeviceNodeError as error:
@@ -117,7 +117,7 @@ class PathSource:
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},
             )
 
-    def _name(self, pattern: str, node: FoundNode, facts: Mapping[str, str | int]) -> str:
+    def _name(self, pattern: str, node: HostDeviceNode, facts: Mapping[str, str | int]) -> str:
         """Return the device ID: of the template, else what the wildcards stand for, from their folder on."""
         if self.id_template is not None:
             text = render_one(self.id_template, facts)
@@ -128,6 +128,6 @@ class PathSource:
         return stable_id("_".join(node.host_path.split("/")[wild:]))
 
 
-def _facts(node: FoundNode, numa_node: int | None) -> dict[str, str | int]:
+def _facts(node: HostDeviceNode, numa_node: int | None) -> dict[str, str | int]:
     facts: dict[str, str | int] = {"file": Path(node.host_path).name, "hostPath": node.host_path}
     return facts if numa_node is None else {**facts, "numaNode": numa_node}

@@ -11,7 +11,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import Found, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.device_nodes import (
     DISKS,
     LINK_GLOBS,
@@ -94,13 +94,13 @@ class PciSource:
     resync_seconds: float = 30.0
     _names: Names = field(default_factory=Names)
 
-    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         globs = [self.host.inside(glob) for glob in (*LINK_GLOBS, "/dev/vfio/*", "/dev/vfio/devices/*")]
         return follow(self.look, subsystems=SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the functions that are there now, sorted by name."""
         matched = [
             function
@@ -109,7 +109,7 @@ class PciSource:
         ]
         links = stable_links(self.host)
         numbers = cache(_numbers_of_virtual_functions)
-        found: dict[str, tuple[Wanted, Found]] = {}
+        found: dict[str, tuple[Wanted, HostDevice]] = {}
         for group, unit in _units(matched):
             first = unit[0]
             one = self._found(unit, group, links, numbers)
@@ -127,7 +127,7 @@ class PciSource:
         group: str,
         links: StableLinks,
         numbers: Callable[[SysDevice], Mapping[str, int]],
-    ) -> Found:
+    ) -> HostDevice:
         """Return a function, or several of one IOMMU group, as a device that has no name yet."""
         first = unit[0]
         kernels = [
@@ -156,7 +156,7 @@ class PciSource:
         if nodes:
             facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
         health, plugged = Health.from_fault(fault), self.host.plugged(hardware)
-        return Found("", nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
+        return HostDevice("", nodes, numa_node, MappingProxyType(facts), hardware, health, plugged=plugged)
 
 
 def _value(function: SysDevice, name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from devplug.daemon.sources.device import Found
+from devplug.daemon.sources.device import HostDevice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -23,19 +23,19 @@ class StaticSource:
 
     selectors: tuple[StaticSelector, ...]
 
-    async def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield the one list there is, then nothing for ever."""
         yield self.look()
         await asyncio.Event().wait()
 
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the devices, sorted by name."""
         numa_nodes: dict[str, int] = {}
         for selector in self.selectors:
             numa_nodes.update({id_: selector.numa_nodes.get(id_, -1) for id_ in selector.ids})
         return tuple(
-            Found(id_, (), numa_node, MappingProxyType({"numaNode": numa_node}))
+            HostDevice(id_, (), numa_node, MappingProxyType({"numaNode": numa_node}))
             if numa_node >= 0
-            else Found(id_)
+            else HostDevice(id_)
             for id_, numa_node in sorted(numa_nodes.items())
         )

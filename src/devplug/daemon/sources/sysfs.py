@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import Found, Names
+from devplug.daemon.sources.device import HostDevice, Names
 from devplug.daemon.sources.device_nodes import (
     DISKS,
     LINK_GLOBS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.selectors import SysfsSelector
     from devplug.daemon.config.templates import Template
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
     from devplug.daemon.sources.device_nodes import StableLinks
     from devplug.daemon.sources.identities import Identity
 
@@ -64,7 +64,7 @@ class _Match:
     device: SysDevice
     subsystem: str
     """As the selector has it."""
-    nodes: tuple[FoundNode, ...]
+    nodes: tuple[HostDeviceNode, ...]
     is_whole: bool
     """Whether the nodes are those of what hangs on it, so that this is part of the device."""
 
@@ -88,14 +88,14 @@ class SysfsSource:
     """What two devices have said of themselves at once, ever: udev's by-id links go from one to the other."""
     _told: set[str] = field(default_factory=set)
 
-    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, after each settled change, and every `resync_seconds`."""
         subsystems = {selector.subsystem for selector in self.selectors} | _CARRIERS
         globs = [self.host.inside(glob) for glob in LINK_GLOBS]
         return follow(self.look, subsystems=subsystems, globs=globs, resync_seconds=self.resync_seconds)
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the devices that are there now, sorted by name."""
         reader = _Reader()
         identities: dict[str, Identity] = {}
@@ -139,7 +139,7 @@ class SysfsSource:
         """
         return bool(match.nodes) or not self._has_nodes & {match.device.path, match.subsystem}
 
-    def _may_give(self, node: FoundNode) -> bool:
+    def _may_give(self, node: HostDeviceNode) -> bool:
         path = node.host_path
         if node.subsystem in DISKS and "rawDisks" not in self.allow:
             self._tell(path, f"{quoted(path)} reads and writes a whole disk; write allow: [rawDisks]")
@@ -160,7 +160,7 @@ class SysfsSource:
 
     def _found(
         self, matches: list[_Match], identities: dict[str, Identity], reader: _Reader
-    ) -> tuple[Found, ...]:
+    ) -> tuple[HostDevice, ...]:
         facts = {match.device.path: self._facts(match, reader) for match in matches}
         # While a device goes away its files go one by one, this one before all that it is called by
         # (drivers/base/core.c, device_del).
@@ -170,7 +170,7 @@ class SysfsSource:
             for path in (match.device.path for match in matches)
         )
         found = [
-            Found(
+            HostDevice(
                 names[match.device.path],
                 match.nodes,
                 match.device.numa_node,

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.sources.device import Found, Names, Wanted, wanted_name
+from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.device_nodes import LINK_GLOBS, nodes_with_links, stable_links
 from devplug.daemon.sources.follower import follow
 from devplug.daemon.sources.hardware import devices_of_subsystem
@@ -105,20 +105,20 @@ class UsbSource:
     _ambiguous: set[str] = field(default_factory=set)
     """What two gadgets have said of themselves at once, ever: udev's by-id links go from one to the other."""
 
-    def looks(self) -> AsyncGenerator[tuple[Found, ...], None]:
+    def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
         globs = [self.host.inside(glob) for glob in (*LINK_GLOBS, "/dev/bus/usb/*/*")]
         return follow(self.look, subsystems=SUBSYSTEMS, globs=globs, resync_seconds=self.resync_seconds)
 
     @timed
-    def look(self) -> tuple[Found, ...]:
+    def look(self) -> tuple[HostDevice, ...]:
         """Return the gadgets that are there now, sorted by name."""
         reads_classes = any(selector.interface_class for selector in self.selectors)
         devices = devices_of_subsystem(self.host, "usb")
         gadgets = [gadget for device in devices if (gadget := _read(device, reads_classes=reads_classes))]
         self._note_ambiguous(gadgets)
         links = stable_links(self.host)
-        found: dict[str, tuple[Wanted, Found]] = {}
+        found: dict[str, tuple[Wanted, HostDevice]] = {}
         for gadget in gadgets:
             if any(_matches(selector, gadget) for selector in self.selectors):
                 one = self._found(gadget, links)
@@ -144,7 +144,7 @@ class UsbSource:
                     extra={"resource_name": self.resource_name, "reason": f"{number} are {said}"},
                 )
 
-    def _found(self, gadget: _Gadget, links: StableLinks) -> Found:
+    def _found(self, gadget: _Gadget, links: StableLinks) -> HostDevice:
         """Return the gadget as a device that has no name yet."""
         device = gadget.device
         kernels = device.nodes_below(_is_gadget)
@@ -165,7 +165,7 @@ class UsbSource:
             facts["numaNode"] = numa_node
         health = Health.from_fault(_fault(device))
         plugged = self.host.plugged(device.path)
-        return Found("", nodes, numa_node, MappingProxyType(facts), device.path, health, plugged=plugged)
+        return HostDevice("", nodes, numa_node, MappingProxyType(facts), device.path, health, plugged=plugged)
 
 
 def _is_gadget(name: str) -> bool:

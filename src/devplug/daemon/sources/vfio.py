@@ -15,7 +15,7 @@ from devplug.daemon.sources.host import NotADeviceNodeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.daemon.sources.device import FoundNode
+    from devplug.daemon.sources.device import HostDeviceNode
     from devplug.daemon.sources.hardware import SysDevice
     from devplug.daemon.sources.host import Host
 
@@ -89,7 +89,7 @@ def group_fault(group: str, of_group: Sequence[Member]) -> str | None:
     return None
 
 
-def group_nodes(host: Host, group: str) -> list[FoundNode]:
+def group_nodes(host: Host, group: str) -> list[HostDeviceNode]:
     """Return the node of an IOMMU group, or none if it is not there (yet).
 
     Where the kernel was told to do without an IOMMU, it is called `noiommu-N`.
@@ -98,7 +98,7 @@ def group_nodes(host: Host, group: str) -> list[FoundNode]:
     return [replace(node, subsystem="vfio") for name in names if (node := _node(host, name)) is not None][:1]
 
 
-def shared_nodes(host: Host, nodes: Sequence[FoundNode]) -> list[FoundNode]:
+def shared_nodes(host: Host, nodes: Sequence[HostDeviceNode]) -> list[HostDeviceNode]:
     """Return what comes along with `nodes` and is nobody's own.
 
     With group nodes, their container; with VFIO's nodes of devices (from kernel 6.6 on), the IOMMU's node.
@@ -112,7 +112,7 @@ def shared_nodes(host: Host, nodes: Sequence[FoundNode]) -> list[FoundNode]:
     ]
 
 
-def _node(host: Host, path: str) -> FoundNode | None:
+def _node(host: Host, path: str) -> HostDeviceNode | None:
     try:
         return host.node(path)
     except NotADeviceNodeError:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from devplug.monitor.history import Change, History, Segment
-    from devplug.monitor.node_view import FoundDevice
+    from devplug.monitor.node_view import PhysicalDevice
     from devplug.monitor.page.state import (
         Board,
         ChangeLine,
@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"([0-9]+)")
 _Place = tuple[tuple[int, ...], str]
 """NUMA nodes and resource name."""
 
-_RANKS: Final[tuple[Callable[[FoundDevice], bool], ...]] = (
+_RANKS: Final[tuple[Callable[[PhysicalDevice], bool], ...]] = (
     lambda device: not device.worst.is_healthy,
     lambda device: device.worst.is_healthy and device.held > 0,
     lambda device: device.worst.is_healthy and device.held == 0,
@@ -77,7 +77,7 @@ def _holder_text(holder: Holder) -> str:
 
 
 def _boards(
-    devices: Mapping[str, Sequence[FoundDevice]],
+    devices: Mapping[str, Sequence[PhysicalDevice]],
     strips: Mapping[tuple[str, str], tuple[Segment, ...]],
     now: float,
     *,
@@ -95,7 +95,7 @@ def _boards(
         resource: [one for one in those if not wanted or wanted.casefold() in _searched(resource, one)]
         for resource, those in devices.items()
     }
-    drawn: dict[_Place, list[FoundDevice]] = {}
+    drawn: dict[_Place, list[PhysicalDevice]] = {}
     for resource, device in _chosen(found, limit):
         drawn.setdefault((_numa_nodes(device), resource), []).append(device)
     counts = Counter((_numa_nodes(one), resource) for resource, those in found.items() for one in those)
@@ -115,7 +115,9 @@ def _boards(
     return made, counts.total() - sum(map(len, drawn.values()))
 
 
-def _chosen(found: Mapping[str, Sequence[FoundDevice]], limit: int) -> Iterator[tuple[str, FoundDevice]]:
+def _chosen(
+    found: Mapping[str, Sequence[PhysicalDevice]], limit: int
+) -> Iterator[tuple[str, PhysicalDevice]]:
     """Yield what is drawn, with its resource's name."""
     left = limit
     for is_of_rank in _RANKS:
@@ -126,7 +128,7 @@ def _chosen(found: Mapping[str, Sequence[FoundDevice]], limit: int) -> Iterator[
             yield one
 
 
-def _numa_nodes(device: FoundDevice) -> tuple[int, ...]:
+def _numa_nodes(device: PhysicalDevice) -> tuple[int, ...]:
     told = device.worst.numa_nodes
     return told if len(told) < 2 else tuple(sorted({*told}))
 
@@ -142,7 +144,7 @@ def _title(numa_nodes: Sequence[int]) -> str:
     return ""
 
 
-def _searched(resource: str, device: FoundDevice) -> str:
+def _searched(resource: str, device: PhysicalDevice) -> str:
     worst = device.worst
     texts: Iterable[str] = (
         device.id,
@@ -155,7 +157,7 @@ def _searched(resource: str, device: FoundDevice) -> str:
     return "\n".join(texts).casefold()
 
 
-def _tile(resource: str, found: FoundDevice, segments: Sequence[Segment], now: float) -> Tile:
+def _tile(resource: str, found: PhysicalDevice, segments: Sequence[Segment], now: float) -> Tile:
     worst = found.worst
     holders = found.holders
     leaving = [device.leaves_at for device in found.devices if device.leaves_at is not None]

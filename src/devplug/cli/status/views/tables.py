@@ -35,7 +35,7 @@ from devplug.cli.status.views.text import (
 )
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.errors import one_line
-from devplug.monitor.node_view import found_devices
+from devplug.monitor.node_view import physical_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -130,7 +130,7 @@ def groups(resource: ResourceStatus) -> list[Group]:
     """Return the devices of a resource as they were found, in the order in which they are listed."""
     return [
         Group(resource.name, one.id, len(one.devices) if one.devices[0].id != one.id else 1, one.devices)
-        for one in found_devices(resource)
+        for one in physical_devices(resource)
     ]
 
 
