@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.errors import KubeletError, RegistrationError, RemoteError
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.deviceplugin import LIST_AND_WATCH, REGISTER
@@ -124,7 +124,7 @@ def test_register_refuses_what_is_no_extended_resource_name(short_dir: Path) -> 
 )
 def test_register_uses_the_whole_rule_of_extended_resource_names(name: str, is_valid: bool) -> None:
     """C04, C05."""
-    assert (resource_name_fault(name) is None) is is_valid
+    assert is_extended(name) is is_valid
 
 
 async def test_register_takes_valid_names_and_no_others(short_dir: Path) -> None:

@@ -10,7 +10,7 @@ from devplug.errors import PluginError, quoted
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["ResourceName", "resource_name_fault"]
+__all__ = ["ResourceName", "is_extended", "resource_name_fault"]
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -44,6 +44,11 @@ def resource_name_fault(text: str) -> str | None:
             "with a letter or digit at both ends"
         )
     return None
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource of this name is an extended one, so that it may be a device plugin's."""
+    return resource_name_fault(name) is None
 
 
 class ResourceName(str):

@@ -18,7 +18,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from devplug.errors import ConfigError, Problem, one_line, quoted
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended, resource_name_fault
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.quantity import Quantity, QuantityError
 
@@ -160,7 +160,7 @@ class PodReader:
         limits = self._quantities(resources, (*place, "limits"))
         requests = self._quantities(resources, (*place, "requests"))
         for name, requested in requests.items():
-            if not _is_extended(name) or requested is None:
+            if not is_extended(name) or requested is None:
                 continue
             if name not in limits:
                 text = f"Required value: Limit must be set for non overcommitable resources; add {name}"
@@ -189,7 +189,7 @@ class PodReader:
             return None
         if quantity.number < 0:
             self._report(place, f'Invalid value: "{text}": must be greater than or equal to 0')
-        elif _is_extended(name) and not quantity.is_whole:
+        elif is_extended(name) and not quantity.is_whole:
             self._report(place, f'Invalid value: "{text}": must be an integer')
         return quantity
 
@@ -198,7 +198,7 @@ class PodReader:
         for key in ("limits", "requests"):
             place: FieldPath = ("spec", "resources", key)
             for name in self._map(resources.get(key), place):
-                if _is_extended(name):
+                if is_extended(name):
                     text = f"Unsupported value: {quoted(name)}: a pod as a whole cannot ask for devices; "
                     self._report((*place, name), f"{text}write it in a container")
 
@@ -264,10 +264,6 @@ def _path_text(place: FieldPath) -> str:
 def _kind(value: object) -> str:
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
     return "a map" if isinstance(value, Mapping) else names.get(type(value), f"a {type(value).__name__}")
-
-
-def _is_extended(name: str) -> bool:
-    return resource_name_fault(name) is None
 
 
 def _resource_fault(name: str) -> str | None:

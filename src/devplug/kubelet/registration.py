@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import AllocationError, KubeletError, RegistrationError, RemoteError
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.changes import ChangeKind, Changes
 from devplug.kubelet.gotext import go_quoted
 from devplug.kubelet.pluginfolder import dialled_path
@@ -151,7 +151,7 @@ class Registration:
                 f"requested API version {go_quoted(request.version)} is not supported by kubelet. "
                 f"Supported version is [{go_quoted(DEVICE_PLUGIN_VERSION)}]",
             )
-        if resource_name_fault(request.resource_name):
+        if not is_extended(request.resource_name):
             raise RegistrationError(f"the ResourceName {go_quoted(request.resource_name)} is invalid")
         path = self.folder.socket_path(request.endpoint)
         await self.connect(request.resource_name, path)
@@ -254,7 +254,7 @@ def check_watched_plugin(resource_name: str, versions: Sequence[str]) -> None:
             f"manager version, {DEVICE_PLUGIN_VERSION}, is not among plugin supported versions "
             f"[{' '.join(versions)}]",
         )
-    if resource_name_fault(resource_name):
+    if not is_extended(resource_name):
         raise RegistrationError(
             f"invalid name of device plugin socket: the ResourceName {go_quoted(resource_name)} is invalid",
         )

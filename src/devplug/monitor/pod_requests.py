@@ -1,4 +1,4 @@
-"""The requests of a pod for extended resources, and what counts as one. Pure.
+"""The requests of a pod for extended resources. Pure.
 
 The sum is the scheduler's (component-helpers resource.PodRequests): all that runs at once.
 """
@@ -8,26 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, maps, text, texts
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["containers", "count", "counts", "has_ended", "holder_name", "is_extended", "requests"]
+__all__ = ["containers", "count", "counts", "has_ended", "holder_name", "requests"]
 
-_KUBERNETES: Final = "kubernetes.io/"
 _SIDECAR: Final = "Always"
-_QUOTA_PREFIX: Final = "requests."
-
-
-def is_extended(resource_name: str) -> bool:
-    """Whether a name is an extended resource's: it has a domain, and not one of Kubernetes' own.
-
-    So are cpu, memory, ephemeral-storage and hugepages-* left out, which have none, and
-    attachable-volumes-* (pkg/apis/core/v1/helper/helpers.go IsExtendedResourceName).
-    """
-    is_native = "/" not in resource_name or _KUBERNETES in resource_name
-    return not is_native and not resource_name.startswith(_QUOTA_PREFIX)
 
 
 def count(quantity: str) -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
@@ -160,7 +160,7 @@ def _usage(shapes: Iterable[Shape]) -> dict[str, int]:
     for one in shapes:
         used[PODS] += 1
         for name, amount in one.requests:
-            if resource_name_fault(name) is None:
+            if is_extended(name):
                 used[_PREFIX + name] = used.get(_PREFIX + name, 0) + amount
     return used
 
@@ -227,7 +227,7 @@ def quota_status(quota: Object, used: Mapping[str, str], counts: Mapping[str, in
 
 
 def _is_of_devices(key: str) -> bool:
-    return key.startswith(_PREFIX) and resource_name_fault(key.removeprefix(_PREFIX)) is None
+    return key.startswith(_PREFIX) and is_extended(key.removeprefix(_PREFIX))
 
 
 def _written(name: str, amounts: Iterable[Mapping[str, int]]) -> str:

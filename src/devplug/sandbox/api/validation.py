@@ -11,7 +11,7 @@ import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.errors import (
     duplicate_field,
@@ -146,7 +146,7 @@ def _name_errors(name: str, place: str) -> Iterator[FieldError]:
             if not wrong and not _is_standard(name):
                 yield invalid_field(place, name, "must be a standard resource type or fully qualified")
             yield invalid_field(place, name, "must be a standard resource for containers")
-    elif not _is_native(name) and not _is_extended(name):
+    elif not _is_native(name) and not is_extended(name):
         yield invalid_field(place, name, "doesn't follow extended resource name standard")
 
 
@@ -154,7 +154,7 @@ def _quantity_errors(name: str, value: object, place: str) -> Iterator[FieldErro
     quantity = _read(value)
     if quantity.number < 0:
         yield invalid_field(place, canonical(quantity), "must be greater than or equal to 0")
-    if not quantity.is_whole and (_is_extended(name) or _COUNTED.fullmatch(name)):
+    if not quantity.is_whole and (is_extended(name) or _COUNTED.fullmatch(name)):
         yield invalid_field(place, canonical(quantity), "must be an integer")
 
 
@@ -258,10 +258,6 @@ def _quota_errors(quota: Object) -> Iterator[FieldError]:
 
 def _read(value: object) -> Quantity:
     return Quantity.parse(str(value))
-
-
-def _is_extended(name: str) -> bool:
-    return resource_name_fault(name) is None
 
 
 def _is_native(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.resource_names import resource_name_fault
+from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.api.objects import entries, fields, same, text
 from devplug.sandbox.api.times import micro_stamp, moment, stamp
@@ -130,7 +130,7 @@ def status_of(
         **dict.fromkeys(counts.deleted, "0"),
     }
     allocatable: Object = {
-        **{name: count for name, count in fields(old, "allocatable").items() if not _is_extended(name)},
+        **{name: count for name, count in fields(old, "allocatable").items() if not is_extended(name)},
         **capacity,
         "memory": f"{max(facts.memory_kibibytes - _RESERVED_KIBIBYTES, 0)}Ki",
         **{name: str(count) for name, count in counts.allocatable.items()},
@@ -180,7 +180,7 @@ def extended_capacity(status: Object) -> dict[str, int]:
     """Return the extended resources of a node's capacity: what its kubelet admits pods by."""
     found = {}
     for name, written in fields(status, "capacity").items():
-        if _is_extended(name):
+        if is_extended(name):
             try:
                 found[name] = Quantity.parse(str(written)).value
             except QuantityError:
@@ -229,7 +229,3 @@ def _conditions(old: Object, now: datetime, *, is_up: bool) -> list[object]:
 def _timeless(status: Object) -> Object:
     conditions = [{**fields(one), "lastHeartbeatTime": ""} for one in entries(status, "conditions")]
     return {**status, "conditions": conditions}
-
-
-def _is_extended(name: str) -> bool:
-    return resource_name_fault(name) is None
