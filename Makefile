@@ -64,9 +64,9 @@ PYTEST := python -m pytest --numprocesses $(shell echo $$(($$(nproc) + 1))) --di
 # What is decided without input or output, and told by values alone.
 PURE := $(addprefix tests/,test_devices.py test_errors.py daemon/cdi daemon/config daemon/importers daemon/inspection metrics \
 	$(addprefix daemon/test_,container_response.py health_rules.py overlap.py placement.py preference.py device_links.py) \
-	sandbox/api sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
+	k8s sandbox/api sandbox/openapi sandbox/scheduler wire/http2 wire/test_messages.py wire/test_protobuf.py \
 	$(addprefix holders/test_,ledger.py any_history.py) \
-	$(addprefix kubelet/test_,allocation.py hints.py predicates.py quantity.py topology.py) \
+	$(addprefix kubelet/test_,allocation.py hints.py predicates.py topology.py) \
 	$(addprefix plugin/test_,socket_registration.py slices.py snapshot.py takeover.py watcher_registration.py))
 
 quick: .venv/.ready ## at each save: form, lint, types and the tests of the pure parts

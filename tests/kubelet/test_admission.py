@@ -9,8 +9,9 @@ import pytest
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.errors import KubeletCrashError, KubeletError
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.pods import ALWAYS, Container, ContainerOptions, Event, Pod, PodPhase, PodStatus
+from devplug.kubelet.pods import Container, ContainerOptions, Event, Pod, PodPhase, PodStatus
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,

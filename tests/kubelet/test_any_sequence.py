@@ -26,11 +26,12 @@ from hypothesis.stateful import (
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.errors import KubeletCrashError, KubeletError, RemoteError
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet.allocation import DeviceAllocations, assignments_of
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
-from devplug.kubelet.pods import ALWAYS, Container, ContainerState, Pod
+from devplug.kubelet.pods import Container, ContainerState, Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
 from devplug.testing.loopthread import Held, LoopThread

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
 from devplug.errors import KubeletCrashError
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.allocation import DeviceAllocations, Need
 from devplug.kubelet.hints import container_hints, hints_for, pod_hints
-from devplug.kubelet.pods import ALWAYS, Container, Pod
+from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
 from devplug.kubelet.topology import TopologyHint, mask_of, nodes_of
 from devplug.wire.values import AdvertisedDevice

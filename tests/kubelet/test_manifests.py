@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.errors import ConfigError
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.manifests import read_pod
-from devplug.kubelet.pods import ALWAYS, Container, Pod
+from devplug.kubelet.pods import Container, Pod
 
 METER = """\
 apiVersion: v1

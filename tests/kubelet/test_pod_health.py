@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import HEALTHY, UNHEALTHY
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.pods import ALWAYS, Container, ContainerState, Pod, PodPhase
+from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from devplug.kubelet.resources import UNKNOWN, changed_health, disconnected, health_in_status, listed
 from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import (

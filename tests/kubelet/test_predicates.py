@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.devices import ContainerResponse
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.admission import allocatable_for, check_pod
 from devplug.kubelet.allocation import DeviceAllocations, Need
-from devplug.kubelet.pods import ALWAYS, Container, Event, Pod, PodPhase, PodStatus, Rejection
+from devplug.kubelet.pods import Container, Event, Pod, PodPhase, PodStatus, Rejection
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, register, registered, running
 

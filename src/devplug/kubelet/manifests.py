@@ -18,9 +18,9 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from devplug.errors import ConfigError, Problem, one_line, quoted
+from devplug.k8s.quantity import Quantity, QuantityError
 from devplug.k8s.resource_names import is_extended, resource_name_fault
 from devplug.kubelet.pods import Container, Pod
-from devplug.kubelet.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import enum
 import zlib
-from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from devplug.k8s.pod_requests import ALWAYS, needed_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from devplug.devices import ContainerResponse, DeviceNode, Mount
 
 __all__ = [
-    "ALWAYS",
     "Container",
     "ContainerConfig",
     "ContainerOptions",
@@ -29,10 +29,6 @@ __all__ = [
     "PodStatus",
     "Rejection",
 ]
-
-ALWAYS: Final = "Always"
-"""The restart policy that makes an init container a sidecar."""
-
 
 # ── what is asked for ─────────────────────────────────────────────────────────────────────────────
 
@@ -75,24 +71,9 @@ class Pod:
         return (*sidecars, *self.containers)
 
     def limits(self) -> dict[str, int]:
-        """Return what the pod needs at once of each resource (component-helpers/resource PodLimits).
-
-        All app containers and sidecars together, or an init container with the sidecars before it if that is
-        more.
-        """
-        lasting: Counter[str] = Counter()
-        peak: dict[str, int] = {}
-        for container in self.init_containers:
-            if container.restart_policy == ALWAYS:
-                lasting.update(container.limits)
-                needed = lasting
-            else:
-                needed = lasting + Counter(container.limits)
-            for name in container.limits:
-                peak[name] = max(peak.get(name, 0), needed[name])
-        for container in self.containers:
-            lasting.update(container.limits)
-        return {name: max(lasting[name], peak.get(name, 0)) for name in {*lasting, *peak}}
+        """Return what the pod needs at once of each resource (component-helpers/resource PodLimits)."""
+        initial = ((one.limits, one.restart_policy == ALWAYS) for one in self.init_containers)
+        return needed_at_once(initial, (one.limits for one in self.containers))
 
     def without_dra(self) -> Pod:
         """Return the pod without the limits that DRA serves."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, fields, maps, text
-from devplug.monitor.pod_requests import containers, counts, has_ended, holder_name, requests
+from devplug.k8s.pod_requests import device_counts, device_requests, devices_by_container, has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +24,7 @@ __all__ = [
     "NodeCount",
     "PodDevices",
     "device_statuses",
+    "holder_name",
     "is_ready",
     "node_counts",
     "pod_devices",
@@ -165,7 +166,7 @@ def node_counts(nodes: Iterable[Object], pods: Iterable[Object]) -> tuple[NodeCo
     asked: dict[str, dict[str, dict[str, int]]] = {}
     for pod in sorted(pods, key=holder_name):
         if not has_ended(pod) and (node := text(pod, "spec", "nodeName")):
-            for resource, number in requests(pod).items():
+            for resource, number in device_requests(pod).items():
                 asked.setdefault(node, {}).setdefault(resource, {})[holder_name(pod)] = number
     return tuple(
         one
@@ -175,8 +176,8 @@ def node_counts(nodes: Iterable[Object], pods: Iterable[Object]) -> tuple[NodeCo
 
 
 def _of_node(node: Object, asked: Mapping[str, Mapping[str, int]]) -> Iterator[NodeCount]:
-    capacity = counts(node, "status", "capacity")
-    allocatable = counts(node, "status", "allocatable")
+    capacity = device_counts(node, "status", "capacity")
+    allocatable = device_counts(node, "status", "allocatable")
     for resource in sorted({*capacity, *allocatable, *asked}):
         yield NodeCount(
             node=text(node, "metadata", "name"),
@@ -187,6 +188,11 @@ def _of_node(node: Object, asked: Mapping[str, Mapping[str, int]]) -> Iterator[N
             is_ready=is_ready(node),
             pods=asked.get(resource, {}),
         )
+
+
+def holder_name(pod: Object) -> str:
+    """Return `NAMESPACE/NAME` of a pod."""
+    return f"{text(pod, 'metadata', 'namespace')}/{text(pod, 'metadata', 'name')}"
 
 
 def is_ready(node: Object) -> bool:
@@ -215,7 +221,7 @@ def pod_devices(pods: Iterable[Object]) -> tuple[PodDevices, ...]:
         for pod in sorted(pods, key=holder_name)
         if not has_ended(pod)
         for held in [device_statuses(pod)]
-        for container, asked in containers(pod)
+        for container, asked in devices_by_container(pod)
         for resource, number in sorted(asked.items())
         if number
     )

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError
+from devplug.k8s.pod_requests import has_ended
+from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
-from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
 from devplug.sandbox.api.objects import entries, fields, text, whole, with_part
-from devplug.sandbox.api.quantity import canonical
 from devplug.sandbox.api.strategy import generated_name
 from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.api.validation import change_errors, object_errors
@@ -101,11 +101,6 @@ def changed(resource: Resource, new: Object, old: Object) -> Object:
     if errors := [*object_errors(resource, one), *change_errors(resource, one, old)]:
         raise invalid(resource.qualified_kind, text(old, "metadata", "name"), errors)
     return one
-
-
-def has_ended(pod: Object) -> bool:
-    """Whether a pod has ended, so that nothing of what it asks for is in use."""
-    return text(pod, "status", "phase") in {"Succeeded", "Failed"}
 
 
 def refuse_over_quota(pod: Object, quotas: Iterable[Object], others: Iterable[Object]) -> None:

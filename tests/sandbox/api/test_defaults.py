@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.defaults import defaulted, qos_class
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import Resource, resource_of_kind
-from devplug.sandbox.api.quantity import canonical
 from tests.sandbox.jsons import KUBECTL, recorded
 
 
@@ -181,36 +177,3 @@ BOTH = {"cpu": "1", "memory": "1Gi"}
 )
 def test_the_class_of_a_pod_follows_from_its_processors_and_memory(resources: Any, expected: str) -> None:
     assert qos_class(pod(resources=resources)) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("0", "0"),
-        ("0Ki", "0"),
-        ("1000m", "1"),
-        ("0.5", "500m"),
-        ("1500m", "1500m"),
-        ("1000", "1k"),
-        ("1024", "1024"),
-        ("1024Ki", "1Mi"),
-        ("1.5Gi", "1536Mi"),
-        ("24684096Ki", "24684096Ki"),
-        ("0.5Ki", "512"),
-        ("1e3", "1e3"),
-        ("1000e3", "1e6"),
-        ("5e0", "5"),
-        ("-1", "-1"),
-        ("1E", "1E"),
-    ],
-)
-def test_a_quantity_has_one_form(text: str, told: str) -> None:
-    assert canonical(Quantity.parse(text)) == told
-
-
-@given(st.integers(-(10**6), 10**6), st.sampled_from(["", "n", "m", "k", "M", "Ki", "Mi", "e3", "E-2"]))
-def test_the_form_means_the_same_and_is_its_own_form(number: int, suffix: str) -> None:
-    quantity = Quantity.parse(f"{number}{suffix}")
-    again = Quantity.parse(canonical(quantity))
-    assert again.number == quantity.number
-    assert canonical(again) == again.text

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, fields, text, whole
+from devplug.k8s.pod_requests import device_counts, device_requests
 from devplug.monitor.cluster_view import device_statuses, is_ready
-from devplug.monitor.pod_requests import counts, requests
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -265,7 +265,7 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
         )
     if not container_statuses(pod):
         facts, steps = [], ["ask again in a moment"]
-        if requests(pod):
+        if device_requests(pod):
             facts = [
                 "Allocate has no time limit, and while a plugin is busy in it, no pod of the node starts"
             ]
@@ -317,7 +317,7 @@ def _is_unready(status: Object) -> bool:
 
 def _devices(pod: Object) -> list[str]:
     """Say which devices each container holds, or why that is not told."""
-    asked = requests(pod)
+    asked = device_requests(pod)
     if not asked:
         return ["it asks for no devices"]
     told = [
@@ -335,10 +335,10 @@ def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
     """Say which resources its node does not know: by name bound, a pod starts without them."""
     node = text(pod, "spec", "nodeName")
     known = [one for one in evidence.nodes or () if text(one, "metadata", "name") == node]
-    for resource in requests(pod):
+    for resource in device_requests(pod):
         if known and resource not in {
-            **counts(known[0], "status", "capacity"),
-            **counts(known[0], "status", "allocatable"),
+            **device_counts(known[0], "status", "capacity"),
+            **device_counts(known[0], "status", "allocatable"),
         }:
             yield f"{node} does not know {resource}: it was bound there by name, and runs without"
 

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, fields, maps, text, whole
-from devplug.monitor.pod_requests import requests
+from devplug.k8s.pod_requests import device_requests
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -199,7 +199,7 @@ def _who_placed_it(evidence: Evidence) -> list[str]:
 
 
 def _of_topology(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
-    asked = requests(pod)
+    asked = device_requests(pod)
     node = text(pod, "spec", "nodeName")
     parts = [f"{number} {name}" for name, number in asked.items()]
     what = some(parts) if parts else "its cpu and memory"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, maps, text
-from devplug.monitor.cluster_view import NodeCount, node_counts
-from devplug.monitor.pod_requests import containers, holder_name, requests
+from devplug.k8s.pod_requests import device_requests, devices_by_container
+from devplug.monitor.cluster_view import NodeCount, holder_name, node_counts
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -177,7 +177,7 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
         )
     if not message:
         return _unseen(evidence, pod)
-    asked = requests(pod)
+    asked = device_requests(pod)
     if evidence.nodes is None or evidence.pods is None or not asked:
         return _as_told(evidence, message)
     counts = node_counts(evidence.nodes, evidence.pods)
@@ -286,7 +286,7 @@ def _counting(pod: Object, asked: Mapping[str, int]) -> Iterator[str]:
     for resource, number in asked.items():
         parts = [
             f"{text(container, 'name')} {own[resource]}"
-            for container, own in containers(pod)
+            for container, own in devices_by_container(pod)
             if own.get(resource)
         ]
         if len(parts) > 1:

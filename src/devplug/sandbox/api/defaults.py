@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.kubelet.quantity import Quantity, QuantityError
+from devplug.k8s.quantity import Quantity, QuantityError, canonical
 from devplug.sandbox.api.errors import bad_request
 from devplug.sandbox.api.objects import entries, fields, part, same, text, with_part
-from devplug.sandbox.api.quantity import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

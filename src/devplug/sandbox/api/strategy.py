@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.pod_requests import has_ended
 from devplug.sandbox.api.defaults import qos_class
 from devplug.sandbox.api.errors import (
     bad_request,
@@ -187,7 +188,7 @@ def deleted(
     if text(meta, "deletionTimestamp"):
         return _shortened(old, now, grace_seconds)
     grace = _grace_of_pod(old) if grace_seconds is None else grace_seconds
-    if not text(old, "spec", "nodeName") or text(old, "status", "phase") in {"Failed", "Succeeded"}:
+    if not text(old, "spec", "nodeName") or has_ended(old):
         grace = 0
     marked = _marked(propagating(resource, old, policy), now, grace)
     return Deletion(marked, is_gone=is_over(marked))

@@ -9,6 +9,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.sandbox.api.columns import COLUMNS, OTHERS
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.objects import entries, fields, part, text, whole
@@ -146,7 +147,7 @@ def _sidecars(pod: Object) -> set[str]:
     return {
         text(one, "name")
         for one in entries(pod, "spec", "initContainers")
-        if text(one, "restartPolicy") == "Always"
+        if text(one, "restartPolicy") == ALWAYS
     }
 
 

@@ -11,8 +11,8 @@ import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
-from devplug.kubelet.quantity import Quantity
 from devplug.sandbox.api.errors import (
     duplicate_field,
     forbidden_field,
@@ -23,7 +23,6 @@ from devplug.sandbox.api.errors import (
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.names import label_errors, label_key_errors
 from devplug.sandbox.api.objects import entries, fields, part, same, text, whole
-from devplug.sandbox.api.quantity import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.admission import has_ended
+from devplug.k8s.pod_requests import has_ended
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import entries, fields, same, text, whole
 from devplug.sandbox.api.times import stamp

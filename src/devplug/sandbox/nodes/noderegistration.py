@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from devplug import __version__
+from devplug.k8s.pod_requests import device_counts
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.objects import fields, with_part
 from devplug.sandbox.events import EventRecorder, EventSource
 from devplug.sandbox.nodes.nodestatus import (
     NodeFacts,
-    extended_capacity,
     is_due,
     lease_of,
     new_node,
@@ -105,7 +105,7 @@ class NodeRegistration:
 
     def refresh_kubelet(self) -> None:
         """Have the kubelet admit pods by what the Node object has now."""
-        self._kubelet.replace_node(extended_capacity(fields(self.node, "status")))
+        self._kubelet.replace_node(device_counts(self.node, "status", "capacity"))
 
     def beat(self, *, is_up: bool) -> None:
         """Do what a kubelet does now and then: write the status, and say that it lives."""

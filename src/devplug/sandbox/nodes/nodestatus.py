@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.resource_names import is_extended
-from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.api.objects import entries, fields, same, text
 from devplug.sandbox.api.times import micro_stamp, moment, stamp
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KUBERNETES_VERSION",
     "NodeFacts",
-    "extended_capacity",
     "is_due",
     "lease_of",
     "new_node",
@@ -174,18 +172,6 @@ def is_due(old: Object, new: Object, now: datetime) -> bool:
         if text(one, "type") in ours
     ]
     return any(beat is None or (now - beat).total_seconds() >= _REPORT_SECONDS for beat in beats)
-
-
-def extended_capacity(status: Object) -> dict[str, int]:
-    """Return the extended resources of a node's capacity: what its kubelet admits pods by."""
-    found = {}
-    for name, written in fields(status, "capacity").items():
-        if is_extended(name):
-            try:
-                found[name] = Quantity.parse(str(written)).value
-            except QuantityError:
-                continue
-    return found
 
 
 def lease_of(node: Object, now: datetime) -> Object:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import DevplugError, quoted
+from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.pods import PodPhase
 from devplug.sandbox.api.objects import entries, fields, part, text, whole
 from devplug.sandbox.api.times import later
@@ -168,7 +169,7 @@ def _no_number(annotations: Object, key: str) -> AnnotationError:
 def _containers(spec: Object) -> Iterator[ContainerPlan]:
     policy = text(spec, "restartPolicy") or "Always"
     for one in entries(spec, "initContainers"):
-        if text(one, "restartPolicy") == "Always":
+        if text(one, "restartPolicy") == ALWAYS:
             yield ContainerPlan(text(one, "name"), Role.SIDECAR, "Always", text(one, "image"))
         else:
             until_done = "Never" if policy == "Never" else "OnFailure"

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.pod_requests import ALWAYS, needed_at_once
+from devplug.k8s.quantity import Quantity, QuantityError, canonical
 from devplug.kubelet.pods import PodPhase
-from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.api.objects import entries, fields, text, whole
-from devplug.sandbox.api.quantity import canonical
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.nodes.podlifecycle import Role, phase_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
+    from fractions import Fraction
 
     from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
@@ -323,32 +323,26 @@ def _resources(pod: Object, *, is_settled: bool) -> Object:
 
 
 def _total(pod: Object, word: str) -> Object:
-    """Return what all containers that run at once have, or an init container if that is more."""
-    lasting: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
+    """Return what all containers need at once by their limits or requests alone, as they were written."""
     forms: dict[str, str] = {}
-    for one in entries(pod, "spec", "initContainers"):
-        is_sidecar = text(one, "restartPolicy") == "Always"
-        for name, amount in _amounts(one, word, forms):
-            if is_sidecar:
-                lasting[name] = lasting.get(name, Fraction()) + amount
-            needed = lasting.get(name, Fraction()) + (0 if is_sidecar else amount)
-            peak[name] = max(peak.get(name, Fraction()), needed)
-    for one in entries(pod, "spec", "containers"):
-        for name, amount in _amounts(one, word, forms):
-            lasting[name] = lasting.get(name, Fraction()) + amount
-    return {
-        name: canonical(Quantity(form, max(lasting.get(name, Fraction()), peak.get(name, Fraction()))))
-        for name, form in sorted(forms.items())
-    }
+    total = needed_at_once(
+        (
+            (_amounts(one, word, forms), text(one, "restartPolicy") == ALWAYS)
+            for one in entries(pod, "spec", "initContainers")
+        ),
+        (_amounts(one, word, forms) for one in entries(pod, "spec", "containers")),
+    )
+    return {name: canonical(Quantity(form, total[name])) for name, form in sorted(forms.items())}
 
 
-def _amounts(container: object, word: str, forms: dict[str, str]) -> Iterator[tuple[str, Fraction]]:
-    """Yield a container's quantities, and note the form in which each was written first."""
+def _amounts(container: object, word: str, forms: dict[str, str]) -> dict[str, Fraction]:
+    """Return a container's quantities, and note the form in which each was written first."""
+    found = {}
     for name, written in fields(container, "resources", word).items():
         try:
             quantity = Quantity.parse(str(written))
         except QuantityError:
             continue
         forms.setdefault(name, quantity.text)
-        yield name, quantity.number
+        found[name] = quantity.number
+    return found

@@ -17,8 +17,8 @@ import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.quantity import Quantity, QuantityError
 from devplug.kubelet.gotext import go_quoted
-from devplug.kubelet.quantity import Quantity, QuantityError
 from devplug.sandbox.openapi.types import TYPES, Field, Form, type_of
 
 if TYPE_CHECKING:

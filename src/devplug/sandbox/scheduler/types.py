@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from devplug.kubelet.pods import ALWAYS
-from devplug.kubelet.quantity import Quantity
+from devplug.k8s.pod_requests import pod_requests
+from devplug.k8s.quantity import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -216,9 +216,11 @@ def pod_of(found: _Object) -> PendingPod:
 
 def shape(spec: _Object) -> Shape:
     """Return what decides where a pod of this spec may go. Raises `QuantityError`."""
-    requests = _requests(spec, {})
-    pod_level = amounts((spec.get("resources") or {}).get("requests"))
-    scored = _requests(spec, {key: value for key, value in _DEFAULTS.items() if key not in pod_level})
+    requests = pod_requests(spec, amounts)
+    pod_level = (spec.get("resources") or {}).get("requests") or {}
+    scored = pod_requests(
+        spec, amounts, {key: value for key, value in _DEFAULTS.items() if key not in pod_level}
+    )
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return Shape(
@@ -242,43 +244,6 @@ def shape(spec: _Object) -> Shape:
         ),
         spec.get("nodeName") or "",
     )
-
-
-def _requests(spec: _Object, defaults: Mapping[str, int]) -> dict[str, int]:
-    """Return what a pod requests at once, each container at least the defaults (PodRequests).
-
-    All app containers and sidecars together, or an init container with the sidecars before it if that is
-    more; what the pod as a whole requests stands before that; overhead comes on top.
-    """
-    total: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        _add(total, _of_container(container, defaults))
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
-        needed = _of_container(container, defaults)
-        _add(needed, sidecars)
-        if container.get("restartPolicy") == ALWAYS:
-            _add(total, _of_container(container, defaults))
-            sidecars = needed
-        for name, amount in needed.items():
-            peak[name] = max(peak.get(name, 0), amount)
-    for name, amount in peak.items():
-        total[name] = max(total.get(name, 0), amount)
-    total.update(amounts((spec.get("resources") or {}).get("requests")))
-    _add(total, amounts(spec.get("overhead")))
-    return total
-
-
-def _of_container(container: _Object, defaults: Mapping[str, int]) -> dict[str, int]:
-    """Return what a container requests; what it only limits, it requests too (SetDefaults_Pod)."""
-    resources = container.get("resources") or {}
-    return {**defaults, **amounts(resources.get("limits")), **amounts(resources.get("requests"))}
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
 
 
 def _term(found: _Object) -> Term:

@@ -1,6 +1,7 @@
 """Kubernetes quantities, as they stand under `limits`: `2`, `500m`, `1Ki`, `1e3` (resource/quantity.go).
 
-Pure. Which resource may have which quantity is `manifests`'.
+How one is read, and the one form in which the API server tells it: `1000m` is `1`, `1024Mi` is `1Gi`
+(CanonicalizeBytes). Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from devplug.errors import DevplugError, quoted
 
-__all__ = ["Quantity", "QuantityError"]
+__all__ = ["Quantity", "QuantityError", "canonical"]
 
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(\.(?P<decimals>[0-9]*))?"
@@ -23,6 +24,10 @@ _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]+)")
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+_DECIMAL_FORMS: Final = tuple(_DECIMAL)
+_PLAIN: Final = _DECIMAL_FORMS.index("")
+_BINARY_FORMS: Final = ("", *_BINARY)
 
 _LARGEST: Final = 2**63 - 1
 """What is larger becomes this, as in Kubernetes; what is negative and smaller becomes its negative."""
@@ -90,3 +95,29 @@ def _factor(text: str, suffix: str) -> Fraction:
 
 def _rounded_away(number: Fraction) -> int:
     return -(-number // 1) if number >= 0 else number // 1
+
+
+def canonical(quantity: Quantity) -> str:
+    """Return the quantity without fractions and with the largest suffix of the family it is written in."""
+    number = quantity.number
+    if quantity.text.endswith("i") and abs(number) >= 1024:
+        return _binary(number)
+    if number == 0:
+        return "0"
+    step = _PLAIN
+    while number.denominator != 1:
+        number, step = number * 1000, step - 1
+    exponent = _EXPONENT.search(quantity.text) is not None
+    while number % 1000 == 0 and (exponent or step < len(_DECIMAL_FORMS) - 1):
+        number, step = number / 1000, step + 1
+    if exponent:
+        return f"{number}e{3 * (step - _PLAIN)}" if step != _PLAIN else str(number)
+    return f"{number}{_DECIMAL_FORMS[step]}"
+
+
+def _binary(number: Fraction) -> str:
+    whole = -(-abs(number) // 1)
+    step = 0
+    while whole % 1024 == 0 and step < len(_BINARY_FORMS) - 1:
+        whole, step = whole // 1024, step + 1
+    return f"{'-' if number < 0 else ''}{whole}{_BINARY_FORMS[step]}"

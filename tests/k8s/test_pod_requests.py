@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.pod_requests import device_requests, devices_by_container
 from devplug.k8s.resource_names import is_extended
-from devplug.monitor.pod_requests import containers, requests
 from devplug.sandbox.scheduler.types import shape
 
 A, B = "example.com/a", "example.com/b"
@@ -41,13 +41,13 @@ SPECS = st.fixed_dictionaries(
 @given(SPECS)
 def test_the_sum_is_the_schedulers(spec: dict[str, Any]) -> None:
     counted = {name: number for name, number in shape(spec).requests if is_extended(name)}
-    assert requests({"spec": spec}) == counted
+    assert device_requests({"spec": spec}) == counted
 
 
 def test_limits_alone_are_requests() -> None:
     pod: dict[str, object] = {"spec": {"containers": [{"name": "c", "resources": {"limits": {A: "2"}}}]}}
-    assert requests(pod) == {A: 2}
-    assert [asked for _, asked in containers(pod)] == [{A: 2}]
+    assert device_requests(pod) == {A: 2}
+    assert [asked for _, asked in devices_by_container(pod)] == [{A: 2}]
 
 
 def test_a_sidecar_counts_beside_the_app_and_an_init_container_only_if_it_needs_more() -> None:
@@ -57,9 +57,9 @@ def test_a_sidecar_counts_beside_the_app_and_an_init_container_only_if_it_needs_
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": limits(1)}
     initial = {"name": "i", "resources": limits(3)}
     app = {"name": "c", "resources": limits(2)}
-    assert requests({"spec": {"initContainers": [sidecar], "containers": [app]}}) == {A: 3}
-    assert requests({"spec": {"initContainers": [initial], "containers": [app]}}) == {A: 3}
-    assert requests({"spec": {"initContainers": [sidecar, initial], "containers": [app]}}) == {A: 4}
+    assert device_requests({"spec": {"initContainers": [sidecar], "containers": [app]}}) == {A: 3}
+    assert device_requests({"spec": {"initContainers": [initial], "containers": [app]}}) == {A: 3}
+    assert device_requests({"spec": {"initContainers": [sidecar, initial], "containers": [app]}}) == {A: 4}
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,12 @@ def test_a_sidecar_counts_beside_the_app_and_an_init_container_only_if_it_needs_
 def test_what_is_no_extended_resource_to_the_kubelet_is_none_to_the_monitor(name: str) -> None:
     """The monitor once had a rule of its own, which took the first two."""
     limits: dict[str, object] = {name: "1", A: "1"}
-    assert requests({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}) == {A: 1}
+    assert device_requests({"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}) == {
+        A: 1
+    }
 
 
 def test_what_is_of_another_shape_asks_for_nothing() -> None:
     for odd in ({}, {"spec": None}, {"spec": {"containers": "x"}}, {"spec": {"containers": [1, {}]}}):
-        assert requests(odd) == {}  # type: ignore[arg-type]  # any server may answer
-    assert requests({"spec": {"containers": [{"resources": {"limits": {A: "much"}}}]}}) == {}
+        assert device_requests(odd) == {}  # type: ignore[arg-type]  # any server may answer
+    assert device_requests({"spec": {"containers": [{"resources": {"limits": {A: "much"}}}]}}) == {}
