@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.k8s.objects import fields
 from devplug.sandbox.api.errors import forbidden
-from devplug.sandbox.api.objects import fields
 from devplug.sandbox.registry import NODES
 from tests.cli.programs import devplug, run
 from tests.sandbox.standin import StandIn, up_in

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
 
 
 class Ask(Protocol):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.objects import Object, part
 from devplug.sandbox.advertising import (
     Advertisement,
     AdvertisementError,
@@ -15,7 +16,6 @@ from devplug.sandbox.advertising import (
     lines,
     served,
 )
-from devplug.sandbox.api.objects import Object, part
 from devplug.sandbox.api.patch import json_patched
 
 WIDGET = "example.com/widget"

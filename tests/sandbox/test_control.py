@@ -15,7 +15,7 @@ from tests.sandbox.standin import FakeCluster, up_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
 
 
 def answer(

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.objects import Object, text, with_part
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.objects import Object, text, with_part
 from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, Registry
 from devplug.sandbox.statefile import StateFile, StateFileError, opened

@@ -14,9 +14,9 @@ from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.held_devices import DirtyFile
 from devplug.holders.held_device import Remembered
 from devplug.holders.ledger_store import LedgerFile
+from devplug.k8s.objects import text, with_part
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
 from devplug.kubelet.pluginfolder import PluginFolder
-from devplug.sandbox.api.objects import text, with_part
 from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.statefile import opened

@@ -15,6 +15,7 @@ from devplug.daemon.events.objects import CONDITION_TYPE
 from devplug.errors import quoted
 from devplug.k8s.account import chosen_account
 from devplug.k8s.client import NODES, connected
+from devplug.k8s.objects import Object, entries, text
 from devplug.sandbox.advertising import (
     AdvertisementError,
     advertisement_of,
@@ -23,7 +24,6 @@ from devplug.sandbox.advertising import (
     lines,
     served,
 )
-from devplug.sandbox.api.objects import entries, text
 from devplug.sandbox.client import SandboxClient
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from devplug.k8s.account import Account
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.sandboxdir import SandboxDir
 
 __all__ = ["advertise"]

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError
+from devplug.k8s.objects import Object, entries, fields, text, whole, with_part
 from devplug.k8s.pod_requests import has_ended
 from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
-from devplug.sandbox.api.objects import entries, fields, text, whole, with_part
 from devplug.sandbox.api.strategy import generated_name
 from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.api.validation import change_errors, object_errors
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.scheduler import Shape
 
 __all__ = [

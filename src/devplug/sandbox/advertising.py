@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
+from devplug.k8s.objects import Object, entries, fields, text
 from devplug.k8s.resource_names import resource_name_fault
-from devplug.sandbox.api.objects import entries, fields, text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "Advertisement",

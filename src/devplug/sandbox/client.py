@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from devplug.errors import DevplugError, one_line
-from devplug.sandbox.api.objects import text
+from devplug.k8s.objects import Object, text
 from devplug.sandbox.control import PREFIX
 
 if TYPE_CHECKING:
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 
 __all__ = ["Answer", "ClientError", "NoSandboxError", "SandboxClient"]

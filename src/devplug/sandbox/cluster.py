@@ -13,11 +13,11 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
+from devplug.k8s.objects import Object, entries, text
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
-from devplug.sandbox.api.objects import entries, text
 from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerruntime import Ended
     from devplug.sandbox.settings import SandboxSettings
     from devplug.sandbox.statefile import StateFile

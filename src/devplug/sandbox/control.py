@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
 from devplug.errors import DevplugError, quoted
+from devplug.k8s.objects import Object, entries, part, text, whole
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import entries, part, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["PREFIX", "Cluster", "Control"]
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, text, whole
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import text, whole
 from devplug.sandbox.api.times import micro_stamp, stamp
 from devplug.sandbox.registry import EVENTS
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.registry import Registry
 
 __all__ = ["EventRecorder", "EventSource", "event_again", "new_event", "reference"]

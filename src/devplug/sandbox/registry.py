@@ -14,6 +14,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, text, whole, with_part
 from devplug.sandbox.admission import (
     changed,
     named,
@@ -23,7 +24,6 @@ from devplug.sandbox.admission import (
 )
 from devplug.sandbox.api.errors import StatusError, conflict
 from devplug.sandbox.api.kinds import resource_of_kind
-from devplug.sandbox.api.objects import entries, text, whole, with_part
 from devplug.sandbox.api.patch import patched
 from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.times import stamp
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.store import Listing
     from devplug.sandbox.api.strategy import Deletion, Preconditions
     from devplug.sandbox.api.watchlog import WatchEvent

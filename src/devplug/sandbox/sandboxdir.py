@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
 from devplug.k8s.kubelet_dir import REGISTRY_NAME
-from devplug.sandbox.api.objects import entries, text, whole
+from devplug.k8s.objects import entries, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,8 +14,8 @@ from contextlib import ExitStack, aclosing, closing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import DevplugError, one_line
+from devplug.k8s.objects import Object, text
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.watchlog import ChangeType
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.registry import Registry
 
 __all__ = ["StateFile", "StateFileError", "opened"]

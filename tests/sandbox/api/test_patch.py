@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.objects import same, without_nulls
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import same, without_nulls
 from devplug.sandbox.api.patch import (
     JSON_PATCH,
     MERGE_PATCH,

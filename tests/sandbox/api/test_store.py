@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from devplug.k8s.objects import Object, with_part
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import Resource, resource_of_path
 from devplug.sandbox.api.labelselectors import label_selector
-from devplug.sandbox.api.objects import Object, with_part
 from devplug.sandbox.api.store import Store, version_of
 from devplug.sandbox.api.strategy import Preconditions, generated_name
 from devplug.sandbox.api.watchlog import ChangeType, Selection, WatchEvent

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from devplug.k8s.objects import with_part
 from devplug.sandbox.api import errors
 from devplug.sandbox.api.defaults import defaulted
 from devplug.sandbox.api.kinds import Resource, resource_of_kind
-from devplug.sandbox.api.objects import with_part
 from devplug.sandbox.api.validation import change_errors, object_errors
 from tests.sandbox.jsons import KUBECTL, as_kubectl, printed
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from devplug.sandbox.api.objects import fields, text
+from devplug.k8s.objects import fields, text
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import Selection
 from devplug.sandbox.controllers.namespaces import make_first_namespaces

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devplug.k8s.objects import entries, fields, part, text, with_part
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import entries, fields, part, text, with_part
 from devplug.sandbox.controllers.daemonset import DaemonSetController
 from devplug.sandbox.controllers.daemonsetplan import new_pod, revision_of
 from devplug.sandbox.controllers.garbagecollector import GarbageCollector

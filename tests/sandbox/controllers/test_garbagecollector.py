@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from devplug.k8s.objects import entries, part
 from devplug.sandbox.api.kinds import resource_of_kind
-from devplug.sandbox.api.objects import entries, part
 from devplug.sandbox.api.ownerreferences import controller_of, owner_reference, without_owner
 from devplug.sandbox.controllers.garbagecollector import GarbageCollector, PodCollector
 from devplug.sandbox.registry import LEASES, NODES, PODS, Registry

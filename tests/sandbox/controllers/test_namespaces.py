@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from devplug.k8s.objects import fields, part, text
 from devplug.sandbox.admission import counts_for_quota, quota_status, used_by_pods
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import fields, part, text
 from devplug.sandbox.controllers.garbagecollector import EventCollector, is_expired
 from devplug.sandbox.controllers.namespaces import NamespaceController
 from devplug.sandbox.controllers.resourcequota import ResourceQuotaController

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.api.objects import entries, fields, text
+from devplug.k8s.objects import entries, fields, text
 from devplug.sandbox.controllers.nodelifecycle import NodeLifecycleController, tainted
 from devplug.sandbox.registry import EVENTS, NODES
 from tests.sandbox.controllers.beds import Clock, add_node, new_registry, running, settled, told

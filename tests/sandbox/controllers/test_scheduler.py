@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from devplug.k8s.objects import entries, part, text
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import entries, part, text
 from devplug.sandbox.controllers.scheduler import (
     Scheduler,
     SchedulingState,

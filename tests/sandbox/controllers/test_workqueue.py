@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from devplug.k8s.objects import text
 from devplug.sandbox.api.errors import bad_request
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.controllers.workqueue import WorkQueue, key_of, run_loop, split_key
 from devplug.sandbox.registry import PODS
 from tests.sandbox.controllers.beds import Clock, add_pod, new_registry

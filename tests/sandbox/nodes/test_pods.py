@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.sandbox.api.objects import text, with_part
+from devplug.k8s.objects import text, with_part
 from devplug.sandbox.api.patch import STRATEGIC_PATCH
 from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, registered, unhealthy

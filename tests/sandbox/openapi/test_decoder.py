@@ -20,8 +20,8 @@ from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.openapi.objects import served_objects
 
 if TYPE_CHECKING:
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 NOTHING = FieldReport((), "")
 MIDNIGHT = "2026-02-28T00:00:00Z"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.server.app import Control, Logs, Metrics
     from devplug.sandbox.server.listener import Tls

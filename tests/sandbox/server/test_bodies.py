@@ -25,7 +25,7 @@ from devplug.sandbox.server.bodies import (
 from tests.sandbox.jsons import VALUES
 
 if TYPE_CHECKING:
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
     from devplug.sandbox.server.bodies import FieldCheck
 
 JSON = "application/json"

@@ -15,7 +15,7 @@ from tests.sandbox.server.beds import TOKEN, Kubectl, pod, registry_of_test, ser
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
     from tests.sandbox.server.beds import Server
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.options import LogOptions
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import http.client
     from collections.abc import Iterator
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
     from tests.sandbox.server.beds import Server
 
 PODS_PATH = "/api/v1/namespaces/default/pods"

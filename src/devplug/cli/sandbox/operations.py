@@ -9,7 +9,7 @@ import click
 
 from devplug.cli.exits import FAILED, OK
 from devplug.devices import HEALTHY
-from devplug.sandbox.api.objects import entries, fields, part, text
+from devplug.k8s.objects import entries, fields, part, text
 from devplug.sandbox.client import NoSandboxError, SandboxClient
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
 
 __all__ = ["COLUMNS", "OTHERS", "Column"]
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, part, same, text, with_part
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
 from devplug.sandbox.api.errors import bad_request
-from devplug.sandbox.api.objects import entries, fields, part, same, text, with_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["defaulted", "knows_priority_class", "qos_class"]
 

@@ -20,7 +20,7 @@ from devplug.kubelet.gotext import go_quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from devplug.sandbox.api.objects import Object
+    from devplug.k8s.objects import Object
 
 __all__ = [
     "FieldError",

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, part, text
 from devplug.sandbox.api.labelselectors import SelectorError
-from devplug.sandbox.api.objects import part, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["FieldSelector", "FieldTerm", "field_selector"]
 

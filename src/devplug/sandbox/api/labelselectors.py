@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError
+from devplug.k8s.objects import entries, fields, text
 from devplug.sandbox.api.errors import FieldError, invalid_field
 from devplug.sandbox.api.names import label_key_errors, label_value_errors
-from devplug.sandbox.api.objects import entries, fields, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

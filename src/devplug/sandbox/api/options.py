@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, text, whole
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import (
     bad_request,
@@ -27,7 +28,6 @@ from devplug.sandbox.api.errors import (
 )
 from devplug.sandbox.api.fieldselectors import FieldSelector, FieldTerm, field_selector
 from devplug.sandbox.api.labelselectors import LabelSelector, SelectorError, label_selector
-from devplug.sandbox.api.objects import entries, fields, text, whole
 from devplug.sandbox.api.tables import IncludeObject
 from devplug.sandbox.api.times import moment
 from devplug.sandbox.api.watchlog import Selection
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "ContinueToken",

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.objects import entries, fields, part, text, with_part
+from devplug.k8s.objects import Object, entries, fields, part, text, with_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "FOREGROUND",

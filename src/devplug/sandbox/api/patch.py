@@ -12,14 +12,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, same, without_nulls
 from devplug.sandbox.api.errors import bad_request, patch_rejected, too_large, unsupported_media_type
-from devplug.sandbox.api.objects import same, without_nulls
 from devplug.sandbox.api.strategicpatch import strategic_patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_PATCH", "json_patched", "merge_patched", "patched"]
 

@@ -11,14 +11,13 @@ import base64
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import quoted
+from devplug.k8s.objects import Object, fields, text
 from devplug.sandbox.api.errors import StatusError, bad_request
 from devplug.sandbox.api.kinds import REFUSED
-from devplug.sandbox.api.objects import fields, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["PROTOBUF_MEDIA_TYPE", "object_of_protobuf"]
 

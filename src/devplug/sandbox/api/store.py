@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, same, text, with_part
 from devplug.sandbox.api.errors import (
     already_exists,
     bad_request,
@@ -19,7 +20,6 @@ from devplug.sandbox.api.errors import (
     not_found,
     too_large_resource_version,
 )
-from devplug.sandbox.api.objects import same, text, with_part
 from devplug.sandbox.api.strategy import created, deleted, is_over, updated
 from devplug.sandbox.api.watchlog import (
     EVERYTHING,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.strategy import Deletion, Preconditions
     from devplug.sandbox.api.watchlog import Selection
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, without_nulls
 from devplug.sandbox.api.errors import bad_request, patch_rejected, unclassified
-from devplug.sandbox.api.objects import without_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.sandbox.api.errors import StatusError
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["RULES", "FieldRule", "rule_of", "strategic_patched"]
 

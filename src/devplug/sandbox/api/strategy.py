@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, part, same, text, whole, with_part
 from devplug.k8s.pod_requests import has_ended
 from devplug.sandbox.api.defaults import qos_class
 from devplug.sandbox.api.errors import (
@@ -22,7 +23,6 @@ from devplug.sandbox.api.errors import (
     unclassified,
 )
 from devplug.sandbox.api.names import label_errors, label_key_errors, label_value_errors, subdomain_errors
-from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
 from devplug.sandbox.api.ownerreferences import propagating
 from devplug.sandbox.api.times import later, moment, stamp
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["Deletion", "Preconditions", "created", "deleted", "generated_name", "is_over", "updated"]
 

@@ -9,10 +9,10 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devplug.k8s.objects import Object, entries, fields, part, text, whole
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.sandbox.api.columns import COLUMNS, OTHERS
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
-from devplug.sandbox.api.objects import entries, fields, part, text, whole
 from devplug.sandbox.api.times import age, human_duration, moment
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["IncludeObject", "table"]
 

@@ -11,6 +11,7 @@ import re
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, part, same, text, whole
 from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
 from devplug.sandbox.api.errors import (
@@ -22,14 +23,12 @@ from devplug.sandbox.api.errors import (
 )
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.names import label_errors, label_key_errors
-from devplug.sandbox.api.objects import entries, fields, part, same, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["change_errors", "object_errors"]
 

@@ -11,16 +11,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devplug.k8s.objects import Object, fields, text
 from devplug.sandbox.api.errors import expired
 from devplug.sandbox.api.fieldselectors import FieldSelector
 from devplug.sandbox.api.labelselectors import LabelSelector
-from devplug.sandbox.api.objects import fields, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "EVERYTHING",

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, part, text, with_part
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
-from devplug.sandbox.api.objects import entries, fields, part, text, with_part
 from devplug.sandbox.api.ownerreferences import controller_of, owner_reference, without_owner
 from devplug.sandbox.api.watchlog import ChangeType, Selection
 from devplug.sandbox.controllers.daemonsetplan import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from devplug.sandbox.api.labelselectors import LabelSelector
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.controllers.daemonsetplan import DaemonPod, Plan
     from devplug.sandbox.registry import Registry

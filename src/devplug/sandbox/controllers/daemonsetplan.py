@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
+from devplug.k8s.objects import Object, entries, fields, part, same, text, whole, with_part
 from devplug.sandbox.api.ownerreferences import owner_reference
 from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.scheduler import NAME_FIELD, matches_affinity, shape, tolerates_taints
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.scheduler import Node, Shape
 
 __all__ = [

@@ -14,8 +14,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, part, text
 from devplug.sandbox.api.kinds import SERVED, resource_of_kind
-from devplug.sandbox.api.objects import entries, part, text
 from devplug.sandbox.api.ownerreferences import (
     FOREGROUND,
     ORPHAN,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import entries, fields, text, with_part
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.objects import entries, fields, text, with_part
 from devplug.sandbox.api.watchlog import ChangeType, Selection
 from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
 from devplug.sandbox.registry import NAMESPACES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.objects import entries, part, same, text, with_part
+from devplug.k8s.objects import Object, entries, part, same, text, with_part
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 

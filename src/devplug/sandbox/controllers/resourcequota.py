@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import text
 from devplug.sandbox.admission import quota_status, used_by_pods
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.watchlog import Selection
 from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
 from devplug.sandbox.registry import PODS, QUOTAS

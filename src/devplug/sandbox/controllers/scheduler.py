@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, same, text, whole
 from devplug.k8s.pod_requests import has_ended
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import entries, fields, same, text, whole
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.workqueue import follow
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.scheduler import Node, PendingPod

@@ -11,14 +11,13 @@ from contextlib import aclosing, suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, text
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
+from devplug.k8s.objects import Object, text
 from devplug.kubelet.changes import ChangeKind
 from devplug.sandbox.api.fieldselectors import field_selector
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.watchlog import ChangeType, Selection
 from devplug.sandbox.nodes.description import describe_node
 from devplug.sandbox.nodes.noderegistration import NodeRegistration
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.kubelet.kubelet import Kubelet
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.nodes.containerruntime import ContainerRuntime, Ended
     from devplug.sandbox.nodes.nodestatus import NodeFacts

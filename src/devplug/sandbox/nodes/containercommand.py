@@ -9,13 +9,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
+from devplug.k8s.objects import Object, entries, fields, part, text
 from devplug.linux.processes import filled
-from devplug.sandbox.api.objects import entries, fields, part, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["expanded", "field_value", "image_of", "mapped", "mounts_default_dir", "variables_of", "words_of"]
 

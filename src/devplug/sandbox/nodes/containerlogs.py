@@ -17,16 +17,15 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, part, text
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import bad_request
-from devplug.sandbox.api.objects import entries, part, text
 from devplug.sandbox.nodes.containercommand import image_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.options import LogOptions
 
 __all__ = [

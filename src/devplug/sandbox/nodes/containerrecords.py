@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.objects import fields, part, text, whole
+from devplug.k8s.objects import fields, part, text, whole
 from devplug.sandbox.api.times import later, moment
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
+from devplug.k8s.objects import Object, text
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
@@ -26,7 +27,6 @@ from devplug.linux.processes import (
     wants_default_dir,
     with_default_dir,
 )
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.nodes.containercommand import mapped, mounts_default_dir, variables_of, words_of
 from devplug.sandbox.nodes.containerlogs import Logs
 from devplug.sandbox.nodes.reaper import Reaper
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.kubelet.pods import ContainerConfig
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerlogs import LogFile
 
 __all__ = ["ContainerRuntime", "Ended", "ProcessRuntime", "StartOrder"]

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletError
+from devplug.k8s.objects import Object, entries, fields, text
 from devplug.kubelet.allocation import NO_NUMA_NODE
-from devplug.sandbox.api.objects import entries, fields, text
 from devplug.sandbox.nodes.podstatus import is_in_name_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from devplug.kubelet.kubelet import Kubelet
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
 __all__ = ["describe_node"]

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from devplug import __version__
+from devplug.k8s.objects import Object, fields, with_part
 from devplug.k8s.pod_requests import device_counts
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import fields, with_part
 from devplug.sandbox.events import EventRecorder, EventSource
 from devplug.sandbox.nodes.nodestatus import (
     NodeFacts,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from devplug.kubelet.kubelet import Kubelet
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.registry import Registry
 
 __all__ = ["LEASE_NAMESPACE", "NodeRegistration", "facts_of_this_machine"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, same, text
 from devplug.k8s.resource_names import is_extended
-from devplug.sandbox.api.objects import entries, fields, same, text
 from devplug.sandbox.api.times import micro_stamp, moment, stamp
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from devplug.kubelet.resources import Capacity
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "KUBERNETES_VERSION",

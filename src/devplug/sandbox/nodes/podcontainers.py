@@ -14,8 +14,8 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from devplug.errors import DevplugError, KubeletError
+from devplug.k8s.objects import Object, entries, fields, text
 from devplug.kubelet.pods import ContainerState
-from devplug.sandbox.api.objects import entries, fields, text
 from devplug.sandbox.events import reference
 from devplug.sandbox.nodes.containerrecords import ContainerRecord, record_of
 from devplug.sandbox.nodes.containerruntime import StartOrder
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from devplug.errors import KubeletCrashError
     from devplug.kubelet.kubelet import Kubelet
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.events import EventRecorder
     from devplug.sandbox.nodes.containerruntime import ContainerRuntime, Ended
     from devplug.sandbox.nodes.podlifecycle import PodPlan

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.errors import DevplugError, quoted
+from devplug.k8s.objects import Object, entries, fields, part, text, whole
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.pods import PodPhase
-from devplug.sandbox.api.objects import entries, fields, part, text, whole
 from devplug.sandbox.api.times import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
 __all__ = [

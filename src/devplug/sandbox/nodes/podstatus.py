@@ -10,10 +10,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, entries, fields, text, whole
 from devplug.k8s.pod_requests import ALWAYS, needed_at_once
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
 from devplug.kubelet.pods import PodPhase
-from devplug.sandbox.api.objects import entries, fields, text, whole
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.nodes.podlifecycle import Role, phase_of
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from fractions import Fraction
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
     from devplug.sandbox.nodes.podlifecycle import PodPlan, PodResult
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
+from devplug.k8s.objects import Object, part, same, text
 from devplug.kubelet.manifests import PodReader
 from devplug.kubelet.pods import PodPhase
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import part, same, text
 from devplug.sandbox.api.strategy import Preconditions
 from devplug.sandbox.api.times import moment
 from devplug.sandbox.nodes.podcontainers import PodContainers
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.nodes.podcontainers import NodeContext
     from devplug.sandbox.nodes.podlifecycle import Step
 

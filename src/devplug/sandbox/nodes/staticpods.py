@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import ConfigError, DevplugError
+from devplug.k8s.objects import Object, fields, part, same, text
 from devplug.kubelet.manifests import read_manifest
 from devplug.linux.inotify import shared_watcher
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.objects import fields, part, same, text
 from devplug.sandbox.api.watchlog import EVERYTHING
 from devplug.sandbox.registry import NAMESPACES, NODES, PODS, Registry
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import Selection
 
 __all__ = ["StaticPods", "is_mirror", "mirror_of", "static_pod"]

@@ -24,8 +24,8 @@ from devplug.sandbox.openapi.types import TYPES, Field, Form, type_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.openapi.types import Type
 
 __all__ = ["FieldReport", "field_report", "with_zeros"]

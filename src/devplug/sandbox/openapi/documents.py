@@ -18,8 +18,8 @@ from devplug.sandbox.openapi.schemas import list_name, qualified_kind, reference
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["openapi_document", "openapi_v2", "openapi_v3", "openapi_v3_index"]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from devplug.sandbox.api.objects import entries, fields, part, text
+from devplug.k8s.objects import Object, entries, fields, part, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["V2_MEDIA_TYPE", "protobuf_of_v2"]
 

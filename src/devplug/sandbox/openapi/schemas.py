@@ -18,8 +18,8 @@ from devplug.sandbox.openapi.types import TYPES, WORDS, Form, patch_rule, reacha
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.openapi.types import Field, Type
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
 from devplug.errors import DevplugError
+from devplug.k8s.objects import Object, text
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import StatusError, bad_request, internal_error, too_large
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.options import include_of, list_options, log_options, refuse_without_log
 from devplug.sandbox.registry import PODS
 from devplug.sandbox.server.auth import admitted_path, refuse_strangers
@@ -39,7 +39,6 @@ from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.options import LogOptions
     from devplug.sandbox.registry import Registry
     from devplug.sandbox.server.responses import Answer

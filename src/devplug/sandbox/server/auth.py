@@ -16,15 +16,14 @@ import json
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from devplug.k8s.objects import Object, fields, text
 from devplug.sandbox.api.errors import StatusError, unauthorized
 from devplug.sandbox.api.kinds import REFUSED
-from devplug.sandbox.api.objects import fields, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = ["CONTEXT", "admitted_path", "kubeconfig", "refuse_strangers", "review"]
 

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from devplug.k8s.objects import Object, entries, fields, part, text
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import (
     StatusError,
@@ -24,7 +25,6 @@ from devplug.sandbox.api.errors import (
     unsupported_media_type,
 )
 from devplug.sandbox.api.kinds import resource_of_kind
-from devplug.sandbox.api.objects import entries, fields, part, text
 from devplug.sandbox.api.options import FieldValidation, dry_run_errors, number_of, refuse_options
 from devplug.sandbox.api.ownerreferences import POLICIES
 from devplug.sandbox.api.patch import STRATEGIC_PATCH
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.openapi.decoder import FieldReport
 
 __all__ = [

@@ -20,8 +20,8 @@ from devplug.sandbox.server.responses import Answer, accepted_forms, json_answer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from devplug.k8s.objects import Object
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
 
 __all__ = [
     "AGGREGATED_MEDIA_TYPE",

@@ -11,6 +11,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, text
 from devplug.sandbox.api.errors import (
     StatusError,
     bad_request,
@@ -21,7 +22,6 @@ from devplug.sandbox.api.errors import (
     unsupported_field,
     unsupported_media_type,
 )
-from devplug.sandbox.api.objects import text
 from devplug.sandbox.api.options import ContinueToken, encoded_token, list_options, write_options
 from devplug.sandbox.api.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, patched
 from devplug.sandbox.api.store import version_of
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.options import ListOptions
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry

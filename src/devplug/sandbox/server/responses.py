@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from devplug.k8s.objects import Object, fields, text, with_part
 from devplug.sandbox.api.errors import not_acceptable
-from devplug.sandbox.api.objects import fields, text, with_part
 from devplug.sandbox.api.tables import IncludeObject, table
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import StatusError
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.objects import Object
     from devplug.sandbox.api.watchlog import WatchEvent
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.api.objects import entries, fields, part, same, text, whole, with_part
+from devplug.k8s.objects import entries, fields, part, same, text, whole, with_part
 from tests.sandbox.jsons import KEYS, MAPS, VALUES
 
 PATHS = st.lists(KEYS, min_size=1, max_size=3)
