@@ -192,15 +192,6 @@ async def test_an_answer_is_not_taken_for_that_of_the_next_kubelet(short_dir: Pa
 # ── how soon again ────────────────────────────────────────────────────────────────────────────────
 
 
-@given(st.integers(1, 10**9), st.floats(0, 1))
-def test_failures_make_the_wait_longer_and_never_longer_than_a_minute_and_its_jitter(
-    failures: int, jitter: float
-) -> None:
-    wait = retry_wait_seconds(failures, jitter)
-    assert 1 <= wait <= 72
-    assert wait <= retry_wait_seconds(failures + 1, jitter)
-
-
 def test_the_wait_doubles() -> None:
     assert [retry_wait_seconds(failures, 0) for failures in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert retry_wait_seconds(1, 1) == 1.2

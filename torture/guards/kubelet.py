@@ -108,8 +108,8 @@ GUARDS: Final = (
         "I7",
         "a PodResources that fails is asked ever more slowly",
         "src/devplug/holders/client.py",
-        "2.0 ** min(failures - 1, 16)",
-        "1.0 ** min(failures - 1, 16)",
+        "backoff_seconds(failures, FIRST_RETRY_SECONDS, SLOWEST_RETRY_SECONDS)",
+        "FIRST_RETRY_SECONDS",
         "case clients-of-pod-resources 20",
     ),
     Guard(

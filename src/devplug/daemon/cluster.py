@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.errors import quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, KUBECONFIG_VARIABLE, mounted_account
 from devplug.k8s.client import NODES, connected, device_classes
@@ -60,7 +61,7 @@ class Retries:
 
     def wait_seconds(self, failures: int) -> float:
         """Return the wait after so many failures in a row."""
-        longest = min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 32))
+        longest = backoff_seconds(failures, self.first_seconds, self.most_seconds)
         return longest * random.uniform(0.5, 1)  # noqa: S311 -- so that not all machines come back at once
 
 

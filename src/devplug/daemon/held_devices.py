@@ -14,6 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import found_name
@@ -221,11 +222,12 @@ class HeldDevices:
             await self._clean_all(names)
 
     async def _try_again(self) -> None:
-        wait_seconds = self._retry_seconds
+        tries = 1
         while True:
             self._woken.clear()
             is_late = False
             try:
+                wait_seconds = backoff_seconds(tries, self._retry_seconds, LAST_RETRY_SECONDS)
                 async with asyncio.timeout(wait_seconds if self._faults else None):
                     await self._woken.wait()
             except TimeoutError:
@@ -234,8 +236,7 @@ class HeldDevices:
                 continue
             self._is_replugged = False
             await self._clean_all(self._faults)
-            is_mended = not self._faults
-            wait_seconds = self._retry_seconds if is_mended else min(2 * wait_seconds, LAST_RETRY_SECONDS)
+            tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
         """Clean these devices side by side; return what went wrong with each, "" for nothing.

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
 from devplug.holders.held_device import only_text
 from devplug.wire.limits import MONITOR_RECEIVE_LIMIT_BYTES
@@ -146,8 +147,7 @@ async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResourc
 
 def retry_wait_seconds(failures: int, jitter: float) -> float:
     """Return the wait after the `failures`-th question in a row without answer; `jitter` is from 0 to 1."""
-    wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), SLOWEST_RETRY_SECONDS)
-    return float(wait * (1 + 0.2 * jitter))
+    return backoff_seconds(failures, FIRST_RETRY_SECONDS, SLOWEST_RETRY_SECONDS) * (1 + 0.2 * jitter)
 
 
 _TROUBLE_OF_STATUS: Final = {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from devplug.backoff import backoff_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,7 +47,12 @@ class Backoff:
     """How long a path is left alone after a failure; times are seconds on one clock."""
 
     failed_at_seconds: float
-    wait_seconds: float
+    failures: int = 1
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long that is: twice as long after each more failure, within the two bounds."""
+        return backoff_seconds(self.failures, FIRST_BACKOFF_SECONDS, LAST_BACKOFF_SECONDS)
 
     def is_over(self, now: float) -> bool:
         """Whether the path may be tried again; not yet at the very end of the wait, as in Go."""
@@ -53,10 +60,8 @@ class Backoff:
 
     @classmethod
     def after(cls, previous: Backoff | None, now: float) -> Backoff:
-        """Return the wait after one more failure: twice the last one, within the two bounds."""
-        if previous is None:
-            return cls(now, FIRST_BACKOFF_SECONDS)
-        return cls(now, min(2 * previous.wait_seconds, LAST_BACKOFF_SECONDS))
+        """Return the wait after one more failure."""
+        return cls(now, 1 if previous is None else previous.failures + 1)
 
 
 @dataclass(frozen=True, slots=True)

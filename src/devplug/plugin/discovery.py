@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.errors import PluginError, one_line, quoted
 from devplug.linux.inotify import shared_watcher
 from devplug.plugin.callbacks import DaemonThreads, is_cancelled, only_errors
@@ -71,7 +72,7 @@ async def _discover(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[object]],
 ) -> None:
-    retry_seconds = FIRST_RETRY_SECONDS
+    failures = 1
     failing_since: float | None = None
     while True:
         lists_before = inventory.lists_taken
@@ -85,7 +86,8 @@ async def _discover(
             now = clock()
             inventory.note_failure(f"devices fails: {one_line(repr(error), 100)}")
             if failing_since is None or inventory.lists_taken > lists_before:
-                failing_since, retry_seconds = now, FIRST_RETRY_SECONDS
+                failing_since, failures = now, 1
+            retry_seconds = backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
             logger.warning(
                 "devices() failed; the last list stays advertised",
                 extra={"resource_name": plugin.resource_name, "retry_seconds": round(retry_seconds, 1)},
@@ -100,7 +102,7 @@ async def _discover(
                 raise PluginError(f"{plugin.resource_name}: devices ended without giving a list")
             failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
         await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
-        retry_seconds = min(2 * retry_seconds, LAST_RETRY_SECONDS)
+        failures += 1
 
 
 async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:

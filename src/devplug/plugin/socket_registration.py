@@ -15,6 +15,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.plugin.takeover import KEPT_TIMES
 
 if TYPE_CHECKING:
@@ -216,9 +217,7 @@ def cut_wait_seconds(quick_cuts: int, jitter: float) -> float:
 
     `jitter` is from 0 to 1. Two plugins that fight for one name cut each other for ever, at this pace.
     """
-    return float(
-        min(CUT_WAIT_SECONDS * 2.0 ** min(quick_cuts, 8), LAST_CUT_WAIT_SECONDS) * (1 + 0.2 * jitter)
-    )
+    return backoff_seconds(quick_cuts + 1, CUT_WAIT_SECONDS, LAST_CUT_WAIT_SECONDS) * (1 + 0.2 * jitter)
 
 
 def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, jitter: float) -> float:
@@ -228,8 +227,8 @@ def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, j
     another kubelet takes over the socket.
     """
     cap = UNREACHABLE_RETRY_SECONDS if is_unreachable else REFUSED_RETRY_SECONDS
-    wait = cap if is_final else min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 16), cap)
-    return float(wait * (1 + 0.2 * jitter))
+    wait = cap if is_final else backoff_seconds(failures, FIRST_RETRY_SECONDS, cap)
+    return wait * (1 + 0.2 * jitter)
 
 
 # ── what our calls have brought ──

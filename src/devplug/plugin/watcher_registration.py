@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.plugin.socket_registration import (
     LEVEL_CHECK_SECONDS,
     QUICK_CUT_SECONDS,
@@ -147,12 +148,12 @@ def patience_seconds(fruitless: int, jitter: float) -> float:
 
     After `fruitless` sockets in a row without a stream it is longer: making them anew did not help.
     """
-    wait = min(STREAM_DEADLINE_SECONDS * 2.0 ** min(fruitless, 8), LAST_PATIENCE_SECONDS)
+    wait = backoff_seconds(fruitless + 1, STREAM_DEADLINE_SECONDS, LAST_PATIENCE_SECONDS)
     return _jittered(wait, jitter)
 
 
 def _jittered(seconds: float, jitter: float) -> float:
-    return float(seconds * (1 + 0.2 * jitter))
+    return seconds * (1 + 0.2 * jitter)
 
 
 def _put(history: SocketHistory, standing: Standing, since: float, wait_seconds: float) -> SocketHistory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devplug.sandbox.scheduler.filters import Plugin
-from devplug.sandbox.scheduler.queue import NodeChange, PodGone, Queue, backoff_seconds, may_help
+from devplug.sandbox.scheduler.queue import NodeChange, PodGone, Queue, may_help
 from devplug.sandbox.scheduler.types import CPU, PODS, Node, PendingPod, Shape, Taint
 
 WIDGET = "kkloud.io/widget"
@@ -41,11 +41,6 @@ def test_the_higher_priority_goes_first_and_then_who_waits_longest() -> None:
     for name, priority, at in [("late", 0, 2), ("high", 5, 3), ("early", 0, 1), ("same", 0, 1)]:
         queue.add(pod(name, priority=priority), at)
     assert popped(queue) == ["high", "early", "same", "late"]
-
-
-def test_backoff_doubles_from_one_second_to_ten() -> None:
-    assert [backoff_seconds(count) for count in range(7)] == [0, 1, 2, 4, 8, 10, 10]
-    assert backoff_seconds(10**6) == 10
 
 
 def test_a_refused_pod_stays_where_it_is_until_something_helps() -> None:

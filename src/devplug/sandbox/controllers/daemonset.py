@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.k8s.objects import Object, entries, fields, part, text, with_part
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
@@ -54,18 +55,20 @@ class _Backoff:
     """How long a pod that fails on a node is left there before there is another (failedPodsBackoff)."""
 
     since_seconds: float
-    seconds: float = _FIRST_BACKOFF_SECONDS
+    failures: int = 1
 
     @property
     def ends_seconds(self) -> float:
-        return self.since_seconds + self.seconds
+        return self.since_seconds + backoff_seconds(
+            self.failures, _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS
+        )
 
     @classmethod
     def after(cls, before: _Backoff | None, now_seconds: float) -> _Backoff:
         """Return the wait after one more failure; long after the last one it starts anew."""
         if before is None or now_seconds - before.since_seconds > 2 * _LAST_BACKOFF_SECONDS:
             return cls(now_seconds)
-        return cls(now_seconds, min(2 * before.seconds, _LAST_BACKOFF_SECONDS))
+        return cls(now_seconds, before.failures + 1)
 
 
 class DaemonSetController:

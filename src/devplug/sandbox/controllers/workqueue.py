@@ -11,6 +11,7 @@ from contextlib import aclosing, suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.k8s.objects import Object, text
 from devplug.sandbox.api.errors import StatusError
 
@@ -62,7 +63,7 @@ class WorkQueue:
     def fail(self, key: str) -> None:
         """Put a key on the list whose look failed: again in 0.1 s, doubled each time, at most 60 s."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        self.add(key, min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), _LAST_RETRY_SECONDS))
+        self.add(key, backoff_seconds(failures, _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS))
 
     def succeed(self, key: str) -> None:
         """Forget the failures of a key."""

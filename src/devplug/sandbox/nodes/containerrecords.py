@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from devplug.backoff import backoff_seconds
 from devplug.k8s.objects import fields, part, text, whole
 from devplug.sandbox.api.times import later, moment
 
@@ -60,8 +61,8 @@ class ContainerRecord:
     """More about why it waits."""
     retry_at: datetime | None = None
     """When a start that failed is tried again."""
-    backoff_seconds: float = 0.0
-    """How long after its end the next start may be; 0 before the second restart."""
+    backoffs: int = 0
+    """How many restarts in a row have made the next one later; 0 before the second restart."""
     backoff_since: datetime | None = None
     """When that became so."""
 
@@ -79,6 +80,11 @@ class ContainerRecord:
     def restart_count(self) -> int:
         """How often it was started again."""
         return max(self.starts - 1, 0)
+
+    @property
+    def backoff_seconds(self) -> float:
+        """How long after its end the next start may be."""
+        return backoff_seconds(self.backoffs, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
 
     @property
     def may_start_at(self) -> datetime | None:
@@ -101,11 +107,9 @@ class ContainerRecord:
         """Return the record of a container that has just started; each restart doubles the backoff."""
         if not self.is_of(image):
             return replace(self, image=image).patient().running(now, container_id, image)
-        backoff, since = self.backoff_seconds, self.backoff_since
+        backoffs, since = self.backoffs, self.backoff_since
         if self.ended is not None and not self.is_stale:
-            backoff = (
-                _FIRST_BACKOFF_SECONDS if self._has_recovered else min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
-            )
+            backoffs = 1 if self._has_recovered else backoffs + 1
             since = now
         return replace(
             self,
@@ -117,7 +121,7 @@ class ContainerRecord:
             waits_for="",
             message="",
             retry_at=None,
-            backoff_seconds=backoff,
+            backoffs=backoffs,
             backoff_since=since,
         )
 
@@ -135,7 +139,7 @@ class ContainerRecord:
 
     def patient(self) -> ContainerRecord:
         """Return the record after a start of the kubelet, which remembers no backoff."""
-        return replace(self, backoff_seconds=0.0, backoff_since=None)
+        return replace(self, backoffs=0, backoff_since=None)
 
     def lost(self, now: datetime) -> ContainerRecord:
         """Return the record after a boot of the node."""

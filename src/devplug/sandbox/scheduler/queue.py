@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from devplug.backoff import backoff_seconds
 from devplug.sandbox.scheduler.filters import Plugin, matches_affinity, resources_refusal, tolerates_taints
 from devplug.sandbox.scheduler.types import PODS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.scheduler.types import Node, PendingPod, Shape
 
-__all__ = ["NodeChange", "PodGone", "Queue", "backoff_seconds", "may_help"]
+__all__ = ["NodeChange", "PodGone", "Queue", "may_help"]
 
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -80,13 +81,6 @@ def _has_grown(shape: Shape, before: Node, after: Node) -> bool:
 
 _Entry: TypeAlias = tuple[float, tuple[int, float, int], str]
 """When something is due for a pod (0 for one that is ready), its order, and its UID."""
-
-
-def backoff_seconds(refusals: int) -> float:
-    """Return how long a pod has to wait after so many refusals: 1 s, doubled each time, at most 10 s."""
-    if not refusals:
-        return 0.0
-    return min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(refusals - 1, 10), _LONGEST_BACKOFF_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +153,7 @@ class Queue:
             return
         refusals = self._taken.pop(pod.uid) + 1
         self._number += 1
-        ready = now_seconds + backoff_seconds(refusals)
+        ready = now_seconds + backoff_seconds(refusals, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
         waiting = _Waiting(pod, now_seconds, self._number, refusals, plugins or frozenset(Plugin), ready)
         self._pods[pod.uid] = waiting
         heappush(self._refused, (now_seconds + _FORGOTTEN_SECONDS, waiting.order, pod.uid))
