@@ -53,7 +53,7 @@ class Lives:
 
     async def die(self, plugin: Plugin) -> None:
         """Stop it, and note how that went and what it left in the folder."""
-        self.ends.append(await plugin.process.stop())
+        self.ends.append(await plugin.process.stopped())
         self.left |= {file.name for file in plugin.folder.iterdir()} - {"kubelet.sock"}
 
     def start_figures(self) -> list[Figure]:

@@ -6,7 +6,6 @@ Its process is looked at as the system sees it: start, stop, memory, processor t
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import stat
@@ -18,19 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.conformance.program import Program
 from devplug.conformance.scripted_kubelet import scripted_kubelet
 from devplug.conformance.times import FULL
 from devplug.errors import PluginError
-from devplug.linux.processes import (
-    SIGKILL,
-    SIGTERM,
-    filled,
-    last_line,
-    signal_group,
-    spawn,
-    stat_fields,
-    with_default_dir,
-)
+from devplug.linux.processes import filled, spawn, stat_fields, with_default_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -75,18 +66,13 @@ class Stopped:
     """None if it had to be killed."""
 
 
-@dataclass(slots=True)
-class Process:
+class Process(Program):
     """A running plugin; lives as long as its `running` block, at most."""
-
-    child: asyncio.subprocess.Process
-    started_at: float
-    output: Path
 
     def memory_bytes(self) -> tuple[int, int]:
         """Return what is resident, and its share where pages are shared (RSS, PSS)."""
         try:
-            rollup = Path(f"/proc/{self.child.pid}/smaps_rollup").read_text().splitlines()
+            rollup = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         except OSError as error:
             raise self._gone() from error
         sizes = {line.partition(":")[0]: line.split()[1] for line in rollup if line.endswith(" kB")}
@@ -101,27 +87,14 @@ class Process:
         user, system = self._stat()[11:13]
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
-    def last_words(self) -> str:
-        """Return the last line that it printed."""
-        return last_line(self.output.read_text(errors="replace"))
-
-    async def stop(self) -> Stopped:
-        """Send SIGTERM and wait for the end; after 15 s kill it."""
-        asked = time.monotonic()
-        if self.child.returncode is None:
-            self.child.send_signal(SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                code = await self.child.wait()
-        except TimeoutError:
-            signal_group(self.child.pid, SIGKILL)
-            await self.child.wait()
-            return Stopped(STOP_SECONDS, None)
-        return Stopped(time.monotonic() - asked, code)
+    async def stopped(self) -> Stopped:
+        """Send SIGTERM and wait for the end; after 15 s kill it, with all that it has started."""
+        seconds = await self.stop(STOP_SECONDS)
+        return Stopped(STOP_SECONDS, None) if seconds is None else Stopped(seconds, self.exit_code)
 
     def _stat(self) -> list[str]:
         try:
-            return stat_fields(self.child.pid)
+            return stat_fields(self.pid)
         except OSError as error:
             raise self._gone() from error
 
@@ -142,8 +115,7 @@ async def running(command: Sequence[str], output: Path) -> AsyncIterator[Process
     try:
         yield process
     finally:
-        await process.stop()
-        signal_group(child.pid, SIGKILL)  # what it has started may not run into the next measurement
+        await process.stop(STOP_SECONDS)  # what it has started may not run into the next measurement
 
 
 # ── subjects ──

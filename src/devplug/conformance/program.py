@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from devplug.errors import PluginError
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
-    cannot_run,
     filled,
     last_line,
     process_rows,
@@ -131,8 +128,6 @@ class Program:
         places = {"{dir}": str(folder), "{work}": str(work)}
         command = [filled(word, places) for word in subject.command]
         if subject.default_dir:
-            if shutil.which(command[0]) is None:  # what mounts would tell it in its own words
-                raise cannot_run(command, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
             command = with_default_dir(command, folder)
         variables = {name: filled(value, places) for name, value in subject.environment.items()}
         with output_file.open("ab") as output:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
+from devplug.linux.processes import end_of, signal_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,10 +113,10 @@ async def run_command(
                 env=dict(env),
                 start_new_session=True,
             )
-            ended = _end_of(process.pid, stack)
+            ended = end_of(process.pid, stack)
         except (OSError, ValueError) as error:
             if process is not None:
-                _signal_all(process.pid, signal.SIGKILL)
+                signal_group(process.pid, signal.SIGKILL)
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
             return CommandResult(fault=f"{quoted(arguments[0])} cannot be started: {reason}")
         for output in outputs:
@@ -124,13 +125,13 @@ async def run_command(
         try:
             if not await _within(ended, timeout_seconds):
                 was_killed = True
-                _signal_all(process.pid, signal.SIGTERM)
+                signal_group(process.pid, signal.SIGTERM)
                 if not await _within(ended, grace_seconds):
-                    _signal_all(process.pid, signal.SIGKILL)
+                    signal_group(process.pid, signal.SIGKILL)
                     await ended.wait()
         finally:
             # Not reaped yet, so nobody else has this number: what it left behind is all that can be hit.
-            _signal_all(process.pid, signal.SIGKILL)
+            signal_group(process.pid, signal.SIGKILL)
             if await _within(ended, LAST_WAIT_SECONDS):
                 process.wait()
         output_text = "\n".join(output.text() for output in outputs)
@@ -143,23 +144,6 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
-
-
-def _signal_all(group: int, number: signal.Signals) -> None:
-    """Send a signal to a process group; one that is gone, or that changed its user, is passed over."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def _end_of(pid: int, stack: ExitStack) -> asyncio.Event:
-    """Return an event for the end of a child, which is not reaped by it. `stack` ends the watch."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    handle = os.pidfd_open(pid)
-    stack.callback(os.close, handle)
-    loop.add_reader(handle, ended.set)
-    stack.callback(loop.remove_reader, handle)
-    return ended
 
 
 class _Output:

@@ -6,9 +6,9 @@ What one of them wants to know besides (a judge's figures, a container's log) st
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shlex
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,11 +18,13 @@ from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import ExitStack
 
 __all__ = [
     "SIGKILL",
     "SIGTERM",
     "cannot_run",
+    "end_of",
     "filled",
     "last_line",
     "process_rows",
@@ -66,15 +68,22 @@ def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | N
 def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
     """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
 
-    Needs root, and util-linux; an empty folder is made if there is none yet.
+    Needs root, and util-linux; an empty folder is made if there is none yet. Raises `PluginError` for a
+    program that is not there, which `unshare` would tell in its own words.
     """
+    from shutil import which
+
+    if which(command[0]) is None:
+        raise cannot_run(command, OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
     script = f'mkdir -p {KUBELET_PLUGIN_DIR} && mount --bind "$0" {KUBELET_PLUGIN_DIR} && exec "$@"'
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, str(folder), *command]
 
 
 def _can_mount() -> bool:
     """Whether we may make mounts: root in a container without privileges may not."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
+    from shutil import which
+
+    if os.geteuid() != 0 or which("unshare") is None:
         return False
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
@@ -102,16 +111,20 @@ def cannot_run(command: Sequence[str], error: OSError) -> PluginError:
 
 
 async def spawn(
-    command: Sequence[str], output: int, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    output: int | None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    stdin: int | None = asyncio.subprocess.DEVNULL,
 ) -> asyncio.subprocess.Process:
     """Start a program as the head of a process group; all that it prints goes to one file descriptor.
 
-    Without `environment` it has ours. Whoever calls this ends the group. Raises `PluginError`.
+    What is None is ours: output, environment, input. Whoever calls this ends the group. Raises `PluginError`.
     """
     try:
         return await asyncio.create_subprocess_exec(
             *command,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=output,
             env=environment,
@@ -125,8 +138,8 @@ async def spawn(
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to all processes of a group, if any is left."""
-    with suppress(ProcessLookupError):
+    """Send a signal to all processes of a group; one that is gone, or changed its user, is passed over."""
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
 
@@ -138,6 +151,20 @@ def signal_process(child: asyncio.subprocess.Process, number: int) -> None:
     if child.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(child.pid, number)
+
+
+def end_of(pid: int, stack: ExitStack) -> asyncio.Event:
+    """Return an event for the end of a process, which is not reaped by it; `stack` ends the watch.
+
+    Raises `ProcessLookupError` if there is no such process.
+    """
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    handle = os.pidfd_open(pid)
+    stack.callback(os.close, handle)
+    loop.add_reader(handle, ended.set)
+    stack.callback(loop.remove_reader, handle)
+    return ended
 
 
 def last_line(output: str) -> str:

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from devplug.cli.exits import FAILED, OK
-from devplug.errors import PluginError, quoted
+from devplug.errors import quoted
 from devplug.linux.inotify import until_absent
 from devplug.linux.processes import (
-    cannot_run,
+    end_of,
     filled,
     program_environment,
     signal_group,
+    spawn,
     wants_default_dir,
     with_default_dir,
 )
@@ -128,13 +129,10 @@ async def _run_program(
 
 async def _until_down(place: SandboxDir, pid: int) -> None:
     """Wait until a sandbox of another process takes its record away, or until that process was killed."""
-    loop, killed = asyncio.get_running_loop(), asyncio.Event()
+    killed = asyncio.Event()
     with ExitStack() as stack:
         with suppress(ProcessLookupError):  # it may be known by another ID, or to nobody, in this namespace
-            handle = os.pidfd_open(pid)
-            stack.callback(os.close, handle)
-            loop.add_reader(handle, killed.set)
-            stack.callback(loop.remove_reader, handle)
+            killed = end_of(pid, stack)
         async with asyncio.TaskGroup() as group:
             waits = [group.create_task(until_absent(place.record_file)), group.create_task(killed.wait())]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -147,8 +145,6 @@ async def _start(place: SandboxDir, node: str, command: Sequence[str]) -> asynci
     places = {"{dir}": str(plugin_dir), "{dev}": str(place.devices), "{node}": node}
     words = [filled(word, places) for word in command]
     if wants_default_dir(command):
-        if shutil.which(words[0]) is None:
-            raise PluginError(f"cannot run {words[0]}: No such file or directory")
         words = with_default_dir(words, plugin_dir)
     variables = {
         "DEVPLUG_KUBELET_ROOT": str(place.node(node).folder),
@@ -157,16 +153,9 @@ async def _start(place: SandboxDir, node: str, command: Sequence[str]) -> asynci
         "KUBECONFIG": str(place.kubeconfig),
         "NODE_NAME": node,
     }
-    try:
-        return await asyncio.create_subprocess_exec(
-            *words,
-            # A group of its own has its signals from us alone; it could not read from the terminal.
-            stdin=asyncio.subprocess.DEVNULL if os.isatty(0) else None,
-            env=program_environment(plugin_dir, variables),
-            process_group=0,
-        )
-    except OSError as error:
-        raise cannot_run(words, error) from error
+    # A group of its own has its signals from us alone; it could not read from the terminal.
+    stdin = asyncio.subprocess.DEVNULL if os.isatty(0) else None
+    return await spawn(words, None, program_environment(plugin_dir, variables), stdin=stdin)
 
 
 async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, None, None]) -> int:

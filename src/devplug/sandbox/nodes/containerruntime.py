@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from errno import ENOENT
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
@@ -20,7 +18,6 @@ from devplug.k8s.objects import Object, text
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
-    cannot_run,
     program_environment,
     signal_group,
     spawn,
@@ -227,8 +224,6 @@ class ProcessRuntime:
         places = {"{dir}": str(order.plugin_dir), "{node}": order.node_name}
         words = words_of(command, order.container, own, places)
         if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
-            if shutil.which(words[0]) is None:  # what mounts would tell it in its own words
-                raise cannot_run(words, OSError(ENOENT, os.strerror(ENOENT)))
             words = with_default_dir(words, order.plugin_dir)
         # The folder comes last: what a manifest says of it is a path in a container, and there is none.
         told = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}

@@ -7,6 +7,8 @@ import os
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from devplug.linux.processes import spawn
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
@@ -38,15 +40,7 @@ class Reaper:
         reader, writer = os.pipe()
         try:
             # A group of its own, because Ctrl-C is for the sandbox.
-            child = await asyncio.create_subprocess_exec(
-                "/bin/sh",
-                "-c",
-                _SCRIPT,
-                stdin=reader,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                process_group=0,
-            )
+            child = await spawn(["/bin/sh", "-c", _SCRIPT], asyncio.subprocess.DEVNULL, stdin=reader)
         except BaseException:
             os.close(writer)
             raise
