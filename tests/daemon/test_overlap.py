@@ -1,16 +1,19 @@
-"""Two resources that find the same: who holds it has it, then the first in the file, unless both share."""
+"""Two resources that find the same: who holds it has it, then the first in the file, unless both share it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.overlap import DeviceOverlap
+from devplug.daemon.overlap import Claim, DeviceOverlap, decide
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
 
 
 def found(name: str, hardware: str = "", minor: int | None = None, major: int = 188) -> HostDevice:
@@ -18,16 +21,24 @@ def found(name: str, hardware: str = "", minor: int | None = None, major: int = 
     return HostDevice(name, nodes, hardware=hardware)
 
 
-def table(*resources: tuple[str, bool]) -> tuple[DeviceOverlap, list[str]]:
-    """Return a table with these resources in file order, and who was woken."""
-    overlaps, woken = DeviceOverlap(), list[str]()
-    for rank, (name, is_shared) in enumerate(resources):
-        overlaps.enter(name, rank, is_shared=is_shared, on_change=lambda name=name: woken.append(name))  # type: ignore[misc]
-    return overlaps, woken
+class Table:
+    """Resources in file order, which of them share, and who was woken."""
+
+    def __init__(self, **shares: bool) -> None:
+        self.shares = shares
+        self.woken: list[str] = []
+        self.overlaps = DeviceOverlap()
+        self.reorder, self.leave = self.overlaps.reorder, self.overlaps.leave
+        self.reorder(shares)
+
+    def claim(self, name: str, found: Iterable[HostDevice], held: Collection[str] = ()) -> Mapping[str, str]:
+        return self.overlaps.claim(
+            name, found, held, is_shared=self.shares[name], on_change=lambda: self.woken.append(name)
+        )
 
 
 def test_what_only_one_resource_finds_belongs_to_it() -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     assert overlaps.claim("a", [found("x", "/sys/devices/x")]) == {}
     assert overlaps.claim("b", [found("y", "/sys/devices/y")]) == {}
 
@@ -41,44 +52,44 @@ def test_what_only_one_resource_finds_belongs_to_it() -> None:
     ids=["the same hardware", "the same node"],
 )
 def test_the_first_in_the_file_has_what_two_resources_find(one: HostDevice, other: HostDevice) -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     assert overlaps.claim("a", [one]) == {}
     assert overlaps.claim("b", [other]) == {other.name: "a"}
 
 
 def test_the_order_of_the_looks_does_not_matter_and_who_loses_is_woken() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     assert overlaps.claim("b", [found("x", "h")]) == {}
     assert overlaps.claim("a", [found("x", "h")]) == {}
-    assert woken == ["b"]
+    assert overlaps.woken == ["b"]
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_what_the_first_one_loses_the_second_one_gets() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "h")])
     overlaps.claim("b", [found("x", "h")])
     overlaps.leave("a")
-    assert woken == ["b"]
+    assert overlaps.woken == ["b"]
     assert overlaps.claim("b", [found("x", "h")]) == {}
 
 
 def test_two_that_both_share_have_it_both() -> None:
-    overlaps, _ = table(("a", True), ("b", True))
+    overlaps = Table(a=True, b=True)
     assert overlaps.claim("a", [found("x", "h")]) == {}
     assert overlaps.claim("b", [found("x", "h")]) == {}
 
 
 @pytest.mark.parametrize("shares", [(True, False), (False, True)])
 def test_it_takes_two_to_share(shares: tuple[bool, bool]) -> None:
-    overlaps, _ = table(("a", shares[0]), ("b", shares[1]))
+    overlaps = Table(a=shares[0], b=shares[1])
     overlaps.claim("a", [found("x", "h")])
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
     """The second one gets nothing of its gadget because the first has a node of it; the other is free."""
-    overlaps, _ = table(("a", False), ("b", False), ("c", False))
+    overlaps = Table(a=False, b=False, c=False)
     overlaps.claim("a", [found("tty", "", 0)])
     gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
     assert overlaps.claim("b", [gadget]) == {"gadget": "a"}
@@ -86,24 +97,24 @@ def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
 
 
 def test_the_null_device_is_no_hardware() -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "", 3, 1)])
     assert overlaps.claim("b", [found("y", "", 3, 1)]) == {}
 
 
 def test_nodes_that_a_driver_shares_out_belong_to_nobody() -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     control = HostDeviceNode("/dev/nvidiactl", (195, 255), is_shared=True)
     overlaps.claim("a", [HostDevice("x", (control,))])
     assert overlaps.claim("b", [HostDevice("y", (control,))]) == {}
 
 
 def test_another_order_in_the_file_moves_the_device() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "h")])
     overlaps.claim("b", [found("x", "h")])
-    overlaps.reorder({"b": 0, "a": 1})
-    assert sorted(woken) == ["a", "b"]
+    overlaps.reorder(["b", "a"])
+    assert sorted(overlaps.woken) == ["a", "b"]
     assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
     assert overlaps.claim("b", [found("x", "h")]) == {}
 
@@ -112,99 +123,100 @@ def test_another_order_in_the_file_moves_the_device() -> None:
 
 
 def test_what_is_held_stays_with_its_resource_when_an_earlier_one_finds_it() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("b", [found("x", "h")], {"x"})
     assert overlaps.claim("a", [found("y", "h")]) == {"y": "b"}
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
-    assert woken == []
+    assert overlaps.woken == []
 
 
 def test_what_is_let_go_goes_to_the_first_in_the_file() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("b", [found("x", "h")], {"x"})
     overlaps.claim("a", [found("y", "h")])
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
-    assert woken == ["a"]
+    assert overlaps.woken == ["a"]
     assert overlaps.claim("a", [found("y", "h")]) == {}
 
 
 def test_what_was_pulled_out_stays_taken_until_it_is_let_go() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("b", [found("x", "h", 0)], {"x"})
     overlaps.claim("b", [], {"x"})
     assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {"y": "b", "z": "b"}
     overlaps.claim("b", [])
-    assert woken == ["a"]
+    assert overlaps.woken == ["a"]
     assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {}
 
 
-def test_an_entry_anew_keeps_what_was_found_and_held_until_the_next_claim() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
-    overlaps.claim("b", [found("x", "h"), found("y", "i")], {"x"})
-    overlaps.enter("b", 2, is_shared=False, on_change=lambda: woken.append("b again"))
-    assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
-    assert overlaps.claim("a", [found("x", "h"), found("y", "i")]) == {"x": "b"}
-    assert woken == ["b again"]
+def test_a_resource_that_is_served_anew_is_woken_as_its_last_claim_says() -> None:
+    overlaps = Table(a=False, b=False)
+    anew = list[str]()
+    overlaps.claim("b", [found("x", "h")])
+    overlaps.overlaps.claim("b", [found("x", "h")], on_change=lambda: anew.append("b"))
+    overlaps.claim("a", [found("x", "h")])
+    assert (overlaps.woken, anew) == ([], ["b"])
 
 
 def test_another_order_in_the_file_leaves_what_is_held_where_it_is() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "h")], {"x"})
     overlaps.claim("b", [found("x", "h")])
-    overlaps.reorder({"b": 0, "a": 1})
-    assert woken == []
+    overlaps.reorder(["b", "a"])
+    assert overlaps.woken == []
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
 
 
 def test_a_renamed_resource_gets_its_devices_as_containers_of_the_old_name_end() -> None:
-    overlaps, woken = table(("old", False), ("new", False))
+    overlaps = Table(old=False, new=False)
     devices = [found("x", "h"), found("y", "i"), found("z", "j")]
     overlaps.claim("old", devices, {"x", "y"})
-    overlaps.retire("old", {"x", "y"})
+    overlaps.claim("old", [], {"x", "y"})
     assert overlaps.claim("new", devices) == {"x": "old", "y": "old"}
-    overlaps.retire("old", {"y"})
+    overlaps.claim("old", [], {"y"})
     assert overlaps.claim("new", devices) == {"y": "old"}
-    overlaps.retire("old", ())
+    overlaps.claim("old", [])
     assert overlaps.claim("new", devices) == {}
-    assert woken == ["new", "new"]
+    assert overlaps.woken == ["new", "new"]
 
 
 def test_a_resource_that_comes_back_still_has_what_it_held() -> None:
-    overlaps, woken = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("b", [found("x", "h")], {"x"})
-    overlaps.retire("b", {"x"})
+    overlaps.claim("b", [], {"x"})
     overlaps.claim("a", [found("x", "h")])
-    overlaps.enter("b", 1, is_shared=False, on_change=lambda: woken.append("b"))
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
 
 
 def test_a_resource_that_left_holds_nothing_and_may_leave_again() -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "h")], {"x"})
     overlaps.leave("a")
     overlaps.leave("a")
-    overlaps.retire("a", {"x"})
+    assert overlaps.claim("b", [found("x", "h")]) == {}
+    assert overlaps.claim("a", [], {"x"}) == {}
     assert overlaps.claim("b", [found("x", "h")]) == {}
 
 
 def test_what_is_held_of_a_refused_device_is_kept_from_others_too() -> None:
     """Its container has both nodes, whoever else has one of them."""
-    overlaps, _ = table(("a", True), ("b", True), ("c", False))
+    overlaps = Table(a=True, b=True, c=False)
     gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
     overlaps.claim("a", [found("tty", "", 0)], {"tty"})
     overlaps.claim("b", [gadget], {"gadget"})
-    overlaps.enter("b", 1, is_shared=False, on_change=lambda: None)
+    overlaps.shares["b"] = False
     assert overlaps.claim("b", [gadget], {"gadget"}) == {"gadget": "a"}
     assert overlaps.claim("c", [found("video", "", 0, 81)]) == {"video": "b"}
 
 
 def test_when_sharing_ends_the_first_in_the_file_has_it_and_the_other_holder_comes_next() -> None:
-    overlaps, _ = table(("a", True), ("b", True), ("c", False))
+    overlaps = Table(a=True, b=True, c=False)
     for name in ("a", "b"):
-        overlaps.claim(name, [found("x", "h")], {"x"})
-        overlaps.enter(name, "ab".index(name), is_shared=False, on_change=lambda: None)
+        assert overlaps.claim(name, [found("x", "h")], {"x"}) == {}
+    overlaps.shares = dict.fromkeys("abc", False)
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {"x": "a"}
-    overlaps.reorder({"b": 0, "c": 1, "a": 2})
+    assert overlaps.claim("a", [found("x", "h")], {"x"}) == {}
+    overlaps.reorder(["b", "c", "a"])
     assert overlaps.claim("a", [found("x", "h")], {"x"}) == {}
     assert overlaps.claim("c", [found("x", "h")]) == {"x": "a"}
     assert overlaps.claim("a", [found("x", "h")]) == {"x": "b"}
@@ -212,7 +224,7 @@ def test_when_sharing_ends_the_first_in_the_file_has_it_and_the_other_holder_com
 
 
 def test_a_held_device_that_was_plugged_in_elsewhere_frees_its_old_place_but_not_its_old_node() -> None:
-    overlaps, _ = table(("a", False), ("b", False))
+    overlaps = Table(a=False, b=False)
     overlaps.claim("a", [found("x", "port1", 0)], {"x"})
     overlaps.claim("a", [found("x", "port2", 1)], {"x"})
     others = [found("p1", "port1"), found("p2", "port2"), found("n0", "", 0), found("n1", "", 1)]
@@ -222,15 +234,14 @@ def test_a_held_device_that_was_plugged_in_elsewhere_frees_its_old_place_but_not
 
 
 def test_a_thousand_resources_that_find_the_same_start_and_stop_in_a_moment() -> None:
-    """Deciding on all devices at each claim would take minutes."""
     devices = [found(str(n), f"h{n}", n) for n in range(10)]
-    overlaps, woken = table(*((f"{n:04}", False) for n in range(1000)))
+    overlaps = Table(**{f"{n:04}": False for n in range(1000)})
     for n in range(1000):
         overlaps.claim(f"{n:04}", devices)
-    assert woken == []
+    assert overlaps.woken == []
     for n in range(1000):
         overlaps.leave(f"{n:04}")
-    assert woken == [f"{n:04}" for n in range(1, 1000)]
+    assert overlaps.woken == [f"{n:04}" for n in range(1, 1000)]
 
 
 # ── whatever happens ──
@@ -242,7 +253,6 @@ NAMES = ("p", "q", "r", "s")
 class Row:
     """What the model knows of one resource."""
 
-    rank: int
     is_shared: bool
     devices: dict[str, frozenset[str]] = field(default_factory=dict)
     held: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -255,11 +265,12 @@ class Model:
     """The same rules, decided on anew for everything at every step."""
 
     def __init__(self) -> None:
+        self.order: list[str] = list(NAMES)
         self.rows: dict[str, Row] = {}
         self.keepers: dict[str, list[str]] = {}
 
     def line(self) -> list[str]:
-        return sorted(self.rows, key=lambda name: (self.rows[name].rank, name))
+        return [name for name in self.order if name in self.rows]
 
     def share(self, one: str, other: str) -> bool:
         return one == other or (self.rows[one].is_shared and self.rows[other].is_shared)
@@ -295,8 +306,9 @@ class Model:
                 owners.setdefault(key, set()).add(name)
         return result
 
-    def claim(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
-        row = self.rows[name]
+    def claim(self, name: str, is_shared: bool, devices: dict[str, frozenset[str]], held: set[str]) -> None:
+        row = self.rows.setdefault(name, Row(is_shared))
+        row.is_shared = is_shared
         was = {**row.devices, **row.held}
         row.held = {one: _held_keys(devices.get(one), was.get(one, frozenset())) for one in held}
         row.held = {one: keys for one, keys in row.held.items() if keys}
@@ -317,6 +329,13 @@ def device(name: str, keys: frozenset[str]) -> HostDevice:
     return HostDevice(name, nodes, hardware=next((key for key in keys if key[0] == "h"), ""))
 
 
+def claims(wanted: Wanted) -> list[Claim]:
+    return [
+        Claim(name).after([device(*one) for one in devices.items()], held, is_shared=is_shared)
+        for name, (devices, held, is_shared) in wanted.items()
+    ]
+
+
 KEYS = st.builds(
     lambda place, nodes: frozenset(({place} if place else set()) | nodes),
     st.sampled_from(["", "h0", "h1", "h2"]),
@@ -325,13 +344,16 @@ KEYS = st.builds(
 DEVICES = st.dictionaries(st.sampled_from(["1", "2", "3"]), KEYS, max_size=3)
 HELD = st.sets(st.sampled_from(["1", "2", "3"]), max_size=2)
 RESOURCE = st.sampled_from(NAMES)
+Wanted: TypeAlias = "dict[str, tuple[dict[str, frozenset[str]], set[str], bool]]"
+"""By resource, in file order: what it finds, what of that is held, and whether it shares."""
+WANTED = st.fixed_dictionaries({name: st.tuples(DEVICES, HELD, st.booleans()) for name in NAMES})
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("claim"), RESOURCE, DEVICES, HELD),
         st.tuples(st.just("claim"), RESOURCE, DEVICES, HELD),
         st.tuples(st.just("hold"), RESOURCE, HELD),
-        st.tuples(st.just("enter"), RESOURCE, st.integers(0, 3), st.booleans()),
-        st.tuples(st.just("reorder"), st.permutations(NAMES)),
+        st.tuples(st.just("share"), RESOURCE, st.booleans()),
+        st.tuples(st.just("reorder"), st.lists(RESOURCE, unique=True)),
         st.tuples(st.just("retire"), RESOURCE, HELD),
         st.tuples(st.just("leave"), RESOURCE),
     ),
@@ -343,43 +365,31 @@ class Both:
     """The table and the model, led through the same steps."""
 
     def __init__(self) -> None:
-        self.table = DeviceOverlap()
+        self.table = Table(p=False, q=True, r=False, s=True)
         self.model = Model()
-        self.woken: list[str] = []
-        for rank, name in enumerate(NAMES):
-            self.enter(name, rank, rank % 2 == 1)
 
     def step(self, what: str, *values: Any) -> None:
         getattr(self, what)(*values)
 
-    def enter(self, name: str, rank: int, is_shared: bool) -> None:
-        self.table.enter(name, rank, is_shared=is_shared, on_change=lambda: self.woken.append(name))
-        row = self.model.rows.setdefault(name, Row(rank, is_shared))
-        row.rank, row.is_shared = rank, is_shared
-        self.model.keep()
-
     def claim(self, name: str, devices: dict[str, frozenset[str]], held: set[str]) -> None:
-        if name in self.model.rows:
-            self.model.claim(name, devices, held)
-            refused = self.table.claim(name, [device(*one) for one in devices.items()], held)
-            assert refused == self.model.refused()[name]
+        self.model.claim(name, self.table.shares[name], devices, held)
+        refused = self.table.claim(name, [device(*one) for one in devices.items()], held)
+        assert refused == self.model.refused()[name]
 
     def hold(self, name: str, held: set[str]) -> None:
-        if name in self.model.rows:
-            self.claim(name, self.model.rows[name].devices, held)
+        self.claim(name, self.model.rows.get(name, Row(False)).devices, held)
+
+    def share(self, name: str, is_shared: bool) -> None:
+        self.table.shares[name] = is_shared
+        row = self.model.rows.get(name, Row(is_shared))
+        self.claim(name, row.devices, set(row.held))
 
     def reorder(self, line: list[str]) -> None:
-        for rank, name in enumerate(line):
-            if name in self.model.rows:
-                self.model.rows[name].rank = rank
-        self.table.reorder({name: rank for rank, name in enumerate(line)})
+        self.model.order = [*line, *(name for name in NAMES if name not in line)]
+        self.table.reorder(line)
 
     def retire(self, name: str, held: set[str]) -> None:
-        self.table.retire(name, held)
-        if name in self.model.rows:
-            self.model.claim(name, {}, held)
-            if not self.model.rows[name].held:
-                del self.model.rows[name]
+        self.claim(name, {}, held)
 
     def leave(self, name: str) -> None:
         self.table.leave(name)
@@ -399,11 +409,11 @@ def test_each_step_refuses_and_wakes_as_if_all_were_decided_on_anew(steps: list[
     both = Both()
     for what, *values in steps:
         before = both.model.refused()
-        both.woken.clear()
+        both.table.woken.clear()
         both.step(what, *values)
         after = both.model.refused()
         caller = values[0] if what != "reorder" else None
-        assert sorted(both.woken) == sorted(
+        assert sorted(both.table.woken) == sorted(
             name for name in after if name != caller and after[name].keys() != before[name].keys()
         )
         assert both.refused() == after
@@ -429,14 +439,12 @@ def test_what_is_held_never_changes_its_owner(
 ) -> None:
     """Whatever the others do, and this one: it is not found, moves in the file, is removed and comes back."""
     both = Both()
-    both.enter("q", 1, False)
+    both.table.shares["q"] = False
     both.claim("q", devices, set(devices))
     held = frozenset(key for keys in devices.values() for key in keys)
     for what, *values in steps:
         if what == "reorder" or values[0] != "q":
             both.step(what, *values)
-        elif what == "enter":
-            both.enter("q", values[1], False)
         elif what == "retire":
             both.retire("q", set(devices))
         elif what == "claim":
@@ -448,14 +456,8 @@ def test_what_is_held_never_changes_its_owner(
             assert name != "q" or not refused
 
 
-@given(
-    st.fixed_dictionaries({name: st.tuples(DEVICES, HELD, st.booleans()) for name in NAMES}),
-    st.permutations(NAMES),
-    st.permutations(NAMES),
-)
-def test_the_order_of_the_claims_does_not_matter(
-    wanted: dict[str, tuple[dict[str, frozenset[str]], set[str], bool]], one: list[str], other: list[str]
-) -> None:
+@given(WANTED, st.permutations(NAMES), st.permutations(NAMES))
+def test_the_order_of_the_claims_does_not_matter(wanted: Wanted, one: list[str], other: list[str]) -> None:
     """As long as no two hold the same."""
     taken: dict[str, str] = {}
     for name, (devices, held, _) in wanted.items():
@@ -465,9 +467,36 @@ def test_the_order_of_the_claims_does_not_matter(
                 held.discard(each)
     results = []
     for line in (one, other):
-        overlaps, _ = table(*((name, wanted[name][2]) for name in NAMES))
+        overlaps = Table(**{name: wanted[name][2] for name in NAMES})
         for name in (*line, *NAMES):
             devices, held, _ = wanted[name]
             refused = overlaps.claim(name, [device(*each) for each in devices.items()], held)
-            results.append((line is one, name, refused))
-    assert [each[1:] for each in results[4:8]] == [each[1:] for each in results[12:]]
+            results.append((name, refused))
+    assert results[4:8] == results[12:]
+
+
+@given(WANTED)
+def test_what_is_refused_is_had_by_the_resource_that_is_named(wanted: Wanted) -> None:
+    decisions = decide(claims(wanted))
+    by_name = {one.claim.resource_name: one for one in decisions}
+    for one in decisions:
+        owners = one.owners(decisions)
+        assert owners.keys() == one.refused
+        for name, owner in owners.items():
+            other = by_name[owner]
+            assert (other.kept | other.owned) & one.taken & set(one.claim.found[name])
+            assert not (one.claim.is_shared and other.claim.is_shared)
+
+
+@given(WANTED)
+def test_what_is_decided_once_stays_as_long_as_the_claims_do(wanted: Wanted) -> None:
+    decisions = decide(claims(wanted))
+    again = decide([one.claim for one in decisions], {one.claim.resource_name: one for one in decisions})
+    assert all(one is other for one, other in zip(decisions, again, strict=True))
+
+
+@given(WANTED, WANTED)
+def test_without_containers_nothing_depends_on_what_was_decided_before(now: Wanted, before: Wanted) -> None:
+    decided = {one.claim.resource_name: one for one in decide(claims(before))}
+    wanted = claims({name: (devices, set[str](), is_shared) for name, (devices, _, is_shared) in now.items()})
+    assert [one.refused for one in decide(wanted, decided)] == [one.refused for one in decide(wanted)]

@@ -87,6 +87,29 @@ async def test_the_reason_of_a_rule_is_in_the_refusal(short_dir: Path) -> None:
         assert "hot" in device.health.reason
 
 
+# ── overlap ──
+
+
+async def test_what_two_resources_find_the_second_one_lists_when_the_first_has_lost_it(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = DaemonContext()
+    machine.overlaps.reorder(["example.com/z", "example.com/b"])
+    first = link(short_dir / "first" / "x0", "/dev/tty")
+    link(short_dir / "second" / "y0", "/dev/tty")
+    rest = "whenNone: empty, whenUnplugged: {keepUnhealthyFor: 0s}"
+    plugins = [
+        ConfiguredPlugin(resource(f'discover: {{path: "{short_dir}/{folder}/*"}}, {rest}', name), machine)
+        for folder, name in (("first", "example.com/z"), ("second", "example.com/b"))
+    ]
+    async with serving(short_dir, *plugins) as kubelet:
+        await kubelet.wait(lambda: kubelet.capacity() == {"example.com/z": 1, "example.com/b": 0})
+        first.unlink()
+        await kubelet.wait(lambda: kubelet.capacity() == {"example.com/z": 0, "example.com/b": 1})
+    (warning,) = (record for record in caplog.records if record.message.startswith("a device is served by"))
+    assert (warning.__dict__["device_id"], warning.__dict__["owner"]) == ("y0", "example.com/z")
+
+
 # ── preference ──
 
 

@@ -50,10 +50,9 @@ NODE_NAME_VARIABLE: Final = "NODE_NAME"
 def plugin_of(
     resource: Resource,
     context: DaemonContext,
-    rank: int = 0,
     before: ConfiguredPlugin | None = None,
 ) -> ConfiguredPlugin:
-    """Return the plugin of a resource, the `rank`-th of its file.
+    """Return the plugin of a resource.
 
     Raises `KubeletError` if the resource needs a CDI folder that cannot be read.
     """
@@ -61,7 +60,7 @@ def plugin_of(
         resource.share.replicas > 1 or resource.share.max_per_container != 1
     )
     kind = PreferringPlugin if may_choose else ConfiguredPlugin
-    return kind(resource, context, rank, before)
+    return kind(resource, context, before)
 
 
 class PreferringPlugin(ConfiguredPlugin):
@@ -198,18 +197,17 @@ class Daemon:
                 extra={"names": waiting, "node": self.node_name},
             )
         wanted = {resource.name: resource for resource in resources}
-        ranks = {str(resource.name): rank for rank, resource in enumerate(resources)}
-        self._context.overlaps.reorder(ranks)
+        self._context.overlaps.reorder(wanted)
         self.unserved = {name: why for name, why in self.unserved.items() if name in wanted}
         for name in [name for name in self._plugins if name not in wanted]:
             self._retire(self._plugins.pop(name))
         for name, resource in wanted.items():
             plugin = self._plugins.get(name)
             if plugin is None or plugin.resource != resource:
-                await self._serve(resource, ranks[name])
+                await self._serve(resource)
         self._has_started = True
 
-    async def _serve(self, resource: Resource, rank: int) -> None:
+    async def _serve(self, resource: Resource) -> None:
         """Serve a resource in the place of what was served under its name, if anything was."""
         name = resource.name
         self.unserved.pop(name, None)
@@ -222,7 +220,7 @@ class Daemon:
         if before is not None:
             await self._serving.remove(name)
         try:
-            plugin = self._made(resource, rank, before)
+            plugin = self._made(resource, before)
             put_back = self._put_back(plugin, before) if self._has_started else None
             self._serving.add(plugin, on_failure=put_back, held_ids=plugin.held.held_ids)
         except (PluginError, KubeletError):
@@ -233,10 +231,10 @@ class Daemon:
             raise
         self._plugins[name] = plugin
 
-    def _made(self, resource: Resource, rank: int, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
+    def _made(self, resource: Resource, before: ConfiguredPlugin | None) -> ConfiguredPlugin:
         if before is None and self._context.holders is not None:
             self._context.holders.own(resource.name)
-        return plugin_of(resource, self._context, rank, before)
+        return plugin_of(resource, self._context, before)
 
     def _put_back(
         self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None

@@ -58,7 +58,6 @@ class ConfiguredPlugin(DevicePlugin):
         self,
         resource: Resource,
         context: DaemonContext | None = None,
-        rank: int = 0,
         before: ConfiguredPlugin | None = None,
     ) -> None:
         self.resource = resource
@@ -100,9 +99,6 @@ class ConfiguredPlugin(DevicePlugin):
         """Whether the next list counts although it may be equal to the last one: it ends what is marked."""
         self._calls = 0
         self._told_of: tuple[object, ...] = ()
-        self.context.overlaps.enter(
-            resource.name, rank, is_shared=resource.overlap == "shared", on_change=self._look_again
-        )
 
     def _open_cdi_spec(self) -> ResourceCdiSpec | None:
         """Return the owner of the resource's CDI file: it has one, or an edit has left it one."""
@@ -219,10 +215,7 @@ class ConfiguredPlugin(DevicePlugin):
     def _claimed(self, looked: Iterable[HostDevice]) -> tuple[list[HostDevice], Mapping[str, str]]:
         """Return what was found under its names, and what of that belongs to other resources."""
         named = self._named(looked)
-        if self.is_retired:
-            self.context.overlaps.retire(self.resource_name, self.held.held_names())
-            return named, {}
-        refused = self.context.overlaps.claim(self.resource_name, named, self.held.held_names())
+        refused = self._claim(() if self.is_retired else named, self.held.held_names())
         for name, owner in refused.items():
             if name not in self._told:
                 self._told.add(name)
@@ -232,6 +225,16 @@ class ConfiguredPlugin(DevicePlugin):
                     extra={"resource_name": self.resource_name, "device_id": name, "owner": owner},
                 )
         return named, refused
+
+    def _claim(self, found: Iterable[HostDevice], held: Collection[str]) -> Mapping[str, str]:
+        """Return what of this belongs to other resources."""
+        return self.context.overlaps.claim(
+            self.resource_name,
+            found,
+            held,
+            is_shared=self.resource.overlap == "shared",
+            on_change=self._look_again,
+        )
 
     def _unchecked(self, mine: Iterable[HostDevice]) -> frozenset[str]:
         """Return the devices at which no health rule has had a look since they were plugged in."""
@@ -366,8 +369,7 @@ class ConfiguredPlugin(DevicePlugin):
 
     def _claim_for_giving(self, names: Collection[str]) -> None:
         """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
-        held = self.held.held_names().union(names)
-        refused = self.context.overlaps.claim(self.resource_name, self._named(self.looked or ()), held)
+        refused = self._claim(self._named(self.looked or ()), self.held.held_names().union(names))
         if lost := [name for name in names if name in refused]:
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 

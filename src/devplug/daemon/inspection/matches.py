@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.container_response import share_of, with_room_for_replicas
 from devplug.daemon.device_list import DeviceList, ScanResult
-from devplug.daemon.overlap import DeviceOverlap
+from devplug.daemon.overlap import Claim, decide
 from devplug.devices import HealthState
 from devplug.errors import PluginError, UnhealthyDeviceError
 
@@ -123,13 +123,12 @@ def _refused(
     resources: Sequence[Resource], named: Mapping[int, Sequence[HostDevice]]
 ) -> dict[int, Mapping[str, str]]:
     """Return what each resource cannot have of what it finds, with the resource that has it."""
-    overlaps = DeviceOverlap()
-    for index in named:
-        is_shared = resources[index].overlap == "shared"
-        overlaps.enter(resources[index].name, index, is_shared=is_shared, on_change=lambda: None)
-    for index, found in named.items():
-        overlaps.claim(resources[index].name, found)
-    return {index: overlaps.claim(resources[index].name, found) for index, found in named.items()}
+    indexes = sorted(named)
+    decisions = decide(
+        Claim(resources[one].name).after(named[one], is_shared=resources[one].overlap == "shared")
+        for one in indexes
+    )
+    return {index: one.owners(decisions) for index, one in zip(indexes, decisions, strict=True)}
 
 
 def _match(found: HostDevice, resource: Resource, owner: str) -> Match:
