@@ -260,6 +260,6 @@ def test_a_missing_device_is_listed_exactly_as_long_as_it_is_kept(
         missed_at |= {name: now for name in known if name not in seen and name not in missed_at}
         known = after_look(known, map(HostDevice, seen), now=now, keep_seconds=keep_seconds)
         missed_at = {name: at for name, at in missed_at.items() if name not in seen}
-        kept = {name for name, at in missed_at.items() if now - at < keep_seconds}
+        kept = {name for name, at in missed_at.items() if now < at + keep_seconds}
         assert {name for name, one in known.items() if not one.is_present} == kept
         missed_at = {name: at for name, at in missed_at.items() if name in kept}

@@ -68,6 +68,10 @@ class KnownDevice:
         """Whether the last look saw it."""
         return self.gone_at is None
 
+    def leaves_at(self, keep_seconds: float) -> float:
+        """Return when it has been gone for `keep_seconds`; infinite for one that is present."""
+        return math.inf if self.gone_at is None else self.gone_at + keep_seconds
+
 
 def after_look(
     before: Mapping[str, KnownDevice],
@@ -84,9 +88,11 @@ def after_look(
     """
     known = {found.name: KnownDevice(found) for found in looked}
     for name, old in before.items():
-        gone_at = now if old.gone_at is None else old.gone_at
-        if name not in known and (now - gone_at < keep_seconds or name in held):
-            known[name] = KnownDevice(old.found, gone_at)
+        if name in known:
+            continue
+        gone = KnownDevice(old.found, now) if old.is_present else old
+        if now < gone.leaves_at(keep_seconds) or name in held:
+            known[name] = gone
     for name in held:
         if name not in known:
             known[name] = KnownDevice(HostDevice(name), now)
@@ -100,10 +106,9 @@ def next_drop_at(
 
     One that is held goes when that ends, which no clock knows.
     """
-    if math.isinf(keep_seconds):
-        return None
-    gone = [one.gone_at for name, one in known.items() if one.gone_at is not None and name not in held]
-    return min(gone) + keep_seconds if gone else None
+    leaving = [one for name, one in known.items() if not one.is_present and name not in held]
+    first = min((one.leaves_at(keep_seconds) for one in leaving), default=math.inf)
+    return None if math.isinf(first) else first
 
 
 # ── the list ──────────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +158,7 @@ class DeviceList:
 
         Raises `PluginError` if that is more than the kubelet takes.
         """
-        held_names = self._names(scan.held_ids)
+        held_names = self.names_of(scan.held_ids)
         before = {
             name: one
             for name, one in self.known.items()
@@ -176,11 +181,13 @@ class DeviceList:
             self.revision += 1
         self._made = made
         listed = [device for one in made.values() for device in one.devices]
-        return (*listed, *self._stale(scan.held_ids.difference(device.id for device in listed)))
+        # Held IDs that no device stands for any more, as replicas of a larger number of them.
+        stale = scan.held_ids.difference(device.id for device in listed)
+        return (*listed, *_unhealthy(stale, "no longer advertised"))
 
     def retire(self, held_ids: Collection[str]) -> tuple[Device, ...]:
         """Return the list of a resource that is no more: what containers hold, and nothing to give out."""
-        return tuple(Device(one, health=Health.unhealthy(REMOVED)) for one in sorted(held_ids))
+        return _unhealthy(held_ids, REMOVED)
 
     def present(self) -> dict[str, HostDevice]:
         """Return the devices that are there, by name."""
@@ -190,6 +197,10 @@ class DeviceList:
         """Return the device IDs that stand for a found device."""
         return device_ids(name, self._resource.share.replicas)
 
+    def names_of(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return the names of the found devices behind these device IDs."""
+        return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
+
     def _check_size(self) -> None:
         """Refuse what cannot fit anyway, before a million devices are made of it."""
         replicas = self._resource.share.replicas
@@ -198,9 +209,6 @@ class DeviceList:
                 f"{self._resource.name}: {replicas} replicas of {len(self.known)} devices are more than the "
                 "kubelet takes in one list (4 MiB); write fewer of share.replicas, or a narrower selector"
             )
-
-    def _names(self, ids: Iterable[str]) -> frozenset[str]:
-        return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
 
     def _certain(self, found: HostDevice, before: Mapping[str, KnownDevice]) -> HostDevice:
         """Return what is told of a device of which nobody knows anything: it is as it was before.
@@ -225,10 +233,11 @@ class DeviceList:
 
     def _device(self, name: str, scan: ScanResult, blocked: Mapping[str, str]) -> _Made:
         known, last = self.known[name], self._made.get(name)
-        is_same = last is not None and last.known == known
-        lack = last.lack if is_same and last is not None else missing_node_of(known.found, self._resource)
+        if last is not None and last.known != known:
+            last = None
+        lack = last.lack if last else missing_node_of(known.found, self._resource)
         health = self._health(known, lack, scan, blocked)
-        if is_same and last is not None and last.health == health:
+        if last is not None and last.health == health:
             return last
         return _Made(known, health, devices_of(known.found, self._resource, health), lack)
 
@@ -251,9 +260,9 @@ class DeviceList:
                 return Health(state, "; ".join(reasons))
         return Health.healthy()
 
-    def _stale(self, ids: Iterable[str]) -> list[Device]:
-        """Return held IDs that no device stands for any more, as replicas of a larger number of them."""
-        return [Device(one, health=Health.unhealthy("no longer advertised")) for one in sorted(ids)]
+
+def _unhealthy(ids: Iterable[str], reason: str) -> tuple[Device, ...]:
+    return tuple(Device(one, health=Health.unhealthy(reason)) for one in sorted(ids))
 
 
 # ── the status ────────────────────────────────────────────────────────────────────────────────────
@@ -287,6 +296,10 @@ class Knowledge:
     """Whether it is not advertised because the file says so: `whenNone: wait`."""
     answered: Mapping[str, Answered] = field(default_factory=dict)
     """By device ID."""
+
+    def is_same_as(self, other: Knowledge) -> bool:
+        """Whether the devices' statuses are the same; their owners replace these and never change them."""
+        return self.known is other.known and self.answered is other.answered and self.holders == other.holders
 
 
 def described(status: ResourceStatus, knowledge: Knowledge) -> ResourceStatus:
@@ -349,6 +362,5 @@ def _node_paths(found: HostDevice) -> tuple[str, ...]:
 
 def _leaves_at(known: KnownDevice, knowledge: Knowledge) -> float | None:
     keep_seconds = knowledge.resource.when_unplugged.keep_unhealthy_for_seconds
-    if known.gone_at is None or keep_seconds == float("inf"):
-        return None
-    return known.gone_at + keep_seconds + knowledge.since_boot_to_unix_seconds
+    leaves_at = known.leaves_at(keep_seconds)
+    return None if math.isinf(leaves_at) else leaves_at + knowledge.since_boot_to_unix_seconds

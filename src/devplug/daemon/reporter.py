@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,39 +19,19 @@ from devplug.plugin.status import faults_told
 from devplug.status import text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from devplug.daemon.config_file import ConfigFile
     from devplug.daemon.daemon import Daemon
-    from devplug.daemon.device_list import Answered, KnownDevice
     from devplug.daemon.resource import ConfiguredPlugin
     from devplug.holders.holders import Holders
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.serving import Serving
     from devplug.plugin.snapshot import Snapshot
     from devplug.plugin.status import Describe
-    from devplug.status import ConfigStatus, DeviceStatus, Holder, ProcessStatus
+    from devplug.status import ConfigStatus, DeviceStatus, ProcessStatus
 
 __all__ = ["Reporter"]
-
-
-@dataclass(frozen=True, slots=True)
-class _StatusInputs:
-    """All on which the statuses of a resource's devices depend."""
-
-    snapshot: Snapshot
-    known: Mapping[str, KnownDevice]
-    holders: Mapping[str, tuple[Holder, ...]]
-    answered: Mapping[str, Answered]
-
-    def is_same_as(self, other: _StatusInputs) -> bool:
-        """Whether the statuses are the same; their owners replace these and never change them."""
-        return (
-            self.snapshot is other.snapshot
-            and self.known is other.known
-            and self.answered is other.answered
-            and self.holders == other.holders
-        )
 
 
 class Reporter:
@@ -64,7 +44,7 @@ class Reporter:
         self._daemon = daemon
         self._holders = holders
         self._config_file = config_file
-        self._made: dict[str, tuple[_StatusInputs, tuple[DeviceStatus, ...]]] = {}
+        self._made: dict[str, tuple[Snapshot, Knowledge, tuple[DeviceStatus, ...]]] = {}
 
     def probes(self) -> Probes:
         """Return the pages about the daemon."""
@@ -101,12 +81,11 @@ class Reporter:
     ) -> tuple[DeviceStatus, ...]:
         """Return the statuses of a resource's devices: those of last time, if all is as it was."""
         name = str(plugin.resource_name)
-        grounds = _StatusInputs(inventory.snapshot, knowledge.known, knowledge.holders, knowledge.answered)
-        made = self._made.get(name)
-        if made is None or not made[0].is_same_as(grounds):
-            devices = inventory.snapshot.devices.values()
-            made = self._made[name] = grounds, device_statuses(devices, inventory.since, knowledge)
-        return made[1]
+        snapshot, made = inventory.snapshot, self._made.get(name)
+        if made is None or made[0] is not snapshot or not made[1].is_same_as(knowledge):
+            statuses = device_statuses(snapshot.devices.values(), inventory.since, knowledge)
+            made = self._made[name] = snapshot, knowledge, statuses
+        return made[2]
 
     def _knowledge(self, plugin: ConfiguredPlugin) -> Knowledge:
         holders, resource = self._holders, plugin.resource

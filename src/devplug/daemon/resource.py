@@ -374,7 +374,7 @@ class ConfiguredPlugin(DevicePlugin):
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 
     def _names(self, devices: Iterable[HasId]) -> list[str]:
-        return sorted({found_name(device.id, self.resource.share.replicas) for device in devices})
+        return sorted(self.listing.names_of(device.id for device in devices))
 
     def _checked(self, name: str) -> HostDevice:
         """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot have it.
