@@ -10,7 +10,7 @@ import pytest
 
 from devplug.daemon.config.selectors import StaticSelector
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
-from devplug.daemon.placement import resources_of
+from devplug.daemon.placement import placement_of
 from devplug.daemon.service import serve_config
 from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.static import StaticSource
@@ -43,7 +43,7 @@ TWO = """
     ],
 )
 def test_a_machine_has_the_resources_whose_globs_cover_its_name(node_name: str, names: list[str]) -> None:
-    assert [resource.name for resource in resources_of(config(TWO), node_name)] == names
+    assert [resource.name for resource in placement_of(config(TWO), node_name, None).here] == names
 
 
 async def test_all_resources_of_this_machine_are_served(

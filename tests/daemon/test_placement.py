@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import string
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.rules import selector_faults
-from devplug.daemon.placement import (
-    claimed_twice,
-    needs_labels,
-    resources_elsewhere,
-    resources_here,
-    resources_of,
-)
+from devplug.daemon.placement import claimed_twice, placement_of
 from tests.daemon.hosts import config
+
+if TYPE_CHECKING:
+    from devplug.daemon.config.types import Resource
 
 TWO = config(
     """
@@ -31,8 +29,12 @@ TWO = config(
 )
 
 
+def names(resources: list[Resource]) -> list[str]:
+    return [resource.name.removeprefix("example.com/") for resource in resources]
+
+
 def here(node_name: str, labels: dict[str, str] | None) -> list[str]:
-    return [resource.name.removeprefix("example.com/") for resource in resources_here(TWO, node_name, labels)]
+    return names(placement_of(TWO, node_name, labels).here)
 
 
 def test_a_resource_with_a_selector_is_on_machines_that_have_all_its_labels() -> None:
@@ -53,33 +55,38 @@ def test_a_name_and_a_selector_must_both_fit() -> None:
 
 def test_as_long_as_nobody_knows_the_labels_resources_with_a_selector_wait() -> None:
     assert here("east-7", None) == ["everywhere"]
+    assert names(placement_of(TWO, "east-7", None).waiting) == ["gpu", "east"]
 
 
 @pytest.mark.parametrize(
-    ("labels", "names"), [(None, ["east"]), ({}, ["gpu", "east"]), ({"gpu": "on", "zone": "a"}, ["east"])]
+    ("labels", "elsewhere"), [(None, ["east"]), ({}, ["gpu", "east"]), ({"gpu": "on", "zone": "a"}, ["east"])]
 )
 def test_as_long_as_nobody_knows_the_labels_only_the_name_says_that_a_resource_is_elsewhere(
-    labels: dict[str, str] | None, names: list[str]
+    labels: dict[str, str] | None, elsewhere: list[str]
 ) -> None:
-    elsewhere = resources_elsewhere(TWO, "west-1", labels)
-    assert [one.name.removeprefix("example.com/") for one in elsewhere] == names
+    assert names(placement_of(TWO, "west-1", labels).elsewhere) == elsewhere
 
 
 @pytest.mark.parametrize(
-    ("node_name", "count"), [("east-7", 3), ("west-7", 2), ("far-east-7", 2), ("East-7", 2)]
+    ("node_name", "elsewhere"),
+    [("east-7", []), ("west-7", ["east"]), ("far-east-7", ["east"]), ("East-7", ["east"])],
 )
-def test_by_name_alone_a_selector_does_not_matter(node_name: str, count: int) -> None:
-    assert len(resources_of(TWO, node_name)) == count
+def test_a_name_is_matched_as_a_whole_and_in_its_case(node_name: str, elsewhere: list[str]) -> None:
+    assert names(placement_of(TWO, node_name, None).elsewhere) == elsewhere
 
 
-def test_labels_are_asked_for_only_where_they_decide() -> None:
-    assert needs_labels(TWO, "west-1")
-    only_east = config(
-        '- {name: example.com/e, discover: {static: {ids: [a]}}, nodeNames: ["east-*"], nodeSelector: {a: b}}'
-    )
-    assert needs_labels(only_east, "east-1")
-    assert not needs_labels(only_east, "west-1")
-    assert not needs_labels(config("- {name: example.com/e, discover: {static: {ids: [a]}}}"), "east-1")
+LABELS = st.none() | st.dictionaries(st.sampled_from(["gpu", "zone"]), st.sampled_from(["on", "a"]))
+
+
+@given(st.sampled_from(["west-1", "east-7"]), LABELS)
+def test_a_resource_is_here_or_elsewhere_or_waits_and_only_for_labels_that_nobody_knows(
+    node_name: str, labels: dict[str, str] | None
+) -> None:
+    placement = placement_of(TWO, node_name, labels)
+    parts = [*placement.here, *placement.elsewhere, *placement.waiting]
+    assert sorted(names(parts)) == sorted(names(list(TWO.resources)))
+    assert all(resource.node_selector for resource in placement.waiting)
+    assert labels is None or not placement.waiting
 
 
 @pytest.mark.parametrize(

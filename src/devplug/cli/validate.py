@@ -23,7 +23,7 @@ from devplug.daemon.inspection.warnings import (
     folder_findings,
     host_findings,
 )
-from devplug.daemon.placement import resources_of
+from devplug.daemon.placement import placement_of
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import HealthState
@@ -105,19 +105,21 @@ def _look(
     if reading.config is None:
         return (), {}, {}
     resources = reading.config.resources
-    here = resources_of(reading.config, os.environ.get(NODE_NAME_VARIABLE) or platform.node())
+    node_name = os.environ.get(NODE_NAME_VARIABLE) or platform.node()
+    # What the labels of the Node decide on is looked for: nobody asks a cluster here.
+    others = placement_of(reading.config, node_name, None).elsewhere
     looks: dict[int, Sequence[HostDevice]] = {}
     remarks = _Remarks()
     logger = logging.getLogger("devplug")
     logger.addHandler(remarks)
     try:
         for index in sound:
-            if resources[index] in here:
+            if resources[index] not in others:
                 remarks.place = index
                 looks[index] = source_of(resources[index], host).look()
     finally:
         logger.removeHandler(remarks)
-    elsewhere = [index for index, resource in enumerate(resources) if resource not in here]
+    elsewhere = [index for index, resource in enumerate(resources) if resource in others]
     rows = inspected(reading, looks, elsewhere)
     return rows, remarks.of_place, _owners(rows, host)
 

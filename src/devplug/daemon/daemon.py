@@ -18,7 +18,7 @@ from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.cdi.spec import kind_of
 from devplug.daemon.cluster import ClusterError, extended_resource_names, label_changes
 from devplug.daemon.container_response import found_name
-from devplug.daemon.placement import claimed_twice, needs_labels, resources_elsewhere, resources_here
+from devplug.daemon.placement import claimed_twice, placement_of
 from devplug.daemon.preference import Candidate, preferred
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.daemon.sources.hardware import numa_distances
@@ -147,7 +147,7 @@ class Daemon:
         self._config = config
         async with self._applying:
             await self._apply(config)
-        if self._label_task is None and needs_labels(config, self.node_name):
+        if self._label_task is None and placement_of(config, self.node_name, None).waiting:
             self._label_task = self._group.create_task(self._follow_labels())
 
     async def _follow_labels(self) -> None:
@@ -184,19 +184,18 @@ class Daemon:
             )
 
     async def _apply(self, config: Config) -> None:
-        resources = resources_here(config, self.node_name, self._labels)
-        elsewhere = resources_elsewhere(config, self.node_name, self._labels)
-        if skipped := [resource.name for resource in elsewhere]:
+        placement = placement_of(config, self.node_name, self._labels)
+        if skipped := [resource.name for resource in placement.elsewhere]:
             logger.info(
                 "resources for other Nodes are not served here",
                 extra={"names": skipped, "node": self.node_name},
             )
-        if waiting := [one.name for one in config.resources if one not in resources and one not in elsewhere]:
+        if waiting := [resource.name for resource in placement.waiting]:
             logger.info(
                 "resources with a nodeSelector wait until the labels of this Node are read",
                 extra={"names": waiting, "node": self.node_name},
             )
-        wanted = {resource.name: resource for resource in resources}
+        wanted = {resource.name: resource for resource in placement.here}
         self._context.overlaps.reorder(wanted)
         self.unserved = {name: why for name, why in self.unserved.items() if name in wanted}
         for name in [name for name in self._plugins if name not in wanted]:
