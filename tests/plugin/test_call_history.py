@@ -2,27 +2,79 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
-from devplug.plugin.socket_registration import CallHistory, StreamState, may_bring_stream, streams_owed
+from devplug.errors import RemoteError
+from devplug.plugin.socket_registration import (
+    CALLS,
+    STREAMS,
+    CallEvent,
+    CallState,
+    SocketRegistration,
+    StreamState,
+    may_bring_stream,
+    streams_owed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 KUBELET = (1, 10, 100)
 NEXT_KUBELET = (1, 11, 200)
 
-ACCEPTED = CallHistory().called(0).accepted(1.0, KUBELET)
+ACCEPTED = SocketRegistration().called(0).accepted(1.0, KUBELET)
 """A call that was accepted; its stream has not come yet."""
 
 LISTENED = ACCEPTED.streamed(1.1, {1}, 0.0)
 
 
-def leftovers(history: CallHistory, streams: set[int], opened: int, told: int) -> bool:
-    return history.has_leftovers(streams, streams_opened=opened, options_told=told)
+HAPPENS: Final[Mapping[CallEvent, Callable[[SocketRegistration], SocketRegistration]]] = {
+    CallEvent.CALLED: lambda state: state.called(1),
+    CallEvent.WITHDRAWN: lambda state: state.withdrawn(),
+    CallEvent.ACCEPTED: lambda state: state.accepted(1.0, KUBELET),
+    CallEvent.FAILED: lambda state: state.failed(1.0, KUBELET, RemoteError("Unknown", "no"), 0.0),
+    CallEvent.OPENED: lambda state: state.streamed(1.0, {1}, 0.0),
+    CallEvent.ENDED: lambda state: state.streamed(1.0, set(), 0.0),
+    CallEvent.MOVED: lambda state: state.moved(1.0, streams_opened=1, options_told=1),
+}
+
+State = TypeVar("State")
+
+
+def following(
+    table: Mapping[State, Mapping[CallEvent, State]], state: State, event: CallEvent
+) -> State | None:
+    """The next state; the same one if the table knows no such event, None if it cannot happen in this one."""
+    is_known = any(event in row for row in table.values())
+    return table[state].get(event) if is_known else state
+
+
+@pytest.mark.parametrize(("call", "stream", "event"), [*product(CallState, StreamState, CallEvent)])
+def test_an_event_moves_both_states_as_their_tables_say_and_no_other_can_happen(
+    call: CallState, stream: StreamState, event: CallEvent
+) -> None:
+    ours = 0 if stream is StreamState.ENDED else 1
+    before = SocketRegistration(call=call, stream=stream, our_stream=ours, registered_with=KUBELET)
+    expected = following(CALLS, call, event), following(STREAMS, stream, event)
+    if None not in expected:
+        after = HAPPENS[event](before)
+        assert (after.call, after.stream) == expected
+    else:
+        with suppress(KeyError):
+            assert HAPPENS[event](before) is before
+
+
+def leftovers(state: SocketRegistration, streams: set[int], opened: int, told: int) -> bool:
+    return state.has_leftovers(streams, streams_opened=opened, options_told=told)
 
 
 def test_the_first_stream_after_a_call_is_its_own_whenever_it_comes() -> None:
-    early = CallHistory().called(3).streamed(0.5, {4}, 0.0).accepted(1.0, KUBELET)
+    early = SocketRegistration().called(3).streamed(0.5, {4}, 0.0).accepted(1.0, KUBELET)
     assert early.is_registered
     assert LISTENED.is_registered
 
@@ -40,37 +92,42 @@ def test_a_stream_that_is_open_is_left_over_and_one_that_has_ended_is_not() -> N
 
 
 def test_a_call_whose_answer_was_lost_may_still_bring_its_stream() -> None:
-    lost = CallHistory().called(0).failed(16.0, KUBELET, "DeadlineExceeded", "", is_unsent=False, jitter=0.0)
+    lost = SocketRegistration().called(0).failed(16.0, KUBELET, RemoteError("DeadlineExceeded", ""), 0.0)
     assert leftovers(lost, set(), opened=0, told=0)
-    unsent = CallHistory().called(0).failed(16.0, KUBELET, "Unavailable", "", is_unsent=True, jitter=0.0)
+    unsent = (
+        SocketRegistration()
+        .called(0)
+        .failed(16.0, KUBELET, RemoteError("Unavailable", "", is_unsent=True), 0.0)
+    )
     assert not leftovers(unsent, set(), opened=0, told=0)
     assert leftovers(unsent, set(), opened=0, told=1), "its kubelet has asked who we are"
 
 
 def test_a_call_that_was_not_sent_leaves_nothing_behind() -> None:
-    unsent = CallHistory().called(0).connected(KUBELET).withdrawn()
+    unsent = SocketRegistration().called(0).connected(KUBELET).withdrawn()
     assert not leftovers(unsent, set(), opened=0, told=0)
-    assert (unsent.is_registering, unsent.registered_with, unsent.failed_with) == (False, None, None)
+    assert (unsent.call, unsent.registered_with, unsent.failed_with) == (CallState.UNCALLED, None, None)
 
 
 def test_a_kubelet_that_has_let_us_in_and_then_does_not_is_gone_and_not_tried_again_soon() -> None:
     """Between bind(2) and listen(2) a kubelet refuses, too: one that has never let us in may be about to."""
     for reached, seconds in ((None, 0.01), (KUBELET, 5.0), (NEXT_KUBELET, 0.01)):
-        failed = CallHistory().connected(reached).called(0)
-        failed = failed.failed(6.0, KUBELET, "Unavailable", "", is_unsent=True, jitter=0.0)
+        failed = SocketRegistration().connected(reached).called(0)
+        failed = failed.failed(6.0, KUBELET, RemoteError("Unavailable", "", is_unsent=True), 0.0)
         assert failed.register_not_before == pytest.approx(6.0 + seconds)
 
 
 def test_a_call_that_fails_makes_the_one_before_void_and_keeps_its_kubelet_waiting() -> None:
     refused = LISTENED.streamed(5.0, set(), 0.0).called(1)
-    refused = refused.failed(6.0, KUBELET, "Unknown", "not now", is_unsent=False, jitter=0.0)
+    refused = refused.failed(6.0, KUBELET, RemoteError("Unknown", "not now"), 0.0)
     assert refused.registered_with is None
     assert (refused.failed_with, refused.failures) == (KUBELET, 1)
     assert refused.register_not_before == pytest.approx(6.01)
 
 
 def test_a_stream_that_is_no_longer_ours_tells_nothing() -> None:
-    assert LISTENED.called(1).streamed(2.0, {1}, 0.0).stream is StreamState.AWAITED
+    moved = LISTENED.moved(2.0, streams_opened=1, options_told=1)
+    assert moved.called(1).streamed(2.1, {1}, 0.0).stream is StreamState.AWAITED
 
 
 def test_a_kubelet_that_ends_a_stream_of_ours_and_lives_on_is_remembered() -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
-from devplug.plugin.socket_registration import (
-    CallHistory,
-    Folder,
-    RegistrationFacts,
-    Step,
-    StreamState,
-    next_step,
-)
+from devplug.errors import RemoteError
+from devplug.plugin.registration import Folder, RegistrationFacts, Step
+from devplug.plugin.socket_registration import CALLS, STREAMS, CallState, SocketRegistration, StreamState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from enum import StrEnum
 
     from devplug.wire.values import SocketIdentity
 
@@ -28,7 +25,7 @@ LONG_AGO, NOW = -1000.0, 0.0
 class World:
     """What is there, and what our calls have brought. Waits have just begun, or are long over."""
 
-    history: CallHistory = field(default_factory=CallHistory)
+    state: SocketRegistration = field(default_factory=SocketRegistration)
     kubelet: SocketIdentity | None = FIRST
     called: SocketIdentity | None = None
     """Whom the call that is on its way went to."""
@@ -40,10 +37,10 @@ class World:
 
     def step(self) -> Step:
         """What our rule says."""
-        return next_step(self.situation())[0]
+        return self.state.next_step(self.facts())[0]
 
-    def situation(self) -> RegistrationFacts:
-        history = self.history
+    def facts(self) -> RegistrationFacts:
+        state = self.state
         return RegistrationFacts(
             now=NOW,
             folder=Folder.PRESENT,
@@ -53,17 +50,9 @@ class World:
             lock_not_before=0.0,
             bind_not_before=0.0,
             kubelet=self.kubelet,
-            registered_with=history.registered_with,
-            registered_at=history.registered_at,
-            is_registering=history.is_registering,
-            stream=history.stream,
-            cut_at=history.stream_since,
-            cut_wait_seconds=history.cut_wait_seconds,
-            has_leftovers=history.has_leftovers(
+            has_leftovers=state.has_leftovers(
                 {number for number, _ in self.streams}, streams_opened=self.opened, options_told=0
             ),
-            register_not_before=history.register_not_before,
-            failed_with=history.failed_with,
         )
 
 
@@ -75,20 +64,20 @@ def ours(world: World) -> Iterator[World]:
     """What we do."""
     match world.step():
         case Step.REGISTER:
-            assert not world.history.is_registering
+            assert world.state.call is not CallState.CALLING
             assert not world.pending, "a stream of an earlier call may come at this name"
-            yield replace(world, history=world.history.called(world.opened), called=world.kubelet)
-        case Step.MOVE:
-            history = world.history.streamed(NOW, set(), 0.0, ended_by_us=world.opened)
-            history = history.moved(NOW, streams_opened=world.opened, options_told=0)
-            yield replace(world, history=history, pending=(), streams=())
+            yield replace(world, state=world.state.called(world.opened), called=world.kubelet)
+        case Step.MOVE:  # our streams are seen to end before, or never
+            for state in (world.state.streamed(NOW, set(), 0.0, ended_by_us=world.opened), world.state):
+                moved = state.moved(NOW, streams_opened=world.opened, options_told=0)
+                yield replace(world, state=moved, pending=(), streams=())
 
 
 def time_passes(world: World) -> Iterator[World]:
-    history = world.history
+    state = world.state
     yield replace(
         world,
-        history=replace(history, registered_at=LONG_AGO, stream_since=LONG_AGO, register_not_before=LONG_AGO),
+        state=replace(state, registered_at=LONG_AGO, stream_since=LONG_AGO, register_not_before=LONG_AGO),
     )
 
 
@@ -98,37 +87,38 @@ def others(world: World) -> Iterator[World]:
         if kubelet != world.kubelet:
             yield replace(world, kubelet=kubelet)
     if world.called is not None:
-        after = world.history.accepted(NOW, world.called)
+        after = world.state.accepted(NOW, world.called)
         if len(world.pending) < 2:
-            yield replace(world, history=after, called=None, pending=(*world.pending, world.called))
-            lost = world.history.failed(NOW, world.called, "Canceled", "", is_unsent=False, jitter=0.0)
-            yield replace(world, history=lost, called=None, pending=(*world.pending, world.called))
-        refused = world.history.failed(NOW, world.called, "Unknown", "", is_unsent=False, jitter=0.0)
-        yield replace(world, history=refused, called=None)
+            yield replace(world, state=after, called=None, pending=(*world.pending, world.called))
+            lost = world.state.failed(NOW, world.called, RemoteError("Canceled", ""), 0.0)
+            yield replace(world, state=lost, called=None, pending=(*world.pending, world.called))
+        refused = world.state.failed(NOW, world.called, RemoteError("Unknown", ""), 0.0)
+        yield replace(world, state=refused, called=None)
+        yield replace(world, state=world.state.withdrawn(), called=None)
     for index, kubelet in enumerate(world.pending):
         number = world.opened + 1
         streams = (*world.streams, (number, kubelet))
-        history = world.history.streamed(NOW, {one for one, _ in streams}, 0.0)
+        state = world.state.streamed(NOW, {one for one, _ in streams}, 0.0)
         rest = (*world.pending[:index], *world.pending[index + 1 :])
-        yield replace(world, history=history, pending=rest, streams=streams, opened=number)
+        yield replace(world, state=state, pending=rest, streams=streams, opened=number)
         yield replace(world, pending=rest)  # its connection is cut before
     for index in range(len(world.streams)):
         rest_streams = (*world.streams[:index], *world.streams[index + 1 :])
-        history = world.history.streamed(NOW, {one for one, _ in rest_streams}, 0.0)
-        yield replace(world, history=history, streams=rest_streams)
+        state = world.state.streamed(NOW, {one for one, _ in rest_streams}, 0.0)
+        yield replace(world, state=state, streams=rest_streams)
 
 
 def shape(world: World) -> object:
     """The world without how often things have happened: what makes two states the same to the rule."""
-    history, base = world.history, world.history.opened_before
+    state, base = world.state, world.state.opened_before
     return (
         replace(
-            history,
-            our_stream=history.our_stream - world.opened if history.our_stream else 1,
+            state,
+            our_stream=state.our_stream - world.opened if state.our_stream else 1,
             opened_before=0,
             told_before=0,
-            taken=min(3, history.taken - (world.opened - base)),
-            failures=min(1, history.failures),
+            taken=min(3, state.taken - (world.opened - base)),
+            failures=min(1, state.failures),
             quick_cuts=0,
             cuts=(),
             lost_at=None,
@@ -141,12 +131,17 @@ def shape(world: World) -> object:
     )
 
 
+def next_worlds(world: World) -> Iterator[World]:
+    yield from (*ours(world), *time_passes(world), *others(world))
+
+
+@cache
 def reachable() -> list[World]:
     start = World()
     seen, queue = {shape(start): start}, deque([start])
     while queue:
         world = queue.popleft()
-        for following in (*ours(world), *time_passes(world), *others(world)):
+        for following in next_worlds(world):
             if (key := shape(following)) not in seen and len(following.streams) < 3:
                 seen[key] = following
                 queue.append(following)
@@ -158,13 +153,13 @@ def settled(world: World) -> World | None:
     world = replace(world, kubelet=world.kubelet or FIRST)
     for _ in range(12):
         if world.called is not None:
-            history = world.history.accepted(NOW, world.called)
-            world = replace(world, history=history, called=None, pending=(*world.pending, world.called))
+            state = world.state.accepted(NOW, world.called)
+            world = replace(world, state=state, called=None, pending=(*world.pending, world.called))
         elif world.pending:
             world = next(one for one in others(world) if one.opened > world.opened)
         elif following := next(ours(world), None):
             world = following
-        elif world.history.is_registered and world.step() is Step.WAIT:
+        elif world.state.is_registered and world.step() is Step.WAIT:
             return world
         else:
             (world,) = time_passes(world)
@@ -177,12 +172,26 @@ def test_every_state_leads_to_one_registration_with_the_kubelet_that_is_there() 
     for world in worlds:
         end = settled(world)
         assert end is not None, world
-        assert end.history.registered_with == end.kubelet
-        listening = [kubelet for number, kubelet in end.streams if number == end.history.our_stream]
+        assert end.state.registered_with == end.kubelet
+        listening = [kubelet for number, kubelet in end.streams if number == end.state.our_stream]
         assert listening == [end.kubelet], world
 
 
 def test_a_state_in_which_we_are_registered_has_the_stream_of_that_kubelet() -> None:
     for world in reachable():
-        if world.history.is_registered and world.history.stream is StreamState.OPEN:
-            assert (world.history.our_stream, world.history.registered_with) in world.streams, world
+        if world.state.is_registered and world.state.stream is StreamState.OPEN:
+            assert (world.state.our_stream, world.state.registered_with) in world.streams, world
+
+
+def test_the_transitions_that_happen_are_those_of_the_tables() -> None:
+    both = [(world.state, after.state) for world in reachable() for after in next_worlds(world)]
+    assert changes((before.call, after.call) for before, after in both) == changes(
+        (state, to) for state, row in CALLS.items() for to in row.values()
+    )
+    assert changes((before.stream, after.stream) for before, after in both) == changes(
+        (state, to) for state, row in STREAMS.items() for to in row.values()
+    )
+
+
+def changes(pairs: Iterable[tuple[StrEnum, StrEnum]]) -> set[tuple[StrEnum, StrEnum]]:
+    return {(before, after) for before, after in pairs if before is not after}

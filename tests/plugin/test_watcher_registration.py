@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.plugin.socket_registration import (
+from devplug.plugin.registration import (
     LEVEL_CHECK_SECONDS,
     Folder,
     RegistrationFacts,
@@ -16,7 +18,13 @@ from devplug.plugin.socket_registration import (
     Step,
     chosen_mode,
 )
-from devplug.plugin.watcher_registration import SocketHistory, Standing, next_watched_step, patience_seconds
+from devplug.plugin.watcher_registration import (
+    TRANSITIONS,
+    WatcherEvent,
+    WatcherRegistration,
+    WatcherState,
+    patience_seconds,
+)
 
 NOW = 1000.0
 READY = RegistrationFacts(
@@ -30,7 +38,7 @@ READY = RegistrationFacts(
 )
 """A plugin that has all but a kubelet."""
 
-MADE = SocketHistory().made(NOW, 0)
+MADE = WatcherRegistration().made(NOW, 0)
 ASKED = MADE.asked(NOW, 0, 0)
 LISTENED = ASKED.streamed(NOW, {1}, 0)
 REGISTERED = LISTENED.accepted()
@@ -38,8 +46,8 @@ OLD = replace(REGISTERED, since=NOW - 100)
 """Registered long enough for the end of its stream to be no quick one."""
 
 
-def step(history: SocketHistory, seconds_later: float = 0) -> tuple[Step, float]:
-    return next_watched_step(replace(READY, now=NOW + seconds_later), history)
+def step(state: WatcherRegistration, seconds_later: float = 0) -> tuple[Step, float]:
+    return state.next_step(replace(READY, now=NOW + seconds_later))
 
 
 # ── which way ──
@@ -84,7 +92,7 @@ def test_auto_is_found_only_where_nothing_else_is_possible(
 def test_the_facts_are_those_of_a_plugin_that_calls_the_kubelet(
     seen: RegistrationFacts, wanted: Step
 ) -> None:
-    assert next_watched_step(seen, OLD)[0] is wanted
+    assert OLD.next_step(seen)[0] is wanted
 
 
 def test_a_plugin_is_registered_when_it_was_told_so_and_is_listened_to() -> None:
@@ -108,19 +116,19 @@ def test_a_stream_that_no_question_came_before_is_not_the_kubelets() -> None:
 # ── waiting to be asked ──
 
 
-@pytest.mark.parametrize("history", [MADE, ASKED], ids=["not asked", "asked"])
-def test_a_socket_without_a_stream_has_fifteen_seconds(history: SocketHistory) -> None:
-    assert step(history) == (Step.WAIT, LEVEL_CHECK_SECONDS)
-    assert step(history, 14) == (Step.WAIT, 1.0)
-    assert step(history, 15) == (Step.RENEW, 0)
+@pytest.mark.parametrize("state", [MADE, ASKED], ids=["not asked", "asked"])
+def test_a_socket_without_a_stream_has_fifteen_seconds(state: WatcherRegistration) -> None:
+    assert step(state) == (Step.WAIT, LEVEL_CHECK_SECONDS)
+    assert step(state, 14) == (Step.WAIT, 1.0)
+    assert step(state, 15) == (Step.RENEW, 0)
 
 
 def test_sockets_that_nobody_asks_at_are_made_anew_ever_more_slowly() -> None:
-    history, at, waits = MADE, NOW, []
+    state, at, waits = MADE, NOW, []
     for _ in range(6):
-        waits.append(history.wait_seconds)
-        at += history.wait_seconds
-        history = history.made(at, 0)
+        waits.append(state.wait_seconds)
+        at += state.wait_seconds
+        state = state.made(at, 0)
     assert waits == [15, 30, 60, 120, 120, 120]
 
 
@@ -130,9 +138,9 @@ def test_a_stream_makes_the_pace_quick_again() -> None:
     assert cut.made(NOW + 61, 0).wait_seconds == 15
 
 
-@pytest.mark.parametrize("history", [MADE, ASKED, ASKED.refused(NOW, 0)])
-def test_a_socket_that_somebody_removed_in_its_time_was_not_fruitless(history: SocketHistory) -> None:
-    assert history.made(NOW + 1, 0).fruitless == 0
+@pytest.mark.parametrize("state", [MADE, ASKED, ASKED.refused(NOW, 0)])
+def test_a_socket_that_somebody_removed_in_its_time_was_not_fruitless(state: WatcherRegistration) -> None:
+    assert state.made(NOW + 1, 0).fruitless == 0
 
 
 def test_a_refused_plugin_waits_for_longer_than_the_kubelet_does() -> None:
@@ -161,11 +169,11 @@ def test_a_lost_stream_means_a_new_socket_after_a_quarter_of_a_second() -> None:
 
 
 def test_streams_that_are_cut_at_once_are_followed_more_slowly() -> None:
-    history, waits = MADE, []
+    state, waits = MADE, []
     for number in range(4):
-        history = history.asked(NOW, number, 0).streamed(NOW, {number + 1}, 0)
-        history = history.streamed(NOW + 0.5, (), 0)
-        waits.append(history.wait_seconds)
+        state = state.asked(NOW, number, 0).streamed(NOW, {number + 1}, 0)
+        state = state.streamed(NOW + 0.5, (), 0)
+        waits.append(state.wait_seconds)
     assert waits == [0.25, 0.5, 0.5, 0.5]
 
 
@@ -178,7 +186,7 @@ def test_a_kubelet_that_asks_within_the_wait_spares_the_new_socket() -> None:
 
 def test_a_kubelet_that_asks_before_the_old_stream_is_seen_to_end_spares_it_too() -> None:
     asked = OLD.asked(NOW - 0.1, 1, 0).streamed(NOW, (), 0)
-    assert asked.standing is Standing.ASKED
+    assert asked.state is WatcherState.ASKED
     assert step(asked, 14)[0] is Step.WAIT
     assert asked.accepted().streamed(NOW + 1, {2}, 0).is_registered
 
@@ -195,20 +203,20 @@ def test_a_question_of_somebody_else_changes_nothing_for_a_plugin_that_is_listen
     assert step(asked, 10_000)[0] is Step.WAIT
     assert asked.refused(NOW, 0).is_registered
     cut = asked.streamed(NOW + 10_000, (), 0)
-    assert (cut.standing, cut.wait_seconds) == (Standing.CUT, 0.25)
+    assert (cut.state, cut.wait_seconds) == (WatcherState.CUT, 0.25)
 
 
 def test_a_socket_that_was_made_again_during_the_stream_is_asked_without_another() -> None:
     """The kubelet has seen it made: it cuts the stream at its next look, and asks at the one after that."""
     cut = OLD.made(NOW - 1, 0).streamed(NOW, (), 0)
-    assert cut.standing is Standing.UNASKED
+    assert cut.state is WatcherState.UNASKED
     assert step(cut, 14)[0] is Step.WAIT
     assert cut.asked(NOW + 1, 1, 0).accepted().streamed(NOW + 1, {2}, 0).is_registered
 
 
 def test_a_socket_that_cannot_be_made_is_not_tried_without_a_pause() -> None:
     cut = OLD.streamed(NOW - 10, (), 0)
-    assert next_watched_step(replace(READY, bind_not_before=NOW + 1), cut) == (Step.WAIT, 1.0)
+    assert cut.next_step(replace(READY, bind_not_before=NOW + 1)) == (Step.WAIT, 1.0)
 
 
 # ── whatever happens ──
@@ -217,57 +225,121 @@ EVENTS = ("made", "asked", "accepted", "refused", "opened", "ended", "all ended"
 events = st.lists(st.tuples(st.sampled_from(EVENTS), st.floats(0, 200), st.floats(0, 1)), max_size=40)
 
 
-def after(happened: list[tuple[str, float, float]]) -> tuple[SocketHistory, float, set[int]]:
-    """The history after some events, each with the seconds before it and a jitter."""
-    history, now, opened = SocketHistory().made(NOW, 0), NOW, 0
-    streams: set[int] = set()
-    for event, pause, jitter in happened:
-        now += pause
+@dataclass(frozen=True)
+class World:
+    """A socket and the streams that are open there."""
+
+    state: WatcherRegistration
+    now: float = NOW
+    opened: int = 0
+    streams: frozenset[int] = frozenset()
+
+    def after(self, event: str, pause: float, jitter: float) -> World:
+        """The world after a pause and an event."""
+        now, state = self.now + pause, self.state
         match event:
             case "made":
-                history = history.made(now, jitter)
+                return replace(self, now=now, state=state.made(now, jitter))
             case "asked":
-                history = history.asked(now, opened, jitter)
+                return replace(self, now=now, state=state.asked(now, self.opened, jitter))
             case "accepted":
-                history = history.accepted()
+                return replace(self, now=now, state=state.accepted())
             case "refused":
-                history = history.refused(now, jitter)
-            case "opened":
-                opened += 1
-                streams.add(opened)
-                history = history.streamed(now, streams, jitter)
-            case _:
-                streams = set() if event == "all ended" else streams - {min(streams, default=0)}
-                history = history.streamed(now, streams, jitter)
-    return history, now, streams
+                return replace(self, now=now, state=state.refused(now, jitter))
+        opened = self.opened + (event == "opened")
+        streams = {
+            "opened": self.streams | {opened},
+            "ended": self.streams - {min(self.streams, default=0)},
+            "all ended": frozenset[int](),
+        }[event]
+        return World(state.streamed(now, streams, jitter), now, opened, streams)
+
+    def shape(self) -> object:
+        """The world without how long ago and how often things have happened."""
+        state = self.state
+        return (
+            replace(
+                state,
+                since=0.0,
+                wait_seconds=0.0,
+                asked_at=max(state.asked_at - self.now, -60.0),
+                stream=max(state.stream - self.opened, -3),
+                awaited_stream=max(state.awaited_stream - self.opened, -3) if state.awaited_stream else 9,
+                fruitless=0,
+                quick_cuts=0,
+            ),
+            frozenset(number - self.opened for number in self.streams),
+        )
+
+
+UNMADE = World(WatcherRegistration())
+BEGUN = UNMADE.after("made", 0, 0)
+
+
+def after(happened: list[tuple[str, float, float]]) -> tuple[WatcherRegistration, float, frozenset[int]]:
+    """The state after some events, each with the seconds before it and a jitter."""
+    world = BEGUN
+    for event, pause, jitter in happened:
+        world = world.after(event, pause, jitter)
+    return world.state, world.now, world.streams
+
+
+def test_the_transitions_that_happen_are_those_of_the_table() -> None:
+    seen, queue, changes = {UNMADE.shape()}, deque([UNMADE]), set()
+    while queue:
+        world = queue.popleft()
+        is_made = world.state.state is not WatcherState.UNMADE
+        for event, pause in product(EVENTS if is_made else ("made",), (0.0, 20.0)):
+            following = world.after(event, pause, 0.0)
+            changes.add((world.state.state, following.state.state))
+            if following.shape() not in seen and len(following.streams) < 3:
+                seen.add(following.shape())
+                queue.append(following)
+    drawn = {(state, to) for state, row in TRANSITIONS.items() for to in row.values()}
+    assert {(one, other) for one, other in changes if one is not other} == {
+        (one, other) for one, other in drawn if one is not other
+    }
+
+
+@pytest.mark.parametrize("state", [one for one in WatcherState if one is not WatcherState.UNMADE])
+def test_a_kubelet_may_ask_refuse_and_see_the_socket_made_in_any_state(state: WatcherState) -> None:
+    before = WatcherRegistration(state=state, stream=1)
+    assert before.made(NOW, 0).state is TRANSITIONS[state][WatcherEvent.MADE]
+    assert before.asked(NOW, 1, 0).state is TRANSITIONS[state][WatcherEvent.ASKED]
+    assert before.refused(NOW, 0).state is TRANSITIONS[state][WatcherEvent.REFUSED]
+
+
+def test_nobody_can_ask_at_a_socket_that_was_never_made() -> None:
+    with pytest.raises(KeyError):
+        WatcherRegistration().asked(NOW, 0, 0)
 
 
 @given(events)
 def test_a_plugin_is_registered_only_while_a_stream_is_open(
     happened: list[tuple[str, float, float]],
 ) -> None:
-    history, _, streams = after(happened)
-    if history.is_registered:
-        assert history.stream in streams
+    state, _, streams = after(happened)
+    if state.is_registered:
+        assert state.stream in streams
 
 
 @given(events)
 def test_a_socket_is_never_made_anew_while_its_stream_is_open(
     happened: list[tuple[str, float, float]],
 ) -> None:
-    history, now, streams = after(happened)
-    if history.standing is Standing.LISTENED:
-        assert history.stream in streams
-        assert next_watched_step(replace(READY, now=now + 10_000), history)[0] is Step.WAIT
+    state, now, streams = after(happened)
+    if state.state is WatcherState.LISTENED:
+        assert state.stream in streams
+        assert state.next_step(replace(READY, now=now + 10_000))[0] is Step.WAIT
 
 
 @given(events)
 def test_without_a_stream_the_socket_is_made_anew_sooner_or_later(
     happened: list[tuple[str, float, float]],
 ) -> None:
-    history, now, _ = after(happened)
-    if history.standing is not Standing.LISTENED:
-        assert next_watched_step(replace(READY, now=now + 180), history) == (Step.RENEW, 0)
+    state, now, _ = after(happened)
+    if state.state is not WatcherState.LISTENED:
+        assert state.next_step(replace(READY, now=now + 180)) == (Step.RENEW, 0)
 
 
 @given(events)
@@ -275,16 +347,16 @@ def test_a_new_socket_that_is_asked_listened_to_and_accepted_is_registered(
     happened: list[tuple[str, float, float]],
 ) -> None:
     """Whatever was before, in either order of the last two."""
-    history, now, streams = after([*happened, ("all ended", 0, 0), ("made", 20, 0)])
-    asked = history.asked(now, 100, 0)
+    state, now, streams = after([*happened, ("all ended", 0, 0), ("made", 20, 0)])
+    asked = state.asked(now, 100, 0)
     assert asked.accepted().streamed(now, {101}, 0).is_registered
     assert asked.streamed(now, {101}, 0).accepted().is_registered
-    assert streams == set()
+    assert streams == frozenset()
 
 
 @given(events)
 def test_a_new_socket_never_follows_another_within_a_quarter_of_a_second(
     happened: list[tuple[str, float, float]],
 ) -> None:
-    history, now, _ = after([*happened, ("made", 0, 0)])
-    assert next_watched_step(replace(READY, now=now + 0.2), history)[0] is not Step.RENEW
+    state, now, _ = after([*happened, ("made", 0, 0)])
+    assert state.next_step(replace(READY, now=now + 0.2))[0] is not Step.RENEW

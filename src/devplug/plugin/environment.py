@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from devplug.errors import PluginError, quoted
 from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
+from devplug.plugin.registration import RegistrationMode, chosen_mode
 from devplug.plugin.resource_lock import new_socket_name
-from devplug.plugin.socket_registration import RegistrationMode, chosen_mode
 from devplug.wire.sockets import UNIX_SOCKETS
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, PluginFolderLostError
+from devplug.plugin.registrar import Registrar, SocketRegistrar
+from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
 from devplug.plugin.service import PluginService
-from devplug.plugin.socket_registrar import SocketRegistrar
-from devplug.plugin.socket_registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.takeover_detector import TakeoverDetector
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.environment import PluginEnvironment
     from devplug.plugin.inventory import Inventory
-    from devplug.wire.sockets import Binding, Listener
+    from devplug.wire.sockets import Listener
 
-__all__ = ["Lifecycle", "Registrar"]
+__all__ = ["Lifecycle"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,56 +39,6 @@ CLOSE_SECONDS: Final = 0.5
 
 _CANNOT_LOCK: Final = "cannot lock in the plugin folder"
 _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
-
-
-class Registrar(Protocol):
-    """How one plugin gets registered: by calling the kubelet, or by answering it.
-
-    `refusal` says why the last attempt has failed; it is empty if it has not.
-    """
-
-    refusal: str
-
-    @property
-    def listened_since(self) -> float | None:
-        """Since when the kubelet listens to our list, by the loop's clock; None if it does not."""
-
-    @property
-    def cuts(self) -> tuple[float, ...]:
-        """When the kubelet that is there now has ended streams of ours, the last few times; it lives on."""
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether a kubelet accepted us and listens to our list."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no kubelet may be between two calls."""
-
-    @property
-    def watched(self) -> tuple[Path, ...]:
-        """What else to look at when it changes."""
-
-    def bindings(self) -> tuple[Binding, ...]:
-        """Return what our socket has to serve besides the plugin."""
-
-    def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
-        """Return what to do now, and after how many seconds to look again."""
-
-    def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
-        """Begin a registration in `group`, as `next_step` has said; `look` tells how things are meanwhile."""
-
-    def leave(self) -> None:
-        """Give up the registration that is on its way, as `next_step` has said."""
-
-    def socket_made(self) -> None:
-        """Note that our socket is being made; a kubelet may ask at it before that has ended."""
-
-    def socket_moved(self, socket_name: str) -> None:
-        """Note that our socket was closed and gets another name, as `next_step` has said."""
-
-    def stream_changed(self) -> None:
-        """Note that a stream was opened or has ended."""
 
 
 class Lifecycle:
@@ -123,7 +73,7 @@ class Lifecycle:
             plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set
         )
         """What is known of other plugins of the name."""
-        self._registrar = self._new_registrar(path.name, self._registrar_changed)
+        self._registrar = self._new_registrar(path.name)
         self._listener = self._new_listener(path)
         self._lock_not_before = 0.0
         self._bind_not_before = 0.0
@@ -143,18 +93,19 @@ class Lifecycle:
         bindings = (*self._service.bindings(), *self._registrar.bindings())
         return self._environment.sockets.listener(path, bindings)
 
-    def _new_registrar(self, socket_name: str, on_change: Callable[[], None]) -> Registrar:
-        common = self._plugin, self._inventory, self._service, self._counters
-        if self._environment.mode is RegistrationMode.SOCKET:
-            return SocketRegistrar(*common, socket_name, self._environment, self._wake.set, on_change)
-        from devplug.plugin.watcher_registrar import WatcherRegistrar  # most programs never need its messages
+    def _new_registrar(self, socket_name: str) -> Registrar:
+        way: type[Registrar] = SocketRegistrar
+        if self._environment.mode is RegistrationMode.WATCHER:
+            from devplug.plugin.watcher_registrar import WatcherRegistrar  # most never need its messages
 
-        return WatcherRegistrar(*common, self._environment, self._wake.set, on_change)
+            way = WatcherRegistrar
+        common = self._plugin, self._inventory, self._service, self._counters, self._environment
+        return way(*common, socket_name, self._wake.set, self._registrar_changed)
 
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and listens to our list."""
-        return self._registrar.is_registered
+        return self._registrar.state.is_registered
 
     @property
     def streams(self) -> int:
@@ -197,7 +148,7 @@ class Lifecycle:
                     while True:
                         self._wake.clear()
                         subscription.arm(self._watched)
-                        if self._registrar.is_settled:
+                        if self._registrar.state.is_settled:
                             await self._listener.tidy()
                         self._review()
                         if self.guard.take_renewal():
@@ -226,9 +177,10 @@ class Lifecycle:
         )
 
     def _review(self) -> None:
+        state = self._registrar.state
         self.guard.review(
-            registered_at=self._registrar.listened_since,
-            cuts=self._registrar.cuts,
+            registered_at=state.stream_since if state.is_registered else None,
+            cuts=state.cuts,
             strange_calls=self._service.strange_calls,
         )
 

@@ -1,12 +1,16 @@
-"""The registration of a plugin with the kubelet: states, facts and the step that follows from them. Pure.
+"""The registration of a plugin that calls Register at `kubelet.sock`: its states, tables and steps. Pure.
 
-One function decides when to register, bind or wait, on what can be seen right now. Nothing depends on having
-seen an event, so a lost one costs at most one level check. Here we call the kubelet; `watcher_registration`
-decides where it comes to us.
+Two things have a state of their own: our call, and the ListAndWatch stream that the last call brings. They
+are two tables, `CALLS` and `STREAMS`, which share their events. All transitions are there and nowhere else;
+an event that a state's row does not have cannot happen in that state.
 
-A kubelet opens its stream some time after it has accepted a call, or for a call whose answer was lost. A
-stream does not say whose it is, so a kubelet gets a socket's name only when no stream of an earlier call is
-open there or may still come. The first one after that is the call's own.
+1. We call when a kubelet.sock is there that we are not registered with (`SocketRegistration.next_step`). The
+   call is sent over a connection that is made first, after one more look (`may_send`).
+2. A kubelet opens its stream some time after it has accepted a call, or for a call whose answer was lost. A
+   stream does not say whose it is, so a kubelet gets a socket's name only when no stream of an earlier call
+   is open there or may still come (`has_leftovers`). The first one after that is the call's own.
+3. The kubelet never opens a stream again: one that has ended, or does not come, means another call. Streams
+   of earlier calls are left behind by a new name for our socket.
 """
 
 from __future__ import annotations
@@ -16,208 +20,105 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
+from devplug.plugin.registration import (
+    CUT_WAIT_SECONDS,
+    LEVEL_CHECK_SECONDS,
+    QUICK_CUT_SECONDS,
+    STREAM_DEADLINE_SECONDS,
+    Step,
+    cut_wait_seconds,
+    jittered,
+    preparing_step,
+    step_when,
+)
 from devplug.plugin.takeover import KEPT_TIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
+    from devplug.errors import RemoteError
+    from devplug.plugin.registration import RegistrationFacts
     from devplug.wire.values import SocketIdentity
 
 __all__ = [
-    "LEVEL_CHECK_SECONDS",
-    "QUICK_CUT_SECONDS",
-    "STREAM_DEADLINE_SECONDS",
-    "CallHistory",
-    "Folder",
-    "RegistrationFacts",
-    "RegistrationMode",
-    "Step",
+    "CALLS",
+    "STREAMS",
+    "CallEvent",
+    "CallState",
+    "SocketRegistration",
     "StreamState",
-    "chosen_mode",
-    "cut_wait_seconds",
     "may_bring_stream",
-    "may_send",
-    "next_step",
-    "preparing_step",
     "retry_wait_seconds",
-    "step_when",
     "streams_owed",
 ]
 
-LEVEL_CHECK_SECONDS: Final = 5.0
-"""How often the folder and both sockets are looked at without an event."""
+# ── states, events, tables ──
 
-STREAM_DEADLINE_SECONDS: Final = 15.0
-"""How long a ListAndWatch stream may take to come after a registration; the kubelet never tries twice."""
 
-CUT_WAIT_SECONDS: Final = 0.25
-"""How long to wait after a lost stream. In 1.36 the end of an old stream closes the newest connection of the
-same resource name (handler.go runClient), so registering at once would race with the kubelet's clean-up."""
+class CallState(enum.StrEnum):
+    """Our call of Register."""
 
-LAST_CUT_WAIT_SECONDS: Final = 0.5
-QUICK_CUT_SECONDS: Final = 1.0
-"""A stream that lived shorter than this may have been cut by a rival, so the next wait is longer."""
+    UNCALLED = "uncalled"
+    """There was none, or the last one was not sent."""
+    CALLING = "calling"
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+
+
+class StreamState(enum.StrEnum):
+    """The ListAndWatch stream that belongs to our last call."""
+
+    AWAITED = "awaited"
+    OPEN = "open"
+    ENDED = "ended"
+
+
+class CallEvent(enum.StrEnum):
+    """What happens to our call and its stream."""
+
+    CALLED = "we begin to call"
+    WITHDRAWN = "a last look forbids to send"
+    ACCEPTED = "the kubelet accepts"
+    FAILED = "it is refused, lost or given up"
+    OPENED = "its stream opens"
+    ENDED = "its stream ends"
+    MOVED = "our socket gets another name"
+
+
+CALLS: Final[Mapping[CallState, Mapping[CallEvent, CallState]]] = {
+    CallState.UNCALLED: {CallEvent.CALLED: CallState.CALLING},
+    CallState.CALLING: {
+        CallEvent.WITHDRAWN: CallState.UNCALLED,
+        CallEvent.ACCEPTED: CallState.ACCEPTED,
+        CallEvent.FAILED: CallState.FAILED,
+    },
+    CallState.ACCEPTED: {CallEvent.CALLED: CallState.CALLING},
+    CallState.FAILED: {CallEvent.CALLED: CallState.CALLING},
+}
+
+STREAMS: Final[Mapping[StreamState, Mapping[CallEvent, StreamState]]] = {
+    StreamState.AWAITED: {
+        CallEvent.CALLED: StreamState.AWAITED,
+        CallEvent.OPENED: StreamState.OPEN,
+        CallEvent.MOVED: StreamState.ENDED,
+    },
+    StreamState.OPEN: {
+        CallEvent.ENDED: StreamState.ENDED,
+        CallEvent.MOVED: StreamState.ENDED,
+    },
+    StreamState.ENDED: {
+        CallEvent.CALLED: StreamState.AWAITED,
+        CallEvent.MOVED: StreamState.ENDED,
+    },
+}
+
+# ── the waits ──
 
 FIRST_RETRY_SECONDS: Final = 0.01
 UNREACHABLE_RETRY_SECONDS: Final = 5.0
 """The slowest pace while kubelet.sock refuses connections: its kubelet is dead, or does not listen yet."""
 
 REFUSED_RETRY_SECONDS: Final = 30.0
-
-
-class RegistrationMode(enum.StrEnum):
-    """How a kubelet comes to know a plugin. Never both: the end of one stream would end the other."""
-
-    SOCKET = "socket"
-    """The plugin calls Register at `kubelet.sock`."""
-    WATCHER = "watcher"
-    """The kubelet finds the plugin's socket in `plugins_registry`, and asks."""
-
-
-def chosen_mode(asked: str, *, has_plugin_dir: bool, has_registry: bool) -> RegistrationMode:
-    """Return the mode of a program that was asked for `socket`, `watcher` or `auto`; it stays for its life.
-
-    `auto` is `socket`, also where no kubelet has been yet: the plugin folder is the first that it makes. Only
-    a program that is given `plugins_registry` and no plugin folder has to be found there.
-    """
-    if asked == "auto":
-        return RegistrationMode.WATCHER if has_registry and not has_plugin_dir else RegistrationMode.SOCKET
-    return RegistrationMode(asked)
-
-
-class Folder(enum.Enum):
-    """The state of the folder with our socket."""
-
-    PRESENT = enum.auto()
-    ABSENT = enum.auto()
-    LOST = enum.auto()
-    """Deleted under a mount: it is still here, and nothing can be created in it any more."""
-
-
-class StreamState(enum.Enum):
-    """The ListAndWatch stream that belongs to our last registration."""
-
-    AWAITED = enum.auto()
-    OPEN = enum.auto()
-    ENDED = enum.auto()
-
-
-class Step(enum.Enum):
-    """What to do next."""
-
-    GIVE_UP = enum.auto()
-    LOCK = enum.auto()
-    """Take the owner's lock of the resource name."""
-    BIND = enum.auto()
-    """Make our socket, or make it again."""
-    REGISTER = enum.auto()
-    LEAVE = enum.auto()
-    """Give up the call in flight: whoever it goes to is not the kubelet that is there now."""
-    RENEW = enum.auto()
-    """Make our socket anew although it is there, so that the kubelet sees one made."""
-    MOVE = enum.auto()
-    """Close our socket with all that came by it; the next one gets another name."""
-    WAIT = enum.auto()
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationFacts:
-    """All that the decisions depend on, as it is now. Times are seconds on one monotonic clock.
-
-    Those with a default count only where we call the kubelet.
-    """
-
-    now: float
-    folder: Folder
-    has_list: bool
-    """Whether there are devices to show: registering earlier would advertise a false 0 (kubelet.md 4.12)."""
-    has_lock: bool
-    is_bound: bool
-    lock_not_before: float
-    bind_not_before: float
-    kubelet: SocketIdentity | None = None
-    """The kubelet.sock that stands there now."""
-    registered_with: SocketIdentity | None = None
-    """The kubelet.sock of our last good registration."""
-    registered_at: float = 0.0
-    is_registering: bool = False
-    stream: StreamState = StreamState.AWAITED
-    cut_at: float = 0.0
-    """When the stream ended, if it did."""
-    cut_wait_seconds: float = 0.0
-    has_leftovers: bool = False
-    """Whether a stream of an earlier call is open at our socket, or may still come there."""
-    register_not_before: float = 0.0
-    """When the last failed attempt may be repeated."""
-    failed_with: SocketIdentity | None = None
-    """The kubelet.sock that the last failed attempt went to; a new one may be tried at once."""
-    calling: SocketIdentity | None = None
-    """The kubelet.sock that the call in flight goes to; None if no call is on its way."""
-
-
-def preparing_step(seen: RegistrationFacts) -> tuple[Step, float] | None:
-    """Return what is to be done before there can be a registration, or None; as `next_step` does."""
-    if seen.folder is Folder.LOST:
-        return Step.GIVE_UP, 0.0
-    if seen.folder is Folder.ABSENT or not seen.has_list:
-        return Step.WAIT, LEVEL_CHECK_SECONDS
-    if not seen.has_lock:
-        return step_when(Step.LOCK, seen.lock_not_before, seen.now)
-    if not seen.is_bound:
-        return step_when(Step.BIND, seen.bind_not_before, seen.now)
-    return None
-
-
-def next_step(seen: RegistrationFacts) -> tuple[Step, float]:
-    """Return what to do now, and after how many seconds to look again if no event comes before.
-
-    A socket's name is never given to a kubelet as long as a stream of an earlier call may come there: that
-    stream would be taken for the new one, and we for registered when we are not, or two would stay open.
-    """
-    if first := preparing_step(seen):
-        return first
-    if seen.kubelet is not None and seen.calling is not None and seen.kubelet != seen.calling:
-        return Step.LEAVE, 0.0
-    if seen.kubelet is None or seen.is_registering:
-        return Step.WAIT, LEVEL_CHECK_SECONDS
-    due = 0.0
-    if seen.kubelet == seen.registered_with:
-        if seen.stream is StreamState.OPEN:
-            return Step.WAIT, LEVEL_CHECK_SECONDS
-        if seen.stream is StreamState.ENDED:
-            due = seen.cut_at + seen.cut_wait_seconds
-        else:
-            due = seen.registered_at + STREAM_DEADLINE_SECONDS
-    if seen.kubelet == seen.failed_with:
-        due = max(due, seen.register_not_before)
-    if seen.has_leftovers and (seen.stream is StreamState.ENDED or seen.now >= due):
-        return Step.MOVE, 0.0
-    return step_when(Step.REGISTER, due, seen.now)
-
-
-def may_send(seen: RegistrationFacts) -> bool:
-    """Whether Register may be sent over a connection that was made to the kubelet.sock `calling` just now.
-
-    A kubelet removes every socket of the folder, and then listens (manager.go Start). So whoever has accepted
-    the connection removes nothing any more; but ours may be gone since the call was decided, and a kubelet
-    that dials in vain takes a second before it dials again (grpc-go).
-    """
-    return preparing_step(seen) is None and seen.calling is not None and seen.kubelet == seen.calling
-
-
-def step_when(step: Step, due: float, now: float) -> tuple[Step, float]:
-    """Return `step` if its time has come, else the wait for it, cut to the level check."""
-    if now >= due:
-        return step, 0.0
-    return Step.WAIT, min(due - now, LEVEL_CHECK_SECONDS)
-
-
-def cut_wait_seconds(quick_cuts: int, jitter: float) -> float:
-    """Return the wait after a lost stream; `quick_cuts` streams in a row were lost within a second.
-
-    `jitter` is from 0 to 1. Two plugins that fight for one name cut each other for ever, at this pace.
-    """
-    return backoff_seconds(quick_cuts + 1, CUT_WAIT_SECONDS, LAST_CUT_WAIT_SECONDS) * (1 + 0.2 * jitter)
 
 
 def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, jitter: float) -> float:
@@ -228,22 +129,23 @@ def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, j
     """
     cap = UNREACHABLE_RETRY_SECONDS if is_unreachable else REFUSED_RETRY_SECONDS
     wait = cap if is_final else backoff_seconds(failures, FIRST_RETRY_SECONDS, cap)
-    return wait * (1 + 0.2 * jitter)
+    return jittered(wait, jitter)
 
 
-# ── what our calls have brought ──
+# ── the state of one plugin ──
 
 
 @dataclass(frozen=True, slots=True)
-class CallHistory:
-    """What our calls have brought; each method returns the history after one more event.
+class SocketRegistration:
+    """What our calls have brought; the methods named after events return what follows from one more.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
     opened, and `jitter` is from 0 to 1.
     """
 
-    is_registering: bool = False
-    """Whether a call is on its way."""
+    call: CallState = CallState.UNCALLED
+    calling: SocketIdentity | None = None
+    """The kubelet.sock that the call in flight goes to; None before it is known, and once it was given up."""
     registered_with: SocketIdentity | None = None
     """The kubelet.sock of our last good call; None after one that failed."""
     registered_at: float = 0.0
@@ -261,9 +163,11 @@ class CallHistory:
     reached: SocketIdentity | None = None
     """The kubelet.sock that has accepted a connection of ours last."""
     failed_with: SocketIdentity | None = None
+    """The kubelet.sock that the last call went to if it failed; a new one may be called at once."""
     failures: int = 0
     """In a row, to the same kubelet.sock."""
     register_not_before: float = 0.0
+    """When the last failed call may be repeated."""
     taken: int = 0
     """Calls that kubelets have accepted since our socket has its name, or may have."""
     told_before: int = 0
@@ -272,9 +176,57 @@ class CallHistory:
     """How many streams were opened before that."""
 
     @property
+    def is_listened(self) -> bool:
+        """Whether the stream of our last call is open."""
+        return self.stream is StreamState.OPEN
+
+    @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and listens to our list."""
-        return self.stream is StreamState.OPEN and self.registered_with is not None
+        return self.is_listened and self.registered_with is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no kubelet may be between two calls."""
+        return self.call is not CallState.CALLING and self.stream is not StreamState.AWAITED
+
+    # ── what follows from it ──
+
+    def next_step(self, seen: RegistrationFacts) -> tuple[Step, float]:
+        """Return what to do now, and after how many seconds to look again if no event comes before.
+
+        A socket's name is never given to a kubelet as long as a stream of an earlier call may come there:
+        that stream would be taken for the new one, and we for registered when we are not, or two would stay
+        open.
+        """
+        if first := preparing_step(seen):
+            return first
+        if seen.kubelet is not None and self.calling is not None and seen.kubelet != self.calling:
+            return Step.LEAVE, 0.0
+        if seen.kubelet is None or self.call is CallState.CALLING:
+            return Step.WAIT, LEVEL_CHECK_SECONDS
+        due = 0.0
+        if seen.kubelet == self.registered_with:
+            if self.stream is StreamState.OPEN:
+                return Step.WAIT, LEVEL_CHECK_SECONDS
+            if self.stream is StreamState.ENDED:
+                due = self.stream_since + self.cut_wait_seconds
+            else:
+                due = self.registered_at + STREAM_DEADLINE_SECONDS
+        if seen.kubelet == self.failed_with:
+            due = max(due, self.register_not_before)
+        if seen.has_leftovers and (self.stream is StreamState.ENDED or seen.now >= due):
+            return Step.MOVE, 0.0
+        return step_when(Step.REGISTER, due, seen.now)
+
+    def may_send(self, seen: RegistrationFacts) -> bool:
+        """Whether Register may be sent over a connection that was made to `calling` just now.
+
+        A kubelet removes every socket of the folder, and then listens (manager.go Start). So whoever has
+        accepted the connection removes nothing any more; but ours may be gone since the call was decided, and
+        a kubelet that dials in vain takes a second before it dials again (grpc-go).
+        """
+        return preparing_step(seen) is None and self.calling is not None and seen.kubelet == self.calling
 
     def has_leftovers(self, streams: Collection[int], *, streams_opened: int, options_told: int) -> bool:
         """Whether a stream is open at our socket, or may still come there. `streams` are the open ones."""
@@ -285,25 +237,38 @@ class CallHistory:
         )
         return owed > 0 or any(number > self.opened_before for number in streams)
 
-    def called(self, streams_opened: int) -> CallHistory:
-        """Note that a call begins."""
-        return replace(self, is_registering=True, our_stream=streams_opened + 1, stream=StreamState.AWAITED)
+    # ── what happens to our call ──
 
-    def connected(self, kubelet: SocketIdentity | None) -> CallHistory:
+    def called(self, streams_opened: int) -> SocketRegistration:
+        """Note that a call begins."""
+        return replace(
+            self,
+            call=CALLS[self.call][CallEvent.CALLED],
+            stream=STREAMS[self.stream][CallEvent.CALLED],
+            our_stream=streams_opened + 1,
+        )
+
+    def dialled(self, kubelet: SocketIdentity | None) -> SocketRegistration:
+        """Note which kubelet.sock the call goes to, or None that it was given up."""
+        return replace(self, calling=kubelet)
+
+    def connected(self, kubelet: SocketIdentity | None) -> SocketRegistration:
         """Note that this kubelet.sock has accepted the connection for a call."""
         return replace(self, reached=kubelet)
 
-    def withdrawn(self) -> CallHistory:
+    def withdrawn(self) -> SocketRegistration:
         """Note that the call was not sent: what it was decided on is no longer so."""
-        return replace(self, is_registering=False, registered_with=None)
+        call = CALLS[self.call][CallEvent.WITHDRAWN]
+        return replace(self, call=call, calling=None, registered_with=None)
 
-    def accepted(self, now: float, kubelet: SocketIdentity | None) -> CallHistory:
+    def accepted(self, now: float, kubelet: SocketIdentity | None) -> SocketRegistration:
         """Note that this kubelet.sock has accepted the call."""
         is_same = kubelet == self.registered_with
         lost = () if self.lost_at is None else (self.lost_at,)
         return replace(
             self,
-            is_registering=False,
+            call=CALLS[self.call][CallEvent.ACCEPTED],
+            calling=None,
             registered_with=kubelet,
             registered_at=now,
             quick_cuts=self.quick_cuts if is_same else 0,
@@ -315,70 +280,75 @@ class CallHistory:
         )
 
     def failed(
-        self,
-        now: float,
-        kubelet: SocketIdentity | None,
-        status: str,
-        text: str,
-        *,
-        is_unsent: bool,
-        jitter: float,
-    ) -> CallHistory:
-        """Note that the call to this kubelet.sock has failed with a gRPC status, or reached nobody.
+        self, now: float, kubelet: SocketIdentity | None, failure: RemoteError, jitter: float
+    ) -> SocketRegistration:
+        """Note that the call to this kubelet.sock has failed, or reached nobody.
 
         One that has let us in before and now does not belongs to a kubelet that is gone: only another one is
         worth a quick retry.
         """
         failures = self.failures + 1 if kubelet == self.failed_with else 1
-        is_gone = is_unsent and kubelet is not None and kubelet == self.reached
+        is_gone = failure.is_unsent and kubelet is not None and kubelet == self.reached
+        is_unsupported = failure.status == "Unknown" and "is not supported by kubelet" in failure.text
         wait_seconds = retry_wait_seconds(
             failures,
-            is_unreachable=status == "Unavailable",
-            is_final=is_gone or (status == "Unknown" and "is not supported by kubelet" in text),
+            is_unreachable=failure.status == "Unavailable",
+            is_final=is_gone or is_unsupported,
             jitter=jitter,
         )
         return replace(
             self,
-            is_registering=False,
+            call=CALLS[self.call][CallEvent.FAILED],
+            calling=None,
             # Or the next attempt would wait for the stream of a registration that there is not.
             registered_with=None,
             failed_with=kubelet,
             failures=failures,
             register_not_before=now + wait_seconds,
-            taken=self.taken + may_bring_stream(status, is_unsent=is_unsent),
+            taken=self.taken + may_bring_stream(failure.status, is_unsent=failure.is_unsent),
         )
+
+    # ── what happens to its stream ──
 
     def streamed(
         self, now: float, streams: Collection[int], jitter: float, *, ended_by_us: int = 0
-    ) -> CallHistory:
+    ) -> SocketRegistration:
         """Note that streams were opened or ended.
 
         `streams` are the ones that are open now; we have ended those up to `ended_by_us` ourselves.
         """
         if self.our_stream in streams:
-            if self.stream is StreamState.OPEN:
+            if self.is_listened:
                 return self
-            return replace(self, stream=StreamState.OPEN, stream_since=now)
-        if self.stream is not StreamState.OPEN:
+            return replace(self, stream=STREAMS[self.stream][CallEvent.OPENED], stream_since=now)
+        if not self.is_listened:
             return self
         quick_cuts = self.quick_cuts + 1 if now - self.stream_since < QUICK_CUT_SECONDS else 0
-        history = replace(
-            self, quick_cuts=quick_cuts, lost_at=None if self.our_stream <= ended_by_us else now
+        return replace(
+            self,
+            stream=STREAMS[self.stream][CallEvent.ENDED],
+            our_stream=0,
+            stream_since=now,
+            quick_cuts=quick_cuts,
+            cut_wait_seconds=cut_wait_seconds(max(0, quick_cuts - 1), jitter),
+            lost_at=None if self.our_stream <= ended_by_us else now,
         )
-        return _without_stream(history, now, cut_wait_seconds(max(0, quick_cuts - 1), jitter))
 
-    def moved(self, now: float, *, streams_opened: int, options_told: int) -> CallHistory:
+    def moved(self, now: float, *, streams_opened: int, options_told: int) -> SocketRegistration:
         """Note that our socket was closed and gets another name: whatever was to come cannot come any more.
 
         The kubelet may see it later than our next call, and then close the new connection for the old.
         """
-        history = replace(self, taken=0, told_before=options_told, opened_before=streams_opened)
-        return _without_stream(history, now, CUT_WAIT_SECONDS)
-
-
-def _without_stream(history: CallHistory, now: float, wait_seconds: float) -> CallHistory:
-    history = replace(history, stream=StreamState.ENDED, our_stream=0)
-    return replace(history, stream_since=now, cut_wait_seconds=wait_seconds)
+        return replace(
+            self,
+            stream=STREAMS[self.stream][CallEvent.MOVED],
+            our_stream=0,
+            stream_since=now,
+            cut_wait_seconds=CUT_WAIT_SECONDS,
+            taken=0,
+            told_before=options_told,
+            opened_before=streams_opened,
+        )
 
 
 def may_bring_stream(status: str, *, is_unsent: bool) -> bool:

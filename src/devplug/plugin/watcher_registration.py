@@ -1,10 +1,16 @@
-"""The registration of a plugin that the plugin watcher finds: what its socket has gone through. Pure.
+"""The registration of a plugin that the plugin watcher finds: its states, table and steps. Pure.
 
-The kubelet asks at a socket when it sees it made, and at its own start. It asks again after a refusal, but
-never after a lost stream: to the watcher the plugin stays registered until its socket is removed or made
-again (reconciler.go). So a lost stream means a new socket. The path stays the same, as then the kubelet first
-disconnects the old plugin and then takes the new one on; of two paths the old one might take the new one down
-(handler.go DeRegisterPlugin).
+All transitions are in `TRANSITIONS` and nowhere else; an event that a state's row does not have cannot happen
+in that state.
+
+1. The kubelet asks at a socket when it sees it made, and at its own start. It asks again after a refusal, but
+   never after a lost stream: to the watcher the plugin stays registered until its socket is removed or made
+   again (reconciler.go).
+2. So a lost stream means a new socket, and so does a socket at which nobody asks in time. The path stays the
+   same, as then the kubelet first disconnects the old plugin and then takes the new one on; of two paths the
+   old one might take the new one down (handler.go DeRegisterPlugin).
+3. That the kubelet has registered us may be said before or after its stream, and so is no state: it is
+   `is_accepted`. Both together are a registration.
 """
 
 from __future__ import annotations
@@ -14,22 +20,83 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
-from devplug.plugin.socket_registration import (
+from devplug.plugin.registration import (
     LEVEL_CHECK_SECONDS,
     QUICK_CUT_SECONDS,
     STREAM_DEADLINE_SECONDS,
     Step,
     cut_wait_seconds,
+    jittered,
     preparing_step,
     step_when,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from devplug.plugin.socket_registration import RegistrationFacts
+    from devplug.plugin.registration import RegistrationFacts
 
-__all__ = ["SocketHistory", "Standing", "next_watched_step", "patience_seconds"]
+__all__ = ["TRANSITIONS", "WatcherEvent", "WatcherRegistration", "WatcherState", "patience_seconds"]
+
+# ── states, events, the table ──
+
+
+class WatcherState(enum.StrEnum):
+    """What has last happened to our socket."""
+
+    UNMADE = "unmade"
+    UNASKED = "unasked"
+    """It was made, and no kubelet has asked at it yet."""
+    ASKED = "asked"
+    """A kubelet has asked who we are, and has still to open its stream."""
+    REFUSED = "refused"
+    """A kubelet has said that it does not register us."""
+    LISTENED = "listened"
+    """A kubelet listens to our list."""
+    CUT = "cut"
+    """The stream has ended; this kubelet does not ask at this socket again."""
+
+
+class WatcherEvent(enum.StrEnum):
+    """What happens to our socket and its stream."""
+
+    MADE = "the socket is made"
+    ASKED = "a kubelet asks"
+    REFUSED = "the kubelet refuses"
+    OPENED = "the stream of the last question opens"
+    ENDED = "the stream ends"
+    ENDED_ASKED = "the stream ends just after a question"
+    ENDED_MADE = "the stream ends after the socket was made again"
+
+
+_UNLISTENED: Final = {
+    WatcherEvent.MADE: WatcherState.UNASKED,
+    WatcherEvent.ASKED: WatcherState.ASKED,
+    WatcherEvent.REFUSED: WatcherState.REFUSED,
+}
+_OPENED: Final = {WatcherEvent.OPENED: WatcherState.LISTENED}
+
+TRANSITIONS: Final[Mapping[WatcherState, Mapping[WatcherEvent, WatcherState]]] = {
+    WatcherState.UNMADE: {WatcherEvent.MADE: WatcherState.UNASKED},
+    WatcherState.UNASKED: _UNLISTENED | _OPENED,
+    WatcherState.ASKED: _UNLISTENED | _OPENED,
+    WatcherState.REFUSED: _UNLISTENED,
+    WatcherState.LISTENED: {
+        # Anybody may ask: a stream that is listened to is followed until it ends.
+        WatcherEvent.MADE: WatcherState.LISTENED,
+        WatcherEvent.ASKED: WatcherState.LISTENED,
+        WatcherEvent.REFUSED: WatcherState.LISTENED,
+        WatcherEvent.OPENED: WatcherState.LISTENED,
+        WatcherEvent.ENDED: WatcherState.CUT,
+        # The next kubelet has been quicker than the end of the old one's stream.
+        WatcherEvent.ENDED_ASKED: WatcherState.ASKED,
+        # The kubelet has seen it made: it cuts the stream at its next look, and asks at the one after that.
+        WatcherEvent.ENDED_MADE: WatcherState.UNASKED,
+    },
+    WatcherState.CUT: _UNLISTENED | _OPENED,
+}
+
+# ── the waits ──
 
 LAST_PATIENCE_SECONDS: Final = 120.0
 """The slowest pace at which a socket is made anew that no kubelet asks at: there may be none."""
@@ -40,34 +107,29 @@ most, its own second and a dial (exponentialbackoff.go); a new socket would not 
 belongs to the path."""
 
 
-class Standing(enum.Enum):
-    """What has last happened to our socket."""
+def patience_seconds(fruitless: int, jitter: float) -> float:
+    """Return how long a kubelet may take to ask at a socket, and then to open its stream.
 
-    UNMADE = enum.auto()
-    UNASKED = enum.auto()
-    """It was made, and no kubelet has asked at it yet."""
-    ASKED = enum.auto()
-    """A kubelet has asked who we are, and has still to open its stream."""
-    REFUSED = enum.auto()
-    """A kubelet has said that it does not register us."""
-    LISTENED = enum.auto()
-    """A kubelet listens to our list."""
-    CUT = enum.auto()
-    """The stream has ended; this kubelet does not ask at this socket again."""
+    After `fruitless` sockets in a row without a stream it is longer: making them anew did not help.
+    """
+    return jittered(backoff_seconds(fruitless + 1, STREAM_DEADLINE_SECONDS, LAST_PATIENCE_SECONDS), jitter)
+
+
+# ── the state of one plugin ──
 
 
 @dataclass(frozen=True, slots=True)
-class SocketHistory:
-    """What our socket has gone through; each method returns the history after one more event.
+class WatcherRegistration:
+    """What our socket has gone through; the methods named after events return what follows from one more.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
     opened, and `jitter` is from 0 to 1.
     """
 
-    standing: Standing = Standing.UNMADE
+    state: WatcherState = WatcherState.UNMADE
     since: float = 0.0
     wait_seconds: float = 0.0
-    """How long this standing may last before the socket is made anew; without a meaning while listened to."""
+    """How long this state may last before the socket is made anew; without a meaning while listened to."""
     is_accepted: bool = False
     """Whether the kubelet has said that it registered us, after its last question."""
     stream: int = 0
@@ -82,79 +144,109 @@ class SocketHistory:
     quick_cuts: int = 0
 
     @property
+    def is_listened(self) -> bool:
+        """Whether a kubelet listens to our list."""
+        return self.state is WatcherState.LISTENED
+
+    @property
     def is_registered(self) -> bool:
         """Whether a kubelet has accepted us and listens to our list."""
-        return self.is_accepted and self.standing is Standing.LISTENED
+        return self.is_accepted and self.is_listened
 
-    def made(self, now: float, jitter: float) -> SocketHistory:
+    @property
+    def is_settled(self) -> bool:
+        """Whether no kubelet may be between two calls."""
+        return self.is_listened and not self.awaited_stream
+
+    @property
+    def stream_since(self) -> float:
+        """When the stream was opened, while it is."""
+        return self.since
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """Nothing: a kubelet that comes to us and ends a stream cannot be told from one that ends itself."""
+        return ()
+
+    def next_step(self, seen: RegistrationFacts) -> tuple[Step, float]:
+        """Return what to do now, and after how many seconds to look again if no event comes before."""
+        if first := preparing_step(seen):
+            return first
+        if self.is_listened:
+            return Step.WAIT, LEVEL_CHECK_SECONDS
+        due = self.since + self.wait_seconds
+        return step_when(Step.RENEW, max(due, seen.bind_not_before), seen.now)
+
+    # ── what happens to our socket ──
+
+    def made(self, now: float, jitter: float) -> WatcherRegistration:
         """Note that the socket was made, for whatever reason."""
-        if self.standing is Standing.LISTENED:
-            return replace(self, is_made_since=True)
-        is_known = self.standing not in {Standing.UNMADE, Standing.CUT}
+        if self.is_listened:
+            return replace(self, state=self._after(WatcherEvent.MADE), is_made_since=True)
+        is_known = self.state not in {WatcherState.UNMADE, WatcherState.CUT}
         fruitless = self.fruitless + (is_known and now >= self.since + self.wait_seconds)
-        history = replace(self, fruitless=fruitless, awaited_stream=0)
-        return _put(history, Standing.UNASKED, now, patience_seconds(fruitless, jitter))
+        return replace(
+            self,
+            state=self._after(WatcherEvent.MADE),
+            since=now,
+            wait_seconds=patience_seconds(fruitless, jitter),
+            fruitless=fruitless,
+            awaited_stream=0,
+        )
 
-    def asked(self, now: float, streams_opened: int, jitter: float) -> SocketHistory:
-        """Note a question, which anybody may ask: a stream that is listened to is followed until it ends."""
-        history = replace(self, awaited_stream=streams_opened + 1, asked_at=now)
-        if self.standing is Standing.LISTENED:
-            return history
-        history = replace(history, is_accepted=False)
-        return _put(history, Standing.ASKED, now, patience_seconds(self.fruitless, jitter))
+    def asked(self, now: float, streams_opened: int, jitter: float) -> WatcherRegistration:
+        """Note a question, which anybody may ask."""
+        asked = replace(
+            self, state=self._after(WatcherEvent.ASKED), awaited_stream=streams_opened + 1, asked_at=now
+        )
+        if self.is_listened:
+            return asked
+        wait_seconds = patience_seconds(self.fruitless, jitter)
+        return replace(asked, since=now, wait_seconds=wait_seconds, is_accepted=False)
 
-    def accepted(self) -> SocketHistory:
+    def accepted(self) -> WatcherRegistration:
         """Note that the kubelet has registered us; it may say so before or after it opens its stream."""
         return replace(self, is_accepted=True)
 
-    def refused(self, now: float, jitter: float) -> SocketHistory:
+    def refused(self, now: float, jitter: float) -> WatcherRegistration:
         """Note that the kubelet has not registered us, and asks again by itself."""
-        if self.standing is Standing.LISTENED:
-            return self
-        history = replace(self, awaited_stream=0)
-        return _put(history, Standing.REFUSED, now, _jittered(REFUSED_PATIENCE_SECONDS, jitter))
+        refused = replace(self, state=self._after(WatcherEvent.REFUSED))
+        if self.is_listened:
+            return refused
+        wait_seconds = jittered(REFUSED_PATIENCE_SECONDS, jitter)
+        return replace(refused, since=now, wait_seconds=wait_seconds, awaited_stream=0)
 
-    def streamed(self, now: float, streams: Collection[int], jitter: float) -> SocketHistory:
+    def streamed(self, now: float, streams: Collection[int], jitter: float) -> WatcherRegistration:
         """Note that streams were opened or ended; `streams` are the ones that are open now."""
         if self.awaited_stream and self.awaited_stream in streams:
-            history = replace(
-                self, stream=self.awaited_stream, awaited_stream=0, is_made_since=False, fruitless=0
+            return replace(
+                self,
+                state=self._after(WatcherEvent.OPENED),
+                since=now,
+                wait_seconds=0.0,
+                stream=self.awaited_stream,
+                awaited_stream=0,
+                is_made_since=False,
+                fruitless=0,
             )
-            return _put(history, Standing.LISTENED, now, 0.0)
-        if self.standing is not Standing.LISTENED or self.stream in streams:
+        if not self.is_listened or self.stream in streams:
             return self
-        history = replace(self, quick_cuts=self.quick_cuts + 1 if now - self.since < QUICK_CUT_SECONDS else 0)
+        quick_cuts = self.quick_cuts + 1 if now - self.since < QUICK_CUT_SECONDS else 0
+        since, wait_seconds, is_accepted = now, patience_seconds(0, jitter), False
         if self.awaited_stream and now - self.asked_at < STREAM_DEADLINE_SECONDS:
-            # The next kubelet has been quicker than the end of the old one's stream.
-            return _put(history, Standing.ASKED, self.asked_at, patience_seconds(0, jitter))
-        history = replace(history, is_accepted=False)
-        if self.is_made_since:
-            return _put(history, Standing.UNASKED, now, patience_seconds(0, jitter))
-        return _put(history, Standing.CUT, now, cut_wait_seconds(max(0, history.quick_cuts - 1), jitter))
+            event, since, is_accepted = WatcherEvent.ENDED_ASKED, self.asked_at, self.is_accepted
+        elif self.is_made_since:
+            event = WatcherEvent.ENDED_MADE
+        else:
+            event, wait_seconds = WatcherEvent.ENDED, cut_wait_seconds(max(0, quick_cuts - 1), jitter)
+        return replace(
+            self,
+            state=self._after(event),
+            since=since,
+            wait_seconds=wait_seconds,
+            is_accepted=is_accepted,
+            quick_cuts=quick_cuts,
+        )
 
-
-def next_watched_step(seen: RegistrationFacts, history: SocketHistory) -> tuple[Step, float]:
-    """Return what to do now, and after how many seconds to look again if no event comes before."""
-    if first := preparing_step(seen):
-        return first
-    if history.standing is Standing.LISTENED:
-        return Step.WAIT, LEVEL_CHECK_SECONDS
-    due = history.since + history.wait_seconds
-    return step_when(Step.RENEW, max(due, seen.bind_not_before), seen.now)
-
-
-def patience_seconds(fruitless: int, jitter: float) -> float:
-    """Return how long a kubelet may take to ask at a socket, and then to open its stream.
-
-    After `fruitless` sockets in a row without a stream it is longer: making them anew did not help.
-    """
-    wait = backoff_seconds(fruitless + 1, STREAM_DEADLINE_SECONDS, LAST_PATIENCE_SECONDS)
-    return _jittered(wait, jitter)
-
-
-def _jittered(seconds: float, jitter: float) -> float:
-    return seconds * (1 + 0.2 * jitter)
-
-
-def _put(history: SocketHistory, standing: Standing, since: float, wait_seconds: float) -> SocketHistory:
-    return replace(history, standing=standing, since=since, wait_seconds=wait_seconds)
+    def _after(self, event: WatcherEvent) -> WatcherState:
+        return TRANSITIONS[self.state][event]

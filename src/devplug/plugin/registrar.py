@@ -1,0 +1,263 @@
+"""The registrar of one plugin: it tells the registration's state of each event, and talks with the kubelet.
+
+What an event means and what is to be done is decided by the state alone, which is immutable. The registrar
+here calls the kubelet; `watcher_registrar` has the other one, which answers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from devplug.errors import RemoteError
+from devplug.k8s.kubelet_dir import KUBELET_SOCKET
+from devplug.logs import AUDIT
+from devplug.plugin.contract import options_of
+from devplug.plugin.socket_registration import SocketRegistration
+from devplug.wire.deviceplugin import DEVICE_PLUGIN_VERSION, REGISTER
+from devplug.wire.values import RegisterRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from devplug.plugin.contract import DevicePlugin
+    from devplug.plugin.counters import PluginCounters
+    from devplug.plugin.environment import PluginEnvironment
+    from devplug.plugin.inventory import Inventory
+    from devplug.plugin.registration import RegistrationFacts, Step
+    from devplug.plugin.service import PluginService
+    from devplug.plugin.watcher_registration import WatcherRegistration
+    from devplug.wire.sockets import Binding
+    from devplug.wire.values import SocketIdentity
+
+__all__ = ["Registrar", "SocketRegistrar", "jitter", "now"]
+
+logger = logging.getLogger(__name__)
+audit = logging.getLogger(AUDIT)
+
+REGISTER_TIMEOUT_SECONDS: Final = 16.0
+"""More than the 10 s that the kubelet takes to dial back before it answers (client.go)."""
+
+_UNREACHABLE: Final = "kubelet.sock refuses connections, waiting for its kubelet"
+
+
+class Registrar:
+    """What both modes have in common; lives as long as its lifecycle.
+
+    `wake` is called when there may be something to do, `on_change` when `state.is_registered` may be another.
+    """
+
+    state: SocketRegistration | WatcherRegistration
+
+    def __init__(
+        self,
+        plugin: DevicePlugin,
+        inventory: Inventory,
+        service: PluginService,
+        counters: PluginCounters,
+        environment: PluginEnvironment,
+        socket_name: str,
+        wake: Callable[[], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.refusal = ""
+        """Why the last attempt has not registered us; empty if it has, or if there was none."""
+        self._plugin = plugin
+        self._inventory = inventory
+        self._service = service
+        self._counters = counters
+        self._environment = environment
+        self._socket_name = socket_name
+        self._wake = wake
+        self._on_change = on_change
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        """What else to look at when it changes: nothing where the kubelet comes to us."""
+        return ()
+
+    def bindings(self) -> tuple[Binding, ...]:
+        """Return what our socket has to serve besides the plugin: nothing where we call the kubelet."""
+        return ()
+
+    def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
+        """Return what to do now, and after how many seconds to look again."""
+        return self.state.next_step(facts)
+
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
+        """Begin a registration in `group`, as `next_step` has said; `look` tells how things are meanwhile."""
+
+    def leave(self) -> None:
+        """Give up the registration that is on its way, as `next_step` has said."""
+
+    def socket_made(self) -> None:
+        """Note that our socket is being made; a kubelet may ask at it before that has ended."""
+
+    def socket_moved(self, socket_name: str) -> None:
+        """Note that our socket was closed and gets another name, as `next_step` has said."""
+        self._socket_name = socket_name
+
+    def stream_changed(self) -> None:
+        """Note that a stream was opened or has ended."""
+        was_listened = self.state.is_listened
+        self._follow_stream()
+        if was_listened and not self.state.is_listened:
+            logger.info(
+                "the kubelet's ListAndWatch stream ended", extra={"resource_name": self._plugin.resource_name}
+            )
+        self._changed()
+
+    def _follow_stream(self) -> None:
+        raise NotImplementedError
+
+    def _changed(self) -> None:
+        self._wake()
+        self._on_change()
+
+    def _tell_accepted(self, seconds: float) -> None:
+        self._counters.registrations.add("accepted")
+        self.refusal = ""
+        audit.info(
+            "registered with the kubelet",
+            extra={
+                "resource_name": self._plugin.resource_name,
+                "devices": len(self._inventory.snapshot.devices),
+                "milliseconds": round(1000 * seconds, 1),
+            },
+        )
+
+    def _tell_refused(self, reason: str) -> None:
+        audit.warning(
+            "the kubelet refused the registration",
+            extra={"resource_name": self._plugin.resource_name, "reason": reason},
+        )
+
+
+class SocketRegistrar(Registrar):
+    """The registrar that calls Register at `kubelet.sock`, for each kubelet and each lost stream."""
+
+    state = SocketRegistration()
+    _patience: asyncio.Timeout | None = None
+    """Ends the call in flight before its time."""
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        """What else to look at when it changes: the kubelet's socket."""
+        return (self._kubelet_socket,)
+
+    @property
+    def _kubelet_socket(self) -> Path:
+        return self._environment.folder / KUBELET_SOCKET
+
+    def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
+        """Return what to do now, and after how many seconds to look again."""
+        return self.state.next_step(self._with_kubelet(facts))
+
+    def _with_kubelet(self, facts: RegistrationFacts) -> RegistrationFacts:
+        """Return the facts with what can be seen of the kubelet's socket, and of streams at ours."""
+        streams = self._service.streams
+        return replace(
+            facts,
+            kubelet=self._environment.sockets.identity(self._kubelet_socket),
+            has_leftovers=self.state.has_leftovers(
+                streams.open, streams_opened=streams.opened, options_told=self._service.options_told
+            ),
+        )
+
+    def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
+        """Begin to call the kubelet, in `group`; `look` tells whether that is still right when it has us."""
+        self.state = self.state.called(self._service.streams.opened)
+        self._on_change()
+        group.create_task(self._register(look))
+
+    def leave(self) -> None:
+        """Give up the call in flight: who has it may hang for long, and another kubelet waits."""
+        self.state = self.state.dialled(None)
+        if self._patience is not None:
+            self._patience.reschedule(now())
+
+    def socket_moved(self, socket_name: str) -> None:
+        """Forget all that came by the old socket: no stream can come there any more."""
+        super().socket_moved(socket_name)
+        self.state = self.state.moved(
+            now(), streams_opened=self._service.streams.opened, options_told=self._service.options_told
+        )
+        self._on_change()
+
+    async def _register(self, look: Callable[[], RegistrationFacts]) -> None:
+        started = now()
+        request = RegisterRequest(
+            DEVICE_PLUGIN_VERSION, self._socket_name, self._plugin.resource_name, options_of(self._plugin)
+        )
+        sockets = self._environment.sockets
+        failure: RemoteError | None = None
+        is_sent = is_left = False
+        async with self._environment.registering:
+            kubelet = sockets.identity(self._kubelet_socket)
+            self.state = self.state.dialled(kubelet)
+            try:
+                async with (
+                    asyncio.timeout(None) as self._patience,
+                    sockets.connected(
+                        self._kubelet_socket, connect_within_seconds=REGISTER_TIMEOUT_SECONDS
+                    ) as peer,
+                ):
+                    self.state = self.state.connected(kubelet)
+                    if self.state.may_send(self._with_kubelet(look())):
+                        is_sent = True
+                        await peer.call(REGISTER, request, timeout_seconds=REGISTER_TIMEOUT_SECONDS)
+            except RemoteError as error:
+                failure = error
+            except TimeoutError:
+                is_left = True
+            finally:
+                self._patience = None
+        if failure is None and not is_sent:
+            self.state = self.state.withdrawn()
+        elif is_left:
+            self._note_left(kubelet)
+        # A stream tells more than the answer: a kubelet that listens has accepted us.
+        elif failure is None or self.state.is_listened:
+            self.state = self.state.accepted(now(), kubelet)
+            self._environment.unsay(_UNREACHABLE)
+            self._tell_accepted(now() - started)
+        else:
+            self._note_failure(kubelet, failure)
+        self._changed()
+
+    def _note_left(self, kubelet: SocketIdentity | None) -> None:
+        """Note that a call was given up; it may have been heard, and still bring a stream."""
+        self.state = self.state.failed(now(), kubelet, RemoteError("Canceled", ""), jitter())
+        self._counters.registrations.add("unreachable")
+        logger.info(
+            "another kubelet.sock was made; the registration at the last one was cancelled",
+            extra={"resource_name": self._plugin.resource_name},
+        )
+
+    def _note_failure(self, kubelet: SocketIdentity | None, failure: RemoteError) -> None:
+        self.state = self.state.failed(now(), kubelet, failure, jitter())
+        is_unreachable = failure.status == "Unavailable"
+        self._counters.registrations.add("unreachable" if is_unreachable else "refused")
+        self.refusal = _UNREACHABLE if is_unreachable else f"the kubelet refused the registration: {failure}"
+        if is_unreachable:
+            self._environment.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
+        elif self.state.failures == 1:
+            self._tell_refused(str(failure))
+
+    def _follow_stream(self) -> None:
+        streams = self._service.streams
+        self.state = self.state.streamed(now(), streams.open, jitter(), ended_by_us=streams.ended)
+
+
+def now() -> float:
+    """Return the time of the running loop, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
+def jitter() -> float:
+    """Return by which share of its bound a wait is made longer, from 0 to 1."""
+    return random.random()  # noqa: S311 -- spreads load, no secret
