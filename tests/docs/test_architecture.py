@@ -9,6 +9,7 @@ import pytest
 
 from devplug.plugin.resource_lock import LOCK_FOLDER, new_socket_name
 from tests.docs.pages import DOCS, ROOT
+from tests.docs.transitions import DRAWN, TABLES
 
 PAGE = (DOCS / "architecture.md").read_text(encoding="utf-8")
 
@@ -32,6 +33,22 @@ def test_the_layers_of_the_page_are_those_that_are_checked() -> None:
     shown = re.search(r"<!-- layers: as in pyproject\.toml -->\n(.*?)<!-- layers: end -->", PAGE, re.DOTALL)
     assert shown
     assert shown[1] == shown_layers()
+
+
+def test_each_transition_that_is_drawn_is_in_its_table_and_each_of_the_table_is_drawn() -> None:
+    shown = {}
+    for _, title, table, _ in DRAWN.findall(PAGE):
+        (_, *states), _, *rows = (
+            [cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()
+        )
+        cells = {
+            (state, event, to) for event, *row in rows for state, to in zip(states, row, strict=True) if to
+        }
+        shown[title] = cells
+    assert shown == {
+        title: {(state, event, to) for state, row in table.items() for event, to in row.items()}
+        for title, table in TABLES.items()
+    }
 
 
 def test_every_part_of_the_package_is_explained() -> None:

@@ -21,6 +21,7 @@ from tests.docs.pages import DOCS
 @pytest.mark.parametrize(
     ("file", "module"),
     [
+        ("architecture.md", "tests.docs.transitions"),
         ("checks.md", "devplug.conformance.page"),
         ("cli.md", "devplug.cli.page"),
         ("keys.md", "devplug.daemon.config.page"),

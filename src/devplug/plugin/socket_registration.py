@@ -77,9 +77,9 @@ class CallEvent(enum.StrEnum):
     """What happens to our call and its stream."""
 
     CALLED = "we begin to call"
-    WITHDRAWN = "a last look forbids to send"
-    ACCEPTED = "the kubelet accepts"
-    FAILED = "it is refused, lost or given up"
+    WITHDRAWN = "a last look forbids to send it"
+    ACCEPTED = "the kubelet accepts it"
+    FAILED = "it fails or is given up"
     OPENED = "its stream opens"
     ENDED = "its stream ends"
     MOVED = "our socket gets another name"
