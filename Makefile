@@ -161,8 +161,8 @@ pages: .venv/.ready ## write the reference pages that are made from the code
 picture: .venv/.ready ## record the demo and draw it for the README
 	$(BIN)/python -m tests.docs.picture --record
 
-deploy: .venv/.ready ## write alerts, dashboard, chart and kustomize base, and the table of the chart's values
-	$(BIN)/python -m devplug.deploy deploy
+deploy: .venv/.ready ## write alerts, dashboard, kustomize base, and the table of the chart's values
+	$(BIN)/python -m devplug.deploy
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements/dev.lock

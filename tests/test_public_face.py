@@ -135,8 +135,8 @@ def test_importing_the_values_loads_no_library(module: str) -> None:
     [
         "py.typed",
         "daemon/config/config.schema.json",
-        "deploy/texts/NOTES.txt",
-        "deploy/texts/_helpers.tpl",
+        "deploy/chart/templates/_helpers.tpl",
+        "deploy/chart/values.yaml",
         "monitor/page/static/page.html",
         "monitor/page/static/page.js",
         "scaffold/templates/daemonset.yaml.in",

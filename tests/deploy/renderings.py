@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import importlib.util
 import json
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -16,7 +13,6 @@ import pytest
 import yaml
 
 from devplug import __version__
-from devplug.deploy.chart import chart_files
 from devplug.deploy.manifests import base_files, manifests
 from devplug.deploy.names import Release
 
@@ -25,6 +21,8 @@ if TYPE_CHECKING:
 
 Objects: TypeAlias = "dict[tuple[str, str], dict[str, Any]]"
 
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart" / "devplug"
 RELEASE = Release("devplug", "lab", __version__, "Helm")
 needs_helm = pytest.mark.skipif(
     importlib.util.find_spec("helm_python") is None, reason="no Helm here: pip install helm-python-sdk"
@@ -47,15 +45,6 @@ def ours(values: Mapping[str, Any], release: Release = RELEASE) -> Objects:
     return by_name(manifests(values, release))
 
 
-@functools.cache
-def chart_folder() -> Path:
-    parent = tempfile.mkdtemp(prefix="devplug-chart-")
-    atexit.register(shutil.rmtree, parent)
-    folder = Path(parent, "devplug")
-    written(folder, chart_files(__version__, {}))
-    return folder
-
-
 def written(folder: Path, files: Mapping[str, str]) -> Path:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -63,11 +52,11 @@ def written(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def rendered(values: Mapping[str, Any], release: Release = RELEASE, chart: Path | None = None) -> Objects:
+def rendered(values: Mapping[str, Any], release: Release = RELEASE, chart: Path = CHART) -> Objects:
     """Return what Helm makes of the chart; raises its own error where that fails."""
     import helm_python
 
-    with helm_python.Chart.load(chart or chart_folder()) as loaded:
+    with helm_python.Chart.load(chart) as loaded:
         texts = loaded.render(dict(values), name=release.name, namespace=release.namespace)
     documents = [
         yaml.safe_load(text) for path, text in texts.items() if path.endswith(".yaml") and text.strip()

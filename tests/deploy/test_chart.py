@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,52 +13,75 @@ from hypothesis import strategies as st
 
 from devplug import __version__
 from devplug.daemon.config.loader import load
+from devplug.deploy.__main__ import rows
 from devplug.deploy.alerts import rules_text
-from devplug.deploy.chart import chart_files
+from devplug.deploy.chart import chart_files, defaults, overridden
 from devplug.deploy.dashboard import dashboard_text
 from devplug.deploy.manifests import posture_values
 from devplug.deploy.names import Release
-from devplug.deploy.schema import overridden
 from devplug.deploy.security_context import posture_of
-from devplug.deploy.values import rows
 from tests.deploy.configs import configs, needs
 from tests.deploy.policies import faults
 from tests.deploy.renderings import (
-    chart_folder,
+    CHART,
     helm_error,
     needs_helm,
     ours,
+    pod_spec,
     rendered,
     written,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+    from tests.deploy.renderings import Objects
 
 pytestmark = needs_helm
 
-ENV = [{"name": "A", "value": "1"}, {"name": "B", "value": "<&>"}]
-EACH: dict[str, Any] = {
-    "image": {"repository": "r:5000/a/b", "tag": "1.0", "pullPolicy": "Always"},
+CONFIG = "version: 1\nresources:\n  - name: example.com/a\n    discover:\n      path: /dev/<a>*\n"
+MONITOR: dict[str, Any] = {
+    "enabled": True,
+    "interval": "1m30s",
+    "scrapeTimeout": "5s",
+    "labels": {"a": "1"},
+    "honorLabels": True,
+    "relabelings": [{"action": "labeldrop", "regex": "x"}],
+    "metricRelabelings": [{"action": "keep"}],
+}
+OTHER: dict[str, Any] = {
+    "image.repository": "r:5000/a/b",
+    "image.tag": "1.0",
+    "image.digest": f"sha256:{'0' * 64}",
+    "image.pullPolicy": "Always",
     "imagePullSecrets": [{"name": "a"}],
-    "nameOverride": "other",
+    "nameOverride": "123",
     "fullnameOverride": "whole",
     "namespaceOverride": "elsewhere",
     "createNamespace": True,
-    "config": {"checksumRestart": True},
-    "dev": {"enabled": False},
-    "deviceAccess": {"enabled": True},
-    "cdi": {"enabled": True},
-    "nvidia": {"enabled": True, "mig": True},
+    "config.inline": CONFIG,
+    "config.checksumRestart": True,
+    "dev.enabled": False,
+    "dev.submounts": True,
+    "dev.hideConsole": False,
+    "deviceAccess.enabled": True,
+    "cdi.enabled": True,
+    "nvidia.enabled": True,
+    "nvidia.mig": True,
     "runtimeClassName": "nvidia",
     "hostNetwork": True,
-    "nodeLabels": {"enabled": True},
-    "kubeEvents": {"enabled": True},
-    "serviceAccount": {"create": False, "name": "robot", "annotations": {"a": "b"}},
-    "rbac": {"create": False},
+    "nodeLabels.enabled": True,
+    "kubeEvents.enabled": True,
+    "serviceAccount.create": False,
+    "serviceAccount.name": "robot",
+    "serviceAccount.annotations": {"a": "true"},
+    "rbac.create": False,
     "podSecurityContext": {"fsGroup": 7},
     "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}},
-    "networkPolicy": {"enabled": False, "from": [{"podSelector": {}}]},
+    "networkPolicy.enabled": False,
+    "networkPolicy.from": [{"podSelector": {}}],
+    "networkPolicy.apiServerEgress": [],
     "kubeletRoot": "/var/lib/k0s/kubelet",
     "nodeSelector": {"a": "b"},
     "affinity": {"nodeAffinity": {}},
@@ -67,32 +91,54 @@ EACH: dict[str, Any] = {
     "updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}},
     "minReadySeconds": 0,
     "revisionHistoryLimit": 1,
-    "terminationGracePeriodSeconds": 7,
+    "terminationGracePeriodSeconds": 12345678,
     "podLabels": {"a": "yes"},
     "podAnnotations": {"a": "0x10"},
     "logFormat": "json",
     "logLevel": "debug",
     "extraArgs": ["--a", "b: c"],
-    "extraEnv": ENV,
+    "extraEnv": [{"name": "A", "value": "1"}, {"name": "B", "value": "<&>"}],
     "extraVolumes": [{"name": "a", "emptyDir": {}}],
     "extraVolumeMounts": [{"name": "a", "mountPath": "/a"}],
     "port": 65535,
     "startupProbe": {"periodSeconds": 3},
     "livenessProbe": {"initialDelaySeconds": 4},
     "readinessProbe": {"failureThreshold": 5},
-    "service": {"annotations": {"prometheus.io/scrape": "true"}},
-    "podMonitor": {
-        "enabled": True,
-        "labels": {"a": "b"},
-        "relabelings": [{"action": "labeldrop", "regex": "x"}],
-    },
-    "serviceMonitor": {"enabled": True, "honorLabels": True, "metricRelabelings": [{"action": "keep"}]},
+    "service.enabled": False,
+    "service.annotations": {"prometheus.io/scrape": "true"},
+    **{f"podMonitor.{key}": value for key, value in MONITOR.items()},
+    **{f"serviceMonitor.{key}": value for key, value in MONITOR.items()},
 }
 """A value for each of the chart's, other than its default."""
 
+APART = {"config.existingConfigMap", "config.key"} | {
+    f"{part}.{key}" for part in ("prometheusRule", "grafanaDashboard") for key in ("enabled", "labels")
+}
+"""Values with tests of their own: those that exclude `config.inline`; objects that only the chart has."""
 
-def same(values: dict[str, Any], release: Release | None = None) -> None:
-    release = release or Release("devplug", "lab", __version__, "Helm")
+HIDES_OTHERS = "networkPolicy.enabled"
+"""Its other value is false, and then no other value of the policy is seen."""
+
+
+def others(paths: Iterable[str]) -> dict[str, Any]:
+    """Return the other values at these paths, as maps in maps."""
+    whole: dict[str, Any] = {}
+    for path in paths:
+        value = OTHER[path]
+        for key in reversed(path.split(".")):
+            value = {key: value}
+        whole = overridden(whole, value)
+    return whole
+
+
+@functools.cache
+def without(*paths: str) -> Objects:
+    """Return what Helm makes of all other values but those at these paths."""
+    return rendered(others(OTHER.keys() - set(paths)))
+
+
+def same(values: dict[str, Any], name: str = "devplug") -> None:
+    release = Release(name, "lab", __version__, "Helm")
     assert rendered(values, release) == ours(values, release)
 
 
@@ -101,30 +147,35 @@ def test_with_its_defaults_helm_makes_what_manifests_prints() -> None:
 
 
 def test_each_value_of_the_chart_is_tried() -> None:
-    assert {row.path.split(".")[0] for row in rows()} - {*EACH} == {"prometheusRule", "grafanaDashboard"}
+    assert OTHER.keys() | APART == {row.path for row in rows((CHART / "values.yaml").read_text())}
 
 
-@pytest.mark.parametrize("key", sorted(EACH))
-def test_each_value_changes_both_alike(key: str) -> None:
-    values = {key: EACH[key]}
+@pytest.mark.parametrize("path", OTHER)
+def test_each_value_changes_both_alike(path: str) -> None:
+    values = others([path])
     same(values)
-    if key not in {"rbac", "podMonitor", "serviceMonitor"}:
-        assert rendered(values) != rendered({}), "the value changes nothing"
+    alone = rendered(values) != rendered({})
+    assert alone or without(path, HIDES_OTHERS) != without(HIDES_OTHERS), "the value changes nothing"
 
 
-@pytest.mark.parametrize("key", ["submounts", "hideConsole"])
-def test_what_is_shown_of_dev_changes_both_alike(key: str) -> None:
-    values = {"dev": {key: key == "submounts"}}
-    same(values)
-    assert rendered(values) != rendered({}), "the value changes nothing"
+@pytest.mark.parametrize("bit", range(len(OTHER).bit_length()))
+def test_any_two_values_change_both_alike_with_both_one_or_none_of_them(bit: int) -> None:
+    # The numbers of any two values differ in a bit; both are in all values together, neither in the defaults.
+    ones = {path for number, path in enumerate(OTHER) if number >> bit & 1}
+    same(others(ones))
+    same(others(OTHER.keys() - ones))
+
+
+def test_all_values_together_change_both_alike() -> None:
+    same(others(OTHER))
 
 
 @given(
-    st.lists(st.sampled_from(sorted(EACH)), unique=True).map(lambda keys: {key: EACH[key] for key in keys}),
-    st.sampled_from(["devplug", "my-devplug", "lab", "x" * 53]),
+    st.sets(st.sampled_from(sorted(OTHER))).map(others),
+    st.sampled_from(["devplug", "my-devplug", "lab", "7", "x" * 53]),
 )
 def test_any_choice_of_values_changes_both_alike(values: dict[str, Any], name: str) -> None:
-    same(values, Release(name, "lab", __version__, "Helm"))
+    same(values, name)
 
 
 @given(configs())
@@ -152,6 +203,8 @@ def test_a_configuration_is_needed_and_one_is_enough() -> None:
     values = {"config": {"inline": "", "existingConfigMap": "mine", "key": "a.yaml"}}
     same(values)
     assert ("ConfigMap", "devplug") not in rendered(values)
+    file = pod_spec(rendered(values))["volumes"][0]["configMap"]
+    assert file == {"name": "mine", "items": [{"key": "a.yaml", "path": "config.yaml"}]}
 
 
 def test_text_that_is_no_configuration_is_refused() -> None:
@@ -174,17 +227,17 @@ def test_text_that_is_no_configuration_is_refused() -> None:
 def test_values_that_are_misspelt_or_of_another_type_are_refused(values: dict[str, Any]) -> None:
     import helm_python
 
-    with helm_python.Chart.load(chart_folder()) as chart:
+    with helm_python.Chart.load(CHART) as chart:
         chart.validate_schema({})
         with pytest.raises(helm_python.HelmValuesError):
             chart.validate_schema(values)
 
 
-@pytest.mark.parametrize("values", [{}, EACH])
+@pytest.mark.parametrize("values", [{}, others(OTHER)])
 def test_lint_finds_nothing(values: dict[str, Any]) -> None:
     import helm_python
 
-    report = helm_python.lint(chart_folder(), values, strict=True)
+    report = helm_python.lint(CHART, values, strict=True)
     assert report["errors"] == []
     assert [one for one in report["messages"] if one["severity"] > 1] == []
 
@@ -205,5 +258,12 @@ def test_the_dashboard_stands_in_a_config_map_as_it_is() -> None:
 def test_a_chart_for_a_configuration_has_it_as_its_default(tmp_path: Path) -> None:
     text = 'version: 1\nresources:\n  - name: example.com/a\n    discover:\n      net: {interface: "eth*"}\n'
     values = overridden(posture_values(posture_of(load(text, "test"))), {"config": {"inline": text}})
-    folder = written(tmp_path / "devplug", chart_files(__version__, values))
+    folder = written(tmp_path / "devplug", chart_files(values))
     assert rendered({}, chart=folder) == ours(values)
+
+
+@given(st.sets(st.sampled_from(sorted(OTHER))).map(others))
+def test_a_chart_with_other_defaults_keeps_each_comment(values: dict[str, Any]) -> None:
+    text = chart_files(values)["values.yaml"]
+    assert yaml.safe_load(text) == overridden(defaults(), values)
+    assert [*rows(text)] == [*rows((CHART / "values.yaml").read_text())]

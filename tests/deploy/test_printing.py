@@ -12,11 +12,12 @@ from click.testing import CliRunner
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.cli.manifests import manifests_command
+from devplug.deploy.chart import starter
 from devplug.deploy.names import Release
-from devplug.deploy.values import STARTER
 from devplug.errors import ConfigError
 from tests.deploy.policies import granted
 from tests.deploy.renderings import (
+    CHART,
     by_name,
     container,
     kustomized,
@@ -66,7 +67,7 @@ def test_without_a_configuration_a_starter_is_deployed_and_said_to_be_one() -> N
     assert objects_of(result) == ours(
         {"fullnameOverride": "devplug", "createNamespace": True}, Release("devplug", "devplug", __version__)
     )
-    assert objects_of(result)["ConfigMap", "devplug"]["data"]["config.yaml"] == STARTER
+    assert objects_of(result)["ConfigMap", "devplug"]["data"]["config.yaml"] == starter()
 
 
 def test_the_file_goes_into_the_config_map_to_the_letter_and_the_posture_follows_from_it(needy: str) -> None:
@@ -137,6 +138,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     result = call("--format", "chart", "--to", str(tmp_path / "file"))
     assert result.return_value == BAD_INPUT
     assert "name another --to" in result.output
+
+
+def test_the_chart_is_written_whole_with_the_configuration_as_its_default(needy: str, tmp_path: Path) -> None:
+    folder = tmp_path / "devplug"
+    assert call("-c", needy, "--format", "chart", "--to", str(folder)).return_value == OK
+    there = {str(file.relative_to(CHART)) for file in CHART.rglob("*") if file.is_file()}
+    assert {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()} == there
+    values = yaml.safe_load((folder / "values.yaml").read_text())
+    assert values["config"]["inline"] == NEEDY
+    assert values["cdi"]["enabled"] is values["nodeLabels"]["enabled"] is True
 
 
 @needs_helm

@@ -1,36 +1,51 @@
-"""What the repository keeps is what the generator makes now."""
+"""What the repository keeps is what the code makes now, and the chart's own files agree with each other."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.deploy.repository import deployment_files, with_table
+from devplug.deploy.__main__ import BEGIN, PAGE, generated, rows
+from tests.deploy.renderings import CHART, ROOT
 
-ROOT = Path(__file__).parents[2]
-DEPLOY = ROOT / "deploy"
-GENERATED = ("chart", "kustomize")
-AGAIN = "run: python -m devplug.deploy deploy"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+AGAIN = "run: make deploy"
 
 
-def test_the_chart_and_the_base_are_what_is_generated() -> None:
-    made = deployment_files()
+def test_what_is_kept_is_what_the_code_makes() -> None:
+    made = generated(ROOT)
+    assert [path for path, text in made.items() if (ROOT / path).read_text() != text] == [], AGAIN
+
+
+def test_the_base_has_no_other_files() -> None:
     there = {
-        str(file.relative_to(DEPLOY)): file.read_text()
-        for name in GENERATED
-        for file in (DEPLOY / name).rglob("*")
-        if file.is_file()
+        str(file.relative_to(ROOT)) for file in (ROOT / "deploy" / "kustomize").rglob("*") if file.is_file()
     }
-    assert sorted(there) == sorted(made), AGAIN
-    assert [path for path, text in made.items() if there[path] != text] == [], AGAIN
+    assert there <= generated(ROOT).keys()
 
 
-def test_the_docs_have_the_table_of_all_values() -> None:
-    page = (ROOT / "docs" / "deploying.md").read_text()
-    assert with_table(page) == page, AGAIN
+def test_each_value_has_a_comment_and_a_type() -> None:
+    def leaves(schema: dict[str, Any], path: str) -> Iterator[str]:
+        for key, inner in schema["properties"].items():
+            if "properties" in inner:
+                yield from leaves(inner, f"{path}{key}.")
+            else:
+                yield f"{path}{key}"
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    paths = [row.path for row in rows((CHART / "values.yaml").read_text())]
+    assert sorted(paths) == sorted({*leaves(schema, "")} - {"global"})
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(CHART, tmp_path / CHART.relative_to(ROOT))
+    (tmp_path / PAGE).parent.mkdir()
+    (tmp_path / PAGE).write_text((ROOT / PAGE).read_text().replace(BEGIN, ""))
     with pytest.raises(ValueError, match="the page has no"):
-        with_table("# A page\n")
+        generated(tmp_path)

@@ -55,11 +55,10 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
     Raises `ConfigError` for a configuration that cannot be used.
     """
     from devplug.daemon.config.loader import load
-    from devplug.deploy.chart import chart_files
+    from devplug.deploy.chart import chart_files, overridden
     from devplug.deploy.manifests import base_files, posture_lines, posture_values
     from devplug.deploy.manifests import manifests as objects_of
     from devplug.deploy.names import Release
-    from devplug.deploy.schema import overridden
     from devplug.deploy.security_context import posture_of
 
     if (form in _IN_FOLDERS) != (folder is not None):
@@ -78,7 +77,7 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
     if form == "chart-values":
         return _print([values], head, output)
     if form == "chart":
-        return _write(Path(folder or ""), chart_files(__version__, values))
+        return _write(Path(folder or ""), chart_files(values))
     release = Release(wanted.name, wanted.namespace, __version__)
     is_ours = wanted.namespace not in _SYSTEM_NAMESPACES
     values = overridden(values, {"fullnameOverride": wanted.name, "createNamespace": is_ours})
@@ -91,11 +90,11 @@ def _source(file: str | None) -> tuple[bytes, str]:
     """Return the configuration's text, and what it is called."""
     from devplug.daemon.config.document import SIZE_LIMIT_BYTES
     from devplug.daemon.config_reader import read_config_file
-    from devplug.deploy.values import STARTER
+    from devplug.deploy.chart import starter
 
     if file is None:
         return (
-            STARTER.encode(),
+            starter().encode(),
             "a starter (fuse, kvm and tun for everyone; -c FILE names another configuration)",
         )
     if file == STANDARD_INPUT:

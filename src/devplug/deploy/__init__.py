@@ -1,4 +1,5 @@
 """The deployment on a cluster: a DaemonSet and all around it, as manifests, chart and kustomize base.
 
-One set of objects with places for values makes all three, so they cannot drift.
+The chart is written by hand in Helm's language, and the objects in Python; a test compares what both make
+of the same values.
 """

@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from devplug.deploy import objects
+from devplug.deploy.chart import defaults, overridden
 from devplug.deploy.names import names_of
-from devplug.deploy.schema import nested, overridden
-from devplug.deploy.template import AllOf, Document, Given, Resolver
-from devplug.deploy.values import defaults
 from devplug.k8s.yaml import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from devplug.deploy.chart import Values
     from devplug.deploy.names import Release
+    from devplug.deploy.objects import Object
     from devplug.deploy.security_context import Posture
     from devplug.k8s.yaml import Value
 
-__all__ = [
-    "DOCUMENTS",
-    "Object",
-    "base_files",
-    "image_values",
-    "manifests",
-    "posture_lines",
-    "posture_values",
-]
-
-Object: TypeAlias = dict[str, "Value"]
-
-DOCUMENTS: Final = (
-    Document("namespace", objects.namespace(), Given("createNamespace")),
-    Document("serviceaccount", objects.service_account(), Given("serviceAccount.create")),
-    Document("clusterrole", objects.role(), AllOf((Given("rbac.create"), objects.NEEDS_API))),
-    Document("clusterrolebinding", objects.binding(), AllOf((Given("rbac.create"), objects.NEEDS_API))),
-    Document("configmap", objects.config_map(), Given("config.inline")),
-    Document("daemonset", objects.daemon_set()),
-    Document("service", objects.service(), Given("service.enabled")),
-    Document("networkpolicy", objects.network_policy(), Given("networkPolicy.enabled")),
-    Document("podmonitor", objects.pod_monitor(), Given("podMonitor.enabled")),
-    Document("servicemonitor", objects.service_monitor(), Given("serviceMonitor.enabled")),
-)
-"""What there is, in the order in which it can be applied."""
+__all__ = ["base_files", "image_values", "manifests", "posture_lines", "posture_values"]
 
 NVIDIA_RUNTIME_CLASS: Final = "nvidia"
 
@@ -54,15 +30,24 @@ _IMAGE: Final = re.compile(
 _CONFIG_FILE = "config.yaml"
 
 
-def manifests(values: Mapping[str, Value], release: Release) -> list[Object]:
+def manifests(values: Values, release: Release) -> list[Object]:
     """Return the objects of a release, with these values over the defaults, in the order to apply them."""
     whole = overridden(defaults(), values)
-    resolver = Resolver(whole, names_of(whole, release))
-    return [
-        cast("Object", resolver.resolved(document.tree))
-        for document in DOCUMENTS
-        if resolver.holds(document.condition)
-    ]
+    has_role = whole["rbac"]["create"] and objects.asks_api(whole)
+    wanted = {
+        objects.namespace: whole["createNamespace"],
+        objects.service_account: whole["serviceAccount"]["create"],
+        objects.role: has_role,
+        objects.binding: has_role,
+        objects.config_map: whole["config"]["inline"],
+        objects.daemon_set: True,
+        objects.service: whole["service"]["enabled"],
+        objects.network_policy: whole["networkPolicy"]["enabled"],
+        objects.pod_monitor: whole["podMonitor"]["enabled"],
+        objects.service_monitor: whole["serviceMonitor"]["enabled"],
+    }
+    names = names_of(whole, release)
+    return [make(whole, names) for make, is_wanted in wanted.items() if is_wanted]
 
 
 def posture_values(posture: Posture, *, may_open: bool = True) -> dict[str, Value]:
@@ -70,33 +55,32 @@ def posture_values(posture: Posture, *, may_open: bool = True) -> dict[str, Valu
 
     With `may_open` false, opening devices is not granted: rules that do have unknown answers then.
     """
-    by_path: dict[str, Value] = {}
-    if not posture.dev:
-        by_path["dev.enabled"] = False
-    for path, places in (
-        ("deviceAccess.enabled", posture.device_access if may_open else ()),
-        ("cdi.enabled", posture.cdi_folder),
-        ("nvidia.enabled", posture.nvidia),
-        ("nvidia.mig", posture.mig),
-        ("hostNetwork", posture.host_network),
-        ("nodeLabels.enabled", posture.node_labels),
-    ):
-        if places:
-            by_path[path] = True
+    values: dict[str, Value] = {} if posture.dev else {"dev": {"enabled": False}}
+    on: Value = {"enabled": True}
+    if posture.device_access and may_open:
+        values["deviceAccess"] = on
+    if posture.cdi_folder:
+        values["cdi"] = on
     if posture.nvidia:
-        by_path["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
+        values["nvidia"] = {"enabled": True, "mig": True} if posture.mig else on
+    if posture.host_network:
+        values["hostNetwork"] = True
+    if posture.node_labels:
+        values["nodeLabels"] = on
+    if posture.nvidia:
+        values["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
     if posture.mig:
-        by_path["securityContext.capabilities.add"] = ["SYS_ADMIN"]
+        values["securityContext"] = {"capabilities": {"add": ["SYS_ADMIN"]}}
     if posture.folders:
         named = [(f"files-{number}", folder) for number, (folder, _) in enumerate(posture.folders)]
-        by_path["extraVolumes"] = [
+        values["extraVolumes"] = [
             {"name": name, "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
             for name, folder in named
         ]
-        by_path["extraVolumeMounts"] = [
+        values["extraVolumeMounts"] = [
             {"name": name, "mountPath": folder, "readOnly": True} for name, folder in named
         ]
-    return nested(by_path)
+    return values
 
 
 def image_values(image: str) -> dict[str, Value]:
@@ -148,7 +132,7 @@ def _line(what: str, places: tuple[str, ...]) -> list[str]:
 # ── kustomize ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def base_files(values: Mapping[str, Value], release: Release, head: Iterable[str] = ()) -> dict[str, str]:
+def base_files(values: Values, release: Release, head: Iterable[str] = ()) -> dict[str, str]:
     """Return the text of each file: an object each, the configuration, and what puts them together.
 
     An overlay replaces the configuration by a configMapGenerator with `behavior: replace`. `head` has the

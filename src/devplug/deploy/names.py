@@ -1,22 +1,17 @@
-"""The texts made of several values: names, labels' values and the image. Pure.
+"""The names in a deployment: those of its objects, of the image, and of the release itself. Pure.
 
-`texts/_helpers.tpl` says the same in Helm's language; a test compares both.
+The chart's `templates/_helpers.tpl` says the same in Helm's language; a test compares both.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.deploy.template import value_at
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from devplug.deploy.chart import Values
 
-    from devplug.k8s.yaml import Value
-
-__all__ = ["CHART", "Release", "names_of"]
+__all__ = ["CHART", "Names", "Release", "names_of"]
 
 CHART: Final = "devplug"
 """Name of the chart, and what a pod's label `app.kubernetes.io/name` has."""
@@ -36,34 +31,45 @@ class Release:
     """`Helm`, or what wrote the manifests."""
 
 
-def names_of(values: Mapping[str, Value], release: Release) -> dict[str, str]:
-    """Return each named text, by its name."""
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in one deployment."""
 
-    def text(path: str) -> str:
-        return str(value_at(values, path))
+    release: Release
+    name: str
+    """What it is: `devplug`, unless another is wanted."""
+    fullname: str
+    """Of the DaemonSet and most objects around it."""
+    namespace: str
+    service_account: str
+    config_map: str
+    config_key: str
+    """The key of the ConfigMap that has the configuration file."""
+    image: str
 
-    name = _cut(text("nameOverride") or CHART)
-    full = text("fullnameOverride") or (release.name if name in release.name else f"{release.name}-{name}")
-    full = _cut(full)
-    namespace = text("namespaceOverride") or release.namespace
-    account = text("serviceAccount.name") or (
-        full if value_at(values, "serviceAccount.create") else "default"
+    @property
+    def role(self) -> str:
+        """Roles of the cluster have no namespace, and two deployments may have one name."""
+        return f"{self.namespace}-{self.fullname}"
+
+
+def names_of(values: Values, release: Release) -> Names:
+    """Return the names of a deployment with these values."""
+    config, image, account = values["config"], values["image"], values["serviceAccount"]
+    name = _cut(values["nameOverride"] or CHART)
+    full = release.name if name in release.name else f"{release.name}-{name}"
+    full = _cut(values["fullnameOverride"] or full)
+    version = f"@{image['digest']}" if image["digest"] else f":{image['tag'] or release.version}"
+    return Names(
+        release,
+        name,
+        full,
+        values["namespaceOverride"] or release.namespace,
+        account["name"] or (full if account["create"] else "default"),
+        config["existingConfigMap"] or full,
+        config["key"] if config["existingConfigMap"] else "config.yaml",
+        f"{image['repository']}{version}",
     )
-    tag = text("image.tag") or release.version
-    image = f"@{text('image.digest')}" if text("image.digest") else f":{tag}"
-    return {
-        "name": name,
-        "fullname": full,
-        "namespace": namespace,
-        "instance": release.name,
-        "version": release.version,
-        "managedBy": release.service,
-        "serviceAccountName": account,
-        "configMapName": text("config.existingConfigMap") or full,
-        "configKey": text("config.key") if text("config.existingConfigMap") else "config.yaml",
-        "image": f"{text('image.repository')}{image}",
-        "checksum": hashlib.sha256(text("config.inline").encode()).hexdigest(),
-    }
 
 
 def _cut(text: str) -> str:

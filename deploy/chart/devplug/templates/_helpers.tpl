@@ -1,4 +1,5 @@
-{{- /* Names and other texts made of several values; devplug.deploy.names says the same in Python. */}}
+{{- /* Names, labels and the image, each written once; and what is refused. */}}
+
 {{- define "devplug.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
@@ -13,16 +14,9 @@
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
-{{- define "devplug.instance" -}}
-{{- .Release.Name -}}
-{{- end -}}
-
-{{- define "devplug.version" -}}
-{{- .Chart.AppVersion -}}
-{{- end -}}
-
-{{- define "devplug.managedBy" -}}
-{{- .Release.Service -}}
+{{- /* Roles of the cluster have no namespace, and two releases may have one name. */}}
+{{- define "devplug.roleName" -}}
+{{- printf "%s-%s" (include "devplug.namespace" .) (include "devplug.fullname" .) -}}
 {{- end -}}
 
 {{- define "devplug.serviceAccountName" -}}
@@ -37,16 +31,48 @@
 {{- ternary .Values.config.key "config.yaml" (not (empty .Values.config.existingConfigMap)) -}}
 {{- end -}}
 
+{{- /* Labels of our pods that never change: a DaemonSet's selector cannot. */}}
+{{- define "devplug.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "devplug.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "devplug.labels" -}}
+{{ include "devplug.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: device-plugin
+app.kubernetes.io/part-of: {{ include "devplug.name" . | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+{{- end -}}
+
+{{- /* How a monitor reads the metrics; asked with podMonitor or serviceMonitor. */}}
+{{- define "devplug.endpoint" -}}
+port: http
+path: /metrics
+interval: {{ .interval }}
+scrapeTimeout: {{ .scrapeTimeout }}
+honorLabels: {{ .honorLabels }}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Whether the pod asks the API server, and needs a token: "true" or nothing. */}}
+{{- define "devplug.asksApi" -}}
+{{- if or .Values.nodeLabels.enabled .Values.kubeEvents.enabled }}true{{ end -}}
+{{- end -}}
+
 {{- define "devplug.image" -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
-{{- end -}}
-
-{{- define "devplug.checksum" -}}
-{{- sha256sum .Values.config.inline -}}
 {{- end -}}
 
 {{- /* Fails where the configuration needs what the values do not grant, as far as its text shows that. */}}
