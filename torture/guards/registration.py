@@ -94,7 +94,7 @@ GUARDS: Final = (
         _REGISTRATION,
         "        return owed > 0 or any(",
         "        return any(",
-        "tests/plugin/test_call_history.py",
+        "tests/plugin/test_call_events.py",
     ),
     Guard(
         "lost-calls-may-bring-streams",
@@ -103,7 +103,7 @@ GUARDS: Final = (
         _REGISTRATION,
         '    return not is_unsent and status != "Unknown"',
         "    return False",
-        "tests/plugin/test_call_history.py",
+        "tests/plugin/test_call_events.py",
     ),
     Guard(
         "looks-before-it-calls",
@@ -285,7 +285,7 @@ GUARDS: Final = (
         _REGISTRATION,
         "return owed > 0 or any(",
         "return any(",
-        "tests/plugin/test_call_history.py",
+        "tests/plugin/test_call_events.py",
     ),
     Guard(
         "who-was-called",

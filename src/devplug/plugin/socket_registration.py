@@ -102,14 +102,8 @@ STREAMS: Final[Mapping[StreamState, Mapping[CallEvent, StreamState]]] = {
         CallEvent.OPENED: StreamState.OPEN,
         CallEvent.MOVED: StreamState.ENDED,
     },
-    StreamState.OPEN: {
-        CallEvent.ENDED: StreamState.ENDED,
-        CallEvent.MOVED: StreamState.ENDED,
-    },
-    StreamState.ENDED: {
-        CallEvent.CALLED: StreamState.AWAITED,
-        CallEvent.MOVED: StreamState.ENDED,
-    },
+    StreamState.OPEN: {CallEvent.ENDED: StreamState.ENDED, CallEvent.MOVED: StreamState.ENDED},
+    StreamState.ENDED: {CallEvent.CALLED: StreamState.AWAITED, CallEvent.MOVED: StreamState.ENDED},
 }
 
 # ── the waits ──
