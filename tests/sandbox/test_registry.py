@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from devplug.k8s.objects import Object, part, text
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import resource_of_kind
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.events import EventRecorder, EventSource, reference
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, QUOTAS, Registry
@@ -35,7 +34,7 @@ class Clock:
 
 
 def registry(log_length: int = 1000, clock: Clock | None = None) -> Registry:
-    made = Registry(Store(log_length=log_length), now=clock or Clock(), seed=1)
+    made = Registry(log_length=log_length, now=clock or Clock(), seed=1)
     made.create(NAMESPACES, "", {"metadata": {"name": "default"}})
     return made
 

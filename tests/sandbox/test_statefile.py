@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from devplug.k8s.objects import Object, text, with_part
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, Registry
 from devplug.sandbox.statefile import StateFile, StateFileError, opened
 from tests.cli.programs import ended, said_until
@@ -32,13 +31,12 @@ STORED = {one.storage: one for one in SERVED if "list" in one.verbs}.values()
 CHANGES_AND_STAYS = """
 import asyncio, sys
 from pathlib import Path
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.statefile import opened
 
 async def main(path):
     with opened(path) as file:
-        registry = Registry(Store(file.contents, file.version))
+        registry = Registry(file.contents, file.version)
         async with asyncio.TaskGroup() as group:
             group.create_task(file.run(registry))
             registry.create(NODES, "", {"metadata": {"name": "worker-0"}})
@@ -64,9 +62,8 @@ def labelled(label: str, one: Object) -> Object:
 def kept(path: Path) -> tuple[dict[str, list[Object]], int]:
     """What a new sandbox finds in the file."""
     with opened(path) as file:
-        store = Store(file.contents, file.version)
-        found = {one.storage: list(store.listing(one).items) for one in STORED}
-        return {name: items for name, items in found.items() if items}, store.version
+        registry = Registry(file.contents, file.version)
+        return contents_of(registry), registry.version
 
 
 def contents_of(registry: Registry) -> dict[str, list[Object]]:
@@ -85,7 +82,7 @@ async def _while_kept(file: StateFile, registry: Registry, act: Callable[[Regist
 def changed(path: Path, act: Callable[[Registry], Any]) -> tuple[dict[str, list[Object]], int]:
     """Open the file, change something, end; return what there was last."""
     with opened(path) as file:
-        registry = Registry(Store(file.contents, file.version))
+        registry = Registry(file.contents, file.version)
         asyncio.run(_while_kept(file, registry, act))
         return contents_of(registry), registry.version
 

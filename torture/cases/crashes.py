@@ -17,7 +17,6 @@ from devplug.holders.ledger_store import LedgerFile
 from devplug.k8s.objects import text, with_part
 from devplug.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
 from devplug.kubelet.pluginfolder import PluginFolder
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.statefile import opened
 from torture.catalogue import case
@@ -194,7 +193,7 @@ def _write_state(folder: Path, value: int) -> None:
 
 def _change_state(folder: Path, value: int) -> None:
     with opened(folder / "state") as file:
-        registry = Registry(Store(file.contents, file.version))
+        registry = Registry(file.contents, file.version)
         labels = {"value": f"{value}"}
         for name in STATE_NAMES:
             if registry.find(NODES, "", name) is None:

@@ -18,7 +18,6 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.control import Control
@@ -91,7 +90,7 @@ class Sandbox:
             state = None
             if settings.state is not None:
                 state = stack.enter_context(opened(settings.state))
-                self.registry = Registry(Store(state.contents, state.version))
+                self.registry = Registry(state.contents, state.version)
             try:
                 async with self._parts(state):
                     try:

@@ -1,6 +1,6 @@
 """The registry of all objects: whoever reads or changes one, over HTTP or in this process, does it here.
 
-It joins the store with the rules of admission, gives out UIDs and times, and wakes those who follow changes.
+It is a store with the rules of admission, which gives out UIDs and times, and wakes those who follow changes.
 Nothing in it waits but `follow` and `watch`, so no two changes can be in each other's way.
 """
 
@@ -25,16 +25,14 @@ from devplug.sandbox.admission import (
 from devplug.sandbox.api.errors import StatusError, conflict
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.patch import patched
-from devplug.sandbox.api.store import Store
+from devplug.sandbox.api.store import LOG_LENGTH, Store
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import EVERYTHING, Selection, differences, namespaced_name, note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.api.store import Listing
-    from devplug.sandbox.api.strategy import Deletion, Preconditions
     from devplug.sandbox.api.watchlog import WatchEvent
 
 __all__ = ["DAEMON_SETS", "EVENTS", "LEASES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "Registry"]
@@ -43,6 +41,9 @@ _LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - s
 """What random ends of names are made of: no vowels, and nothing that looks alike (apimachinery util/rand)."""
 
 _GONE: Final = 410
+
+_BINDING: Final = "binding"
+"""The subresource by which a pod gets its node, which no other change of a pod may give it."""
 
 
 def _known(api_version: str, kind: str) -> Resource:
@@ -60,7 +61,11 @@ PODS: Final = _known("v1", "Pod")
 QUOTAS: Final = _known("v1", "ResourceQuota")
 
 
-class Registry:
+def _admitted(resource: Resource, new: Object, old: Object, part_name: str) -> Object:
+    return new if part_name == _BINDING else changed(resource, new, old)
+
+
+class Registry(Store):
     """The owner of all objects; lives as long as the sandbox. Its methods raise `StatusError`.
 
     Objects that it returns are shared and never changed in place.
@@ -68,46 +73,31 @@ class Registry:
 
     def __init__(
         self,
-        store: Store | None = None,
+        contents: Iterable[tuple[Resource, Object]] = (),
+        version: int = 1,
+        log_length: int = LOG_LENGTH,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         seed: int | None = None,
     ) -> None:
-        self._store = store or Store()
-        self._now = now
         self._random = random.Random(seed)  # noqa: S311 -- names, no secrets
         self._waiting: dict[str, set[asyncio.Event]] = {}
-
-    @property
-    def now(self) -> datetime:
-        """The time that objects are stamped with."""
-        return self._now()
-
-    @property
-    def version(self) -> int:
-        """The resource version of the last change."""
-        return self._store.version
+        super().__init__(
+            contents, version, log_length, now=now, new_uid=self._uid, admit=_admitted, on_change=self._wake
+        )
 
     # ── reading ──
-
-    def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """Return one object."""
-        return self._store.get(resource, namespace, name)
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """Return one object, or None."""
         try:
-            return self._store.get(resource, namespace, name)
+            return self.get(resource, namespace, name)
         except StatusError:
             return None
 
     def all(self, resource: Resource, selection: Selection = EVERYTHING) -> tuple[Object, ...]:
         """Return the objects asked for, in the order of namespace and name."""
-        return self._store.listing(resource, selection).items
-
-    def listing(self, resource: Resource, selection: Selection = EVERYTHING, version: str = "") -> Listing:
-        """Return the objects asked for with the version of the answer, if `version` is reached."""
-        return self._store.listing(resource, selection, version)
+        return self.listing(resource, selection).items
 
     # ── changing ──
 
@@ -120,30 +110,7 @@ class Registry:
         one = prepared(resource, new)
         if resource == PODS and (quotas := self.all(QUOTAS, Selection(namespace))):
             refuse_over_quota(one, quotas, self.all(PODS, Selection(namespace)))
-        stored = self._store.create(
-            resource, namespace, one, uid=self._new_uid(), now=self._now(), dry_run=dry_run
-        )
-        self._wake(resource)
-        return stored
-
-    def update(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        change: Callable[[Object], Object],
-        *,
-        part_name: str = "",
-        dry_run: bool = False,
-    ) -> Object:
-        """Store what `change` makes of an object, through the subresource `part_name` or not; return it."""
-
-        def admitted(old: Object) -> Object:
-            return changed(resource, change(old), old)
-
-        stored = self._store.update(resource, namespace, name, admitted, part_name=part_name, dry_run=dry_run)
-        self._wake(resource)
-        return stored
+        return super().create(resource, namespace, one, dry_run=dry_run)
 
     def patch(
         self,
@@ -187,44 +154,14 @@ class Registry:
                 "type": "PodScheduled",
                 "status": "True",
                 "lastProbeTime": None,
-                "lastTransitionTime": stamp(self._now()),
+                "lastTransitionTime": stamp(self.now),
                 "observedGeneration": whole(pod, "metadata", "generation"),
             }
             others = [one for one in entries(pod, "status", "conditions") if text(one, "type") != met["type"]]
             pod = with_part(pod, node_name, "spec", "nodeName")
             return with_part(pod, [*others, met], "status", "conditions")
 
-        stored = self._store.update(PODS, namespace, name, bound, part_name="binding", dry_run=dry_run)
-        self._wake(PODS)
-        return stored
-
-    def delete(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        grace_seconds: int | None = None,
-        preconditions: Preconditions | None = None,
-        policy: str = "",
-        dry_run: bool = False,
-    ) -> Deletion:
-        """Delete an object or mark it so; return it, and whether it is gone.
-
-        `policy` says what becomes of what it owns: `Background`, `Foreground` or `Orphan`.
-        """
-        deletion = self._store.delete(
-            resource,
-            namespace,
-            name,
-            now=self._now(),
-            grace_seconds=grace_seconds,
-            preconditions=preconditions,
-            policy=policy,
-            dry_run=dry_run,
-        )
-        self._wake(resource)
-        return deletion
+        return self.update(PODS, namespace, name, bound, part_name=_BINDING, dry_run=dry_run)
 
     # ── following ──
 
@@ -236,11 +173,11 @@ class Registry:
         *,
         sends_list: bool | None = None,
     ) -> AsyncGenerator[list[WatchEvent], None]:
-        """Yield what is sent at once, perhaps nothing, and then what changes, for ever; see `Store.watch`.
+        """Yield what is sent at once, perhaps nothing, and then what changes, for ever; see `start_watch`.
 
         Raises 410 when the watcher is too far behind.
         """
-        events, cursor = self._store.watch(resource, selection, version, sends_list=sends_list)
+        events, cursor = self.start_watch(resource, selection, version, sends_list=sends_list)
         woken = asyncio.Event()
         self._waiting.setdefault(resource.storage, set()).add(woken)
         try:
@@ -248,7 +185,7 @@ class Registry:
             while True:
                 await woken.wait()
                 woken.clear()
-                events, cursor = self._store.read(cursor)
+                events, cursor = self.read(cursor)
                 if events:
                     yield events
         finally:
@@ -284,7 +221,7 @@ class Registry:
         """Return five letters for the end of a name."""
         return "".join(self._random.choices(_LETTERS, k=5))
 
-    def _new_uid(self) -> str:
+    def _uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def _wake(self, resource: Resource) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import strategies as st
@@ -16,6 +16,9 @@ from devplug.sandbox.api.labelselectors import label_selector
 from devplug.sandbox.api.store import Store, version_of
 from devplug.sandbox.api.strategy import Preconditions, generated_name
 from devplug.sandbox.api.watchlog import ChangeType, Selection, WatchEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOW = datetime(2026, 11, 21, 0, 21, 59, tzinfo=UTC)
 STAMP = "2026-11-21T00:21:59Z"
@@ -36,10 +39,14 @@ def pod(name: str = "p", **spec: object) -> Object:
     return {"metadata": {"name": name}, "spec": spec}
 
 
+def new_store(now: Callable[[], datetime] = lambda: NOW, **more: Any) -> Store:
+    return Store(now=now, new_uid=lambda: "u", **more)
+
+
 def create(
     store: Store, one: Object, resource: Resource = PODS, namespace: str = "default", **more: Any
 ) -> Any:
-    return store.create(resource, namespace, one, uid="u", now=NOW, **more)
+    return store.create(resource, namespace, one, **more)
 
 
 def change(
@@ -59,7 +66,7 @@ def refusal(call: Any, *given: Any, **more: Any) -> StatusError:
 
 
 def test_a_new_pod_has_its_system_metadata_and_a_first_status() -> None:
-    store = Store()
+    store = new_store()
     sent = pod(nodeName="worker-0")
     sent["status"] = {"phase": "Running"}
     assert (
@@ -84,7 +91,7 @@ def test_a_new_pod_has_its_system_metadata_and_a_first_status() -> None:
 
 def test_a_node_keeps_the_status_that_it_comes_with_and_has_no_namespace() -> None:
     node = create(
-        Store(), {"metadata": {"name": "n", "namespace": "x"}, "status": {"capacity": {}}}, NODES, ""
+        new_store(), {"metadata": {"name": "n", "namespace": "x"}, "status": {"capacity": {}}}, NODES, ""
     )
     assert node["status"] == {"capacity": {}}
     assert "namespace" not in node["metadata"]
@@ -92,14 +99,14 @@ def test_a_node_keeps_the_status_that_it_comes_with_and_has_no_namespace() -> No
 
 
 def test_a_namespace_is_active_and_labelled_with_its_name() -> None:
-    one = create(Store(), {"metadata": {"name": "lab"}}, NAMESPACES, "")
+    one = create(new_store(), {"metadata": {"name": "lab"}}, NAMESPACES, "")
     assert one["status"] == {"phase": "Active"}
     assert one["metadata"]["labels"] == {"kubernetes.io/metadata.name": "lab"}
     assert one["spec"] == {"finalizers": ["kubernetes"]}
 
 
 def test_a_name_can_be_had_once_in_a_namespace() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     create(store, pod(), namespace="other")
     again = refusal(create, store, pod())
@@ -142,7 +149,7 @@ def test_a_name_can_be_had_once_in_a_namespace() -> None:
     ],
 )
 def test_metadata_that_cannot_be_is_refused(meta: Object, code: int, told: str) -> None:
-    store = Store()
+    store = new_store()
     refused = refusal(create, store, {"metadata": meta})
     assert (refused.code, str(refused)) == (code, told)
     assert (store.version, store.contents(PODS)) == (1, [])
@@ -154,12 +161,12 @@ def test_a_generated_name_fits_into_a_label() -> None:
 
 
 def test_a_dry_run_answers_and_stores_nothing() -> None:
-    store = Store()
+    store = new_store()
     assert create(store, pod(), dry_run=True)["metadata"]["uid"] == "u"
     assert (store.version, store.contents(PODS)) == (1, [])
     create(store, pod())
     assert change(store, {"a": "1"}, "metadata", "labels", dry_run=True)["metadata"]["labels"] == {"a": "1"}
-    assert store.delete(PODS, "default", "p", now=NOW, dry_run=True).is_gone
+    assert store.delete(PODS, "default", "p", dry_run=True).is_gone
     assert store.version == 2
 
 
@@ -167,7 +174,7 @@ def test_a_dry_run_answers_and_stores_nothing() -> None:
 
 
 def test_an_update_that_rests_on_an_old_version_is_refused() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     change(store, {"a": "1"}, "metadata", "labels")
     late = refusal(change, store, "2", "metadata", "resourceVersion")
@@ -180,7 +187,7 @@ def test_an_update_that_rests_on_an_old_version_is_refused() -> None:
 
 
 def test_an_update_without_a_version_is_for_what_is_there_now() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     sent: Object = {"metadata": {"name": "p", "labels": {"a": "1"}}, "spec": {}}
     after: Any = store.update(PODS, "default", "p", lambda _: sent)
@@ -189,7 +196,7 @@ def test_an_update_without_a_version_is_for_what_is_there_now() -> None:
 
 
 def test_a_lease_is_not_updated_without_a_version() -> None:
-    store = Store()
+    store = new_store()
     create(store, {"metadata": {"name": "l"}}, LEASES)
     refused = refusal(store.update, LEASES, "default", "l", lambda _: {"metadata": {"name": "l"}})
     assert str(refused) == (
@@ -199,14 +206,14 @@ def test_a_lease_is_not_updated_without_a_version() -> None:
 
 
 def test_what_changes_nothing_makes_no_version() -> None:
-    store = Store()
+    store = new_store()
     before = create(store, pod())
     assert store.update(PODS, "default", "p", lambda old: old) == before
     assert store.version == 2
 
 
 def test_spec_and_status_are_changed_apart() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod(nodeName="a"))
     both: Object = {"metadata": {"name": "p"}, "spec": {"nodeName": "b"}, "status": {"phase": "Running"}}
     by_status: Any = store.update(PODS, "default", "p", lambda _: both, part_name="status")
@@ -219,18 +226,18 @@ def test_spec_and_status_are_changed_apart() -> None:
 
 
 def test_a_kind_without_a_status_is_changed_as_a_whole() -> None:
-    store = Store()
+    store = new_store()
     create(store, {"metadata": {"name": "c"}, "data": {"a": "1"}}, CONFIGS)
     assert change(store, {"b": "2"}, "data", resource=CONFIGS, name="c")["data"] == {"b": "2"}
 
 
 def test_what_is_not_there_is_not_found() -> None:
-    refused = refusal(Store().get, DAEMONS, "default", "plugin")
+    refused = refusal(new_store().get, DAEMONS, "default", "plugin")
     assert (refused.code, str(refused)) == (404, 'daemonsets.apps "plugin" not found')
 
 
 def test_an_object_made_anew_is_not_updated_by_who_means_the_old_one() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     refused = refusal(change, store, "other", "metadata", "uid")
     assert str(refused) == (
@@ -241,7 +248,7 @@ def test_an_object_made_anew_is_not_updated_by_who_means_the_old_one() -> None:
 
 
 def test_a_name_is_not_changed() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     refused = refusal(change, store, "q", "metadata", "name")
     assert str(refused) == 'Pod "q" is invalid: metadata.name: Invalid value: "q": field is immutable'
@@ -271,43 +278,46 @@ def marks(one: Any) -> tuple[object, object, object]:
 
 
 def test_a_pod_that_runs_waits_for_its_kubelet_and_a_second_deletion_brings_the_end_nearer() -> None:
-    store = Store()
+    now = [NOW]
+    store = new_store(now=lambda: now[-1])
     create(store, pod(nodeName="worker-0", terminationGracePeriodSeconds=30))
-    first = store.delete(PODS, "default", "p", now=NOW)
+    first = store.delete(PODS, "default", "p")
     assert (first.is_gone, marks(first.object)) == (False, ("2026-11-21T00:22:29Z", 30, 2))
-    again = store.delete(PODS, "default", "p", now=NOW, grace_seconds=60)
+    again = store.delete(PODS, "default", "p", grace_seconds=60)
     assert (again.is_gone, store.version) == (False, 3)
-    nearer = store.delete(PODS, "default", "p", now=NOW + timedelta(seconds=1), grace_seconds=5)
+    now.append(NOW + timedelta(seconds=1))
+    nearer = store.delete(PODS, "default", "p", grace_seconds=5)
     assert (nearer.is_gone, marks(nearer.object)) == (False, ("2026-11-21T00:22:04Z", 5, 2))
-    at_last = store.delete(PODS, "default", "p", now=NOW + timedelta(seconds=9), grace_seconds=3)
+    now.append(NOW + timedelta(seconds=9))
+    at_last = store.delete(PODS, "default", "p", grace_seconds=3)
     assert marks(at_last.object)[1] == 1
-    end = store.delete(PODS, "default", "p", now=NOW + timedelta(seconds=9), grace_seconds=0)
+    end = store.delete(PODS, "default", "p", grace_seconds=0)
     assert end.is_gone
     assert store.contents(PODS) == []
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_ended_goes_at_once(phase: str) -> None:
-    store = Store()
+    store = new_store()
     create(store, pod(nodeName="worker-0", terminationGracePeriodSeconds=30))
     change(store, {"phase": phase}, "status", part_name="status")
-    assert store.delete(PODS, "default", "p", now=NOW).is_gone
+    assert store.delete(PODS, "default", "p").is_gone
 
 
 def test_a_pod_without_a_node_goes_at_once() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod(terminationGracePeriodSeconds=30))
-    assert store.delete(PODS, "default", "p", now=NOW).is_gone
+    assert store.delete(PODS, "default", "p").is_gone
     assert refusal(store.get, PODS, "default", "p").code == 404
 
 
 @pytest.mark.parametrize("resource", [PODS, CONFIGS])
 def test_a_finalizer_keeps_an_object_until_it_is_taken_away(resource: Resource) -> None:
-    store = Store()
+    store = new_store()
     create(store, {"metadata": {"name": "p", "finalizers": ["example.com/keep"]}}, resource)
-    marked = store.delete(resource, "default", "p", now=NOW)
+    marked = store.delete(resource, "default", "p")
     assert (marked.is_gone, marks(marked.object)[:2]) == (False, (STAMP, 0))
-    assert not store.delete(resource, "default", "p", now=NOW).is_gone
+    assert not store.delete(resource, "default", "p").is_gone
     refused = refusal(change, store, ["a/b", "example.com/keep"], "metadata", "finalizers", resource=resource)
     assert str(refused) == (
         f'{resource.kind} "p" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if '
@@ -318,16 +328,16 @@ def test_a_finalizer_keeps_an_object_until_it_is_taken_away(resource: Resource) 
 
 
 def test_what_no_kubelet_runs_goes_at_once() -> None:
-    store = Store()
+    store = new_store()
     create(store, {"metadata": {"name": "c"}}, CONFIGS)
-    gone = store.delete(CONFIGS, "default", "c", now=NOW, grace_seconds=-5)
+    gone = store.delete(CONFIGS, "default", "c", grace_seconds=-5)
     assert (gone.is_gone, store.contents(CONFIGS)) == (True, [])
 
 
 def test_an_update_does_not_undo_a_deletion() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod(nodeName="worker-0", terminationGracePeriodSeconds=30))
-    store.delete(PODS, "default", "p", now=NOW)
+    store.delete(PODS, "default", "p")
     assert marks(change(store, None, "metadata", "deletionTimestamp"))[0] == "2026-11-21T00:22:29Z"
 
 
@@ -353,18 +363,18 @@ def test_an_update_does_not_undo_a_deletion() -> None:
 def test_a_deletion_of_another_object_than_the_one_meant_is_refused(
     preconditions: Preconditions, told: str
 ) -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
-    refused = refusal(store.delete, PODS, "default", "p", now=NOW, preconditions=preconditions)
+    refused = refusal(store.delete, PODS, "default", "p", preconditions=preconditions)
     assert (refused.code, str(refused)) == (409, f'Operation cannot be fulfilled on Pod "p": {told}')
-    assert store.delete(PODS, "default", "p", now=NOW, preconditions=Preconditions("u", "2")).is_gone
+    assert store.delete(PODS, "default", "p", preconditions=Preconditions("u", "2")).is_gone
 
 
 # ── lists ──
 
 
 def test_a_list_is_ordered_and_tells_its_version() -> None:
-    store = Store()
+    store = new_store()
     for namespace, name in (("b", "x"), ("a", "z"), ("a", "y")):
         create(store, pod(name), namespace=namespace)
     document: Any = store.listing(PODS).document(PODS)
@@ -380,17 +390,17 @@ def test_a_list_is_ordered_and_tells_its_version() -> None:
 
 
 def test_a_list_of_a_version_to_come_is_refused() -> None:
-    refused = refusal(Store().listing, PODS, version="9")
+    refused = refusal(new_store().listing, PODS, version="9")
     assert (refused.code, str(refused)) == (504, "Timeout: Too large resource version: 9, current: 1")
 
 
 def test_a_store_goes_on_where_another_one_ended() -> None:
-    first = Store()
+    first = new_store()
     create(first, pod())
-    second = Store([(PODS, one) for one in first.contents(PODS)], first.version)
+    second = new_store(contents=[(PODS, one) for one in first.contents(PODS)], version=first.version)
     assert second.listing(PODS) == first.listing(PODS)
     assert create(second, pod("q"))["metadata"]["resourceVersion"] == "3"
-    assert refusal(second.watch, PODS, version="1").code == 410
+    assert refusal(second.start_watch, PODS, version="1").code == 410
 
 
 # ── watches ──
@@ -409,31 +419,31 @@ def told(events: list[WatchEvent]) -> list[tuple[str, str, str]]:
 
 
 def test_a_watch_sends_what_is_there_and_then_each_change() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
-    events, cursor = store.watch(PODS)
+    events, cursor = store.start_watch(PODS)
     assert told(events) == [("ADDED", "p", "2")]
     change(store, {"a": "1"}, "metadata", "labels")
     create(store, {"metadata": {"name": "n"}}, NODES, "")
-    store.delete(PODS, "default", "p", now=NOW)
+    store.delete(PODS, "default", "p")
     events, cursor = store.read(cursor)
     assert told(events) == [("MODIFIED", "p", "3"), ("DELETED", "p", "5")]
     assert store.read(cursor) == ([], cursor)
 
 
 def test_a_watch_from_a_version_sends_what_came_after_it() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
     create(store, pod("q"))
-    assert told(store.watch(PODS, version="2")[0]) == [("ADDED", "q", "3")]
-    assert told(store.watch(PODS, version="0")[0]) == [("ADDED", "p", "2"), ("ADDED", "q", "3")]
-    assert store.watch(PODS, version="3", sends_list=False)[0] == []
+    assert told(store.start_watch(PODS, version="2")[0]) == [("ADDED", "q", "3")]
+    assert told(store.start_watch(PODS, version="0")[0]) == [("ADDED", "p", "2"), ("ADDED", "q", "3")]
+    assert store.start_watch(PODS, version="3", sends_list=False)[0] == []
 
 
 def test_a_watch_that_asks_for_the_list_is_told_where_it_ends() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
-    events, _ = store.watch(PODS, sends_list=True)
+    events, _ = store.start_watch(PODS, sends_list=True)
     assert [event.type for event in events] == [ChangeType.ADDED, ChangeType.BOOKMARK]
     assert events[-1].line == {
         "type": "BOOKMARK",
@@ -450,9 +460,9 @@ def test_a_watch_that_asks_for_the_list_is_told_where_it_ends() -> None:
 
 
 def test_what_comes_into_a_selection_is_added_and_what_leaves_it_is_deleted() -> None:
-    store = Store()
+    store = new_store()
     create(store, pod())
-    _, cursor = store.watch(PODS, Selection(labels=label_selector("a=1")))
+    _, cursor = store.start_watch(PODS, Selection(labels=label_selector("a=1")))
     for labels in ({"a": "1"}, {"a": "1", "b": "2"}, {}):
         change(store, labels, "metadata", "labels")
     events, _ = store.read(cursor)
@@ -460,18 +470,18 @@ def test_what_comes_into_a_selection_is_added_and_what_leaves_it_is_deleted() ->
 
 
 def test_a_watcher_too_far_behind_is_sent_away_and_others_are_not() -> None:
-    store = Store(log_length=2)
+    store = new_store(log_length=2)
     create(store, {"metadata": {"name": "n"}}, NODES, "")
     for name in "abc":
         create(store, pod(name))
-    refused = refusal(store.watch, PODS, version="2")
+    refused = refusal(store.start_watch, PODS, version="2")
     assert (refused.code, str(refused)) == (410, "too old resource version: 2 (3)")
-    assert told(store.watch(PODS, version="3")[0]) == [("ADDED", "b", "4"), ("ADDED", "c", "5")]
-    assert told(store.watch(NODES, version="1")[0]) == [("ADDED", "n", "2")]
+    assert told(store.start_watch(PODS, version="3")[0]) == [("ADDED", "b", "4"), ("ADDED", "c", "5")]
+    assert told(store.start_watch(NODES, version="1")[0]) == [("ADDED", "n", "2")]
 
 
 def test_both_forms_of_events_are_kept_in_one_place() -> None:
-    store = Store()
+    store = new_store()
     create(store, {"metadata": {"name": "e"}}, served("events"))
     assert len(store.contents(served("events", "events.k8s.io"))) == 1
 
@@ -487,10 +497,10 @@ class AnySequence(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = Store(log_length=4)
+        self.store = new_store(log_length=4)
         self.picture: dict[str, Object] = {}
         self.last = self.store.version
-        self._follow(*self.store.watch(PODS, self.selection))
+        self._follow(*self.store.start_watch(PODS, self.selection))
 
     def _follow(self, events: list[WatchEvent], cursor: Any) -> None:
         self.cursor = cursor
@@ -542,7 +552,7 @@ class AnySequence(RuleBasedStateMachine):
     @rule(namespace=namespaces, name=names)
     def delete(self, namespace: str, name: str) -> None:
         try:
-            self.store.delete(PODS, namespace, name, now=NOW)
+            self.store.delete(PODS, namespace, name)
         except StatusError as error:
             expect(error, "NotFound")
 
@@ -553,7 +563,7 @@ class AnySequence(RuleBasedStateMachine):
         except StatusError as error:
             expect(error, "Expired")
             self.picture = {}
-            self._follow(*self.store.watch(PODS, self.selection))
+            self._follow(*self.store.start_watch(PODS, self.selection))
         listed: Any = self.store.listing(PODS, self.selection).items
         assert self.picture == {one["metadata"]["name"]: one for one in listed}
 

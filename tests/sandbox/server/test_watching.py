@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from devplug.sandbox.api.options import ListOptions
-from devplug.sandbox.api.store import Store
 from devplug.sandbox.registry import EVENTS, NAMESPACES, PODS, Registry
 from devplug.sandbox.server.handlers import watched
 from devplug.sandbox.server.routes import Request, Verb
@@ -119,7 +118,7 @@ def test_bookmarks_come_to_those_who_ask_and_never_before_what_they_vouch_for(se
 
 
 def test_who_is_too_far_behind_is_told_so_in_a_line() -> None:
-    registry = Registry(Store(log_length=2))
+    registry = Registry(log_length=2)
     registry.create(NAMESPACES, "", {"metadata": {"name": "default"}})
     first = registry.version
     with served(registry) as server:

@@ -1,7 +1,8 @@
 """The store of all objects and their versions, in memory.
 
 It decides who comes too late (409), what is not there (404) and what is forgotten (410). What becomes of an
-object is `strategy`'s; to keep the store over a restart is for its owner, by `contents` and `version`.
+object is `strategy`'s; to keep the store over a restart is for its owner, by `contents` and `version`. The
+registry is a store that has rules of admission, a clock and UIDs, and that can be waited for.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.strategy import Deletion, Preconditions
     from devplug.sandbox.api.watchlog import Selection
 
-__all__ = ["Cursor", "Listing", "Store", "version_of"]
+__all__ = ["LOG_LENGTH", "Cursor", "Listing", "Store", "version_of"]
 
-_LOG_LENGTH: Final = 1000
+LOG_LENGTH: Final = 1000
 """How many changes of a kind are remembered; a watcher that is further behind lists again."""
 
 
@@ -87,14 +88,28 @@ def version_of(written: str) -> int:
 
 
 class Store:
-    """All objects with their versions and last changes. One owner, no waiting, nothing else inside."""
+    """All objects with their versions and last changes. One owner, no waiting, nothing else inside.
+
+    `now` and `new_uid` are asked for what objects are stamped with. `admit` returns what may be stored of a
+    changed object, from its kind, the new and the old one and the name of the subresource, or raises
+    `StatusError`. `on_change` is called with the kind of each change.
+    """
 
     def __init__(
         self,
         contents: Iterable[tuple[Resource, Object]] = (),
         version: int = 1,
-        log_length: int = _LOG_LENGTH,
+        log_length: int = LOG_LENGTH,
+        *,
+        now: Callable[[], datetime],
+        new_uid: Callable[[], str],
+        admit: Callable[[Resource, Object, Object, str], Object] = lambda _kind, new, _old, _part: new,
+        on_change: Callable[[Resource], None] = lambda _: None,
     ) -> None:
+        self._now = now
+        self._new_uid = new_uid
+        self._admit = admit
+        self._on_change = on_change
         self._version = version
         self._start_version = version
         self._log_length = log_length
@@ -104,8 +119,13 @@ class Store:
             self._of(resource)[namespaced_name(one)] = one
 
     @property
+    def now(self) -> datetime:
+        """The time that objects are stamped with."""
+        return self._now()
+
+    @property
     def version(self) -> int:
-        """The version of the last change."""
+        """The resource version of the last change."""
         return self._version
 
     def contents(self, resource: Resource) -> list[Object]:
@@ -134,12 +154,11 @@ class Store:
         namespace: str,
         new: Object,
         *,
-        uid: str,
-        now: datetime,
         dry_run: bool = False,
     ) -> Object:
         """Store a new object, which has its name; return it as stored. Raises `StatusError`."""
-        one = created(resource, new, namespace if resource.namespaced else "", uid, now)
+        place = namespace if resource.namespaced else ""
+        one = created(resource, new, place, self._new_uid(), self._now())
         if namespaced_name(one) in self._of(resource):
             raise already_exists(resource.qualified, text(one, "metadata", "name"))
         return one if dry_run else self._store(resource, ChangeType.ADDED, one, None)
@@ -161,7 +180,7 @@ class Store:
         `StatusError`, and what `change` raises.
         """
         old = self.get(resource, namespace, name)
-        new = change(old)
+        new = self._admit(resource, change(old), old, part_name)
         given = version_of(text(new, "metadata", "resourceVersion"))
         if not given and resource.needs_version:
             fault = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
@@ -182,15 +201,17 @@ class Store:
         namespace: str,
         name: str,
         *,
-        now: datetime,
         grace_seconds: int | None = None,
         preconditions: Preconditions | None = None,
         policy: str = "",
         dry_run: bool = False,
     ) -> Deletion:
-        """Delete an object or mark it so; return it, and whether it is gone. Raises `StatusError`."""
+        """Delete an object or mark it so; return it, and whether it is gone. Raises `StatusError`.
+
+        `policy` says what becomes of what it owns: `Background`, `Foreground` or `Orphan`.
+        """
         old = self.get(resource, namespace, name)
-        deletion = deleted(resource, old, now, grace_seconds, preconditions, policy)
+        deletion = deleted(resource, old, self._now(), grace_seconds, preconditions, policy)
         if dry_run:
             return deletion
         if deletion.is_gone:
@@ -199,7 +220,7 @@ class Store:
             return deletion
         return replace(deletion, object=self._store(resource, ChangeType.MODIFIED, deletion.object, old))
 
-    def watch(
+    def start_watch(
         self,
         resource: Resource,
         selection: Selection = EVERYTHING,
@@ -250,6 +271,7 @@ class Store:
         self._version += 1
         counted = with_part(one, str(self._version), "metadata", "resourceVersion")
         self._log(resource).add(Change(self._version, type_, counted, old))
+        self._on_change(resource)
         return counted
 
     def _of(self, resource: Resource) -> dict[tuple[str, str], Object]:
