@@ -75,7 +75,7 @@ async def test_a_stream_that_is_ended_here_ends_in_order_and_the_next_one_goes_o
         first, second = stage.lists(), stage.lists()
         await anext(first)
         await anext(second)
-        await stage.service.streams.end()
+        stage.service.streams.end()
         assert [one async for one in first] == []
         assert [one async for one in second] == []
         async with aclosing(stage.lists()) as third:

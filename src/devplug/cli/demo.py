@@ -25,6 +25,7 @@ from devplug.errors import DevplugError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase, PodStatus
+from devplug.linux.notifier import within
 from devplug.linux.processes import signal_process
 from devplug.plugin.resource_lock import LOCK_FOLDER
 
@@ -175,9 +176,7 @@ class _Demo:
             status = await kubelet.run_pod(pod)
             if status.phase is PodPhase.FAILED:
                 # Somebody may just have closed the terminal that it got. A controller would try again, too.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LIST_SECONDS):
-                        await kubelet.wait(lambda: kubelet.devices(hot) != listed)
+                await within(LIST_SECONDS, kubelet.wait(lambda: kubelet.devices(hot) != listed))
                 kubelet.remove_pod(pod.uid)
                 status = await kubelet.run_pod(pod)
         if status.phase is not PodPhase.RUNNING:

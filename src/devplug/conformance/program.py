@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import PluginError
+from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
@@ -25,6 +25,7 @@ from devplug.linux.processes import (
 )
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["CDI_DIRS", "TICK_SECONDS", "Figures", "Program", "Scheduling", "Subject"]
@@ -159,9 +160,7 @@ class Program:
 
     async def wait(self, seconds: float) -> bool:
         """Wait for its end; returns whether it came in time."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.child.wait()
+        await within(seconds, self.child.wait())
         return self.child.returncode is not None
 
     async def stop(self, seconds: float) -> float | None:

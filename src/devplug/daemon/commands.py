@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import subprocess
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
+from devplug.linux.notifier import within
 from devplug.linux.processes import end_of, signal_group
 
 if TYPE_CHECKING:
@@ -140,10 +141,7 @@ async def run_command(
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:
     """Wait for `event`; False if it took longer than `seconds`."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()
+    return await within(seconds, event.wait()) or event.is_set()
 
 
 class _Output:

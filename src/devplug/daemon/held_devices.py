@@ -22,6 +22,7 @@ from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health
 from devplug.errors import UnhealthyDeviceError, one_line
 from devplug.linux.durable_file import write_whole
+from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -225,14 +226,9 @@ class HeldDevices:
         tries = 1
         while True:
             self._woken.clear()
-            is_late = False
-            try:
-                wait_seconds = backoff_seconds(tries, self._retry_seconds, LAST_RETRY_SECONDS)
-                async with asyncio.timeout(wait_seconds if self._faults else None):
-                    await self._woken.wait()
-            except TimeoutError:
-                is_late = True
-            if not (is_late or self._is_replugged):
+            wait_seconds = backoff_seconds(tries, self._retry_seconds, LAST_RETRY_SECONDS)
+            is_woken = await within(wait_seconds if self._faults else None, self._woken.wait())
+            if is_woken and not self._is_replugged:
                 continue
             self._is_replugged = False
             await self._clean_all(self._faults)

@@ -24,6 +24,7 @@ from devplug.daemon.path_check import check_shares, faulty_node
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import AllocationError, PluginError, UnhealthyDeviceError
+from devplug.linux.notifier import within
 from devplug.plugin.contract import DevicePlugin
 
 if TYPE_CHECKING:
@@ -257,11 +258,7 @@ class ConfiguredPlugin(DevicePlugin):
         keep_seconds = self.resource.when_unplugged.keep_unhealthy_for_seconds
         due = next_drop_at(self.listing.known, keep_seconds, self.held.held_names())
         wait_seconds = None if due is None else max(0.0, due - self.context.clock())
-        try:
-            async with asyncio.timeout(wait_seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            return
+        await within(wait_seconds, self._changed.wait())
 
     # ── who announces changes ─────────────────────────────────────────────────────────────────────
 

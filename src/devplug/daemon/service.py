@@ -23,6 +23,7 @@ from devplug.holders.held_device import Allocated
 from devplug.holders.holders import Holders
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.inotify import shared_watcher
+from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.resource_lock import LOCK_FOLDER
 from devplug.plugin.serving import pages_at, served
@@ -87,7 +88,7 @@ async def compare_lists(
                     await asyncio.sleep(DOUBT_SECONDS)
                     continue
                 period = min(map(_period_seconds, guards().values()), default=LEVEL_SECONDS)
-                await _wait(changed, period)
+                await within(period, changed.wait())
                 await asyncio.sleep(max(SETTLED_SECONDS, due - loop.time()))
 
 
@@ -95,14 +96,6 @@ def _period_seconds(guard: TakeoverDetector) -> float:
     if guard.fault:
         return LOST_PERIOD_SECONDS
     return FIRST_RENEWAL_SECONDS if guard.is_forgotten else LEVEL_SECONDS
-
-
-async def _wait(changed: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await changed.wait()
-    except TimeoutError:
-        return
 
 
 async def _ask(guards: Mapping[str, TakeoverDetector], pod_resources: Path) -> bool:

@@ -18,7 +18,7 @@ from devplug.holders.held_device import Rules
 from devplug.holders.ledger import Ledger
 from devplug.holders.ledger_store import LedgerFolder
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import Notifier
+from devplug.linux.notifier import Notifier, within
 from devplug.status import PodResourcesStatus
 from devplug.wire.sockets import socket_identity
 
@@ -286,11 +286,7 @@ class Holders:
         if due is not None and self._clock() >= due:
             await self._look()
             return
-        try:
-            async with asyncio.timeout(None if due is None else due - self._clock()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await within(None if due is None else due - self._clock(), self._wake.wait())
 
     def _due(self) -> float:
         """Return when to ask: at once where nobody was asked yet, else a while after the last question."""

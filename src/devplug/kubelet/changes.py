@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from devplug.linux.notifier import Notifier
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -56,15 +58,14 @@ class Changes:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._queues: set[asyncio.Queue[Change]] = set()
-        self._next = asyncio.Event()
+        self._notifier = Notifier()
 
     def announce(self, kind: ChangeKind, *, resource_name: str = "", pod_uid: str = "") -> None:
         """Tell of a change that has just been made."""
         change = Change(self._clock(), kind, resource_name, pod_uid)
         for queue in self._queues:
             queue.put_nowait(change)
-        self._next.set()
-        self._next = asyncio.Event()
+        self._notifier.notify()
 
     @contextmanager
     def watching(self) -> Iterator[AsyncIterator[Change]]:
@@ -79,7 +80,7 @@ class Changes:
     async def wait(self, condition: Callable[[], Result]) -> Result:
         """Return what `condition` returns once that is true; it is asked now and after each change."""
         while not (result := condition()):
-            await self._next.wait()
+            await self._notifier.next.wait()
         return result
 
 

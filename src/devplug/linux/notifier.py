@@ -1,10 +1,14 @@
-"""The notifier of changes: all who wait are woken; what has changed, they look at themselves."""
+"""The notifier of changes, which wakes all who wait; what has changed, they look at themselves."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-__all__ = ["Notifier"]
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+__all__ = ["Notifier", "within"]
 
 
 class Notifier:
@@ -25,3 +29,13 @@ class Notifier:
         """Wake all who wait."""
         self._event.set()
         self._event = asyncio.Event()
+
+
+async def within(seconds: float | None, change: Awaitable[object]) -> bool:
+    """Wait for a change at most so long, for ever with None; return whether it came in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await change
+    except TimeoutError:
+        return False
+    return True

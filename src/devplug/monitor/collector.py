@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from devplug.errors import one_line
 from devplug.holders.holders import Holders, pod_resources_status
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME, REGISTRY_NAME
 from devplug.linux.inotify import shared_watcher
-from devplug.linux.notifier import Notifier
+from devplug.linux.notifier import Notifier, within
 from devplug.monitor.node_view import joined
 from devplug.plugin.resource_lock import LOCK_FOLDER, has_file_of
 from devplug.status import STATUS_SOCKETS, process_of
@@ -97,11 +96,7 @@ class Collector:
                     subscription.arm([str(one / STATUS_SOCKETS) for one in self._folders])
                     given_out.arm([str(self._plugin_dir / CHECKPOINT_NAME)])
                     await self._look(group)
-                    try:
-                        async with asyncio.timeout(RESYNC_SECONDS):
-                            await woken.wait()
-                    except TimeoutError:
-                        continue
+                    await within(RESYNC_SECONDS, woken.wait())
 
     async def wait_first(self) -> None:
         """Wait until the kubelet and every process that is there have been asked once; in `run`."""
@@ -184,9 +179,7 @@ async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) ->
     collector = Collector(plugin_dir, pod_resources, node_name=node_name)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(collector.run())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await collector.wait_first()
+        await within(ANSWER_SECONDS, collector.wait_first())
         status = collector.status()
         late = [f"{one} did not answer within {ANSWER_SECONDS:g} s" for one in collector.unanswered()]
         running.cancel()

@@ -15,13 +15,13 @@ import random
 import threading
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import PluginError, one_line, quoted
 from devplug.linux.inotify import shared_watcher
+from devplug.linux.notifier import within
 from devplug.plugin.callbacks import DaemonThreads, is_cancelled, only_errors
 from devplug.plugin.snapshot import Pace
 
@@ -153,9 +153,7 @@ async def _follow_thread(lists: Iterator[object], inventory: Inventory, threads:
             await inventory.replace(listed)
     finally:
         if inspect.isgenerator(lists):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await loop.run_in_executor(threads, lists.close)
+            await within(CLOSE_SECONDS, loop.run_in_executor(threads, lists.close))
 
 
 # ── for authors ──
@@ -262,10 +260,7 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
                     continue
                 yield [path for path in paths if path.exists()]
                 took_seconds = clock() - began_at
-                try:
-                    async with asyncio.timeout(every_seconds):
-                        await changed.wait()
-                except TimeoutError:
+                if not await within(every_seconds, changed.wait()):
                     continue
                 # In a storm of changes one look shows many of them.
                 if wait_seconds := pace.wait_seconds(clock()):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import HealthState
 from devplug.errors import UnhealthyDeviceError, UnknownDeviceError, one_line
+from devplug.linux.notifier import Notifier
 from devplug.plugin.counters import PluginCounters
 from devplug.plugin.device_log import Flaps, lines_of
 from devplug.plugin.snapshot import Pace, Past, Snapshot, checked_list, difference, next_snapshot, whole
@@ -91,7 +92,7 @@ class Inventory:
         """How often what is listed has become another one than the snapshot may have."""
         self._done = 0
         """Up to which of those the snapshot has them all."""
-        self._changed = asyncio.Condition()
+        self._changed = Notifier()
         self._is_closed = False
 
     @property
@@ -155,7 +156,7 @@ class Inventory:
         """Have the list sent again as it is."""
         self.repeats += 1
         self.version += 1
-        await self.wake()
+        self.wake()
 
     @property
     def given_at(self) -> float | None:
@@ -190,19 +191,13 @@ class Inventory:
 
         So it is when `is_over` has become true, which who waits is told by `wake`.
         """
+        while not (is_ended := self._is_closed or is_over()) and self.version <= version:
+            await self._changed.next.wait()
+        return not is_ended
 
-        def is_ended() -> bool:
-            return self._is_closed or is_over()
-
-        if not is_ended() and self.version <= version:
-            async with self._changed:
-                await self._changed.wait_for(lambda: is_ended() or self.version > version)
-        return not is_ended()
-
-    async def wake(self) -> None:
+    def wake(self) -> None:
         """Have everybody who waits look again at whether it is over for them."""
-        async with self._changed:
-            self._changed.notify_all()
+        self._changed.notify()
 
     async def close(self) -> None:
         """End all watching; the snapshot stays for the calls that are still in flight."""
@@ -214,7 +209,7 @@ class Inventory:
                 self._log(whole(self._telling_now))
         now, self._flaps, flaps = math.inf, Flaps(), self._flaps
         self._log(whole(lines_of(self.snapshot, self.snapshot, is_first=False, flaps=flaps, now=now)))
-        await self.wake()
+        self.wake()
 
     async def _update(self) -> None:
         """Have a snapshot that has all of what was changed up to now."""
@@ -251,7 +246,7 @@ class Inventory:
         self.version += 1
         self._tell_soon()
         self._on_change()
-        await self.wake()
+        self.wake()
 
     def _tell_soon(self) -> None:
         """Log a change at once, or soon together with others where they come too fast."""

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError, PluginFolderLostError
+from devplug.linux.notifier import within
 from devplug.plugin.registrar import Registrar, SocketRegistrar
 from devplug.plugin.registration import Folder, RegistrationFacts, RegistrationMode, Step
 from devplug.plugin.resource_lock import ResourceLock, remove_stale_sockets
@@ -152,10 +153,10 @@ class Lifecycle:
                             await self._listener.tidy()
                         self._review()
                         if self.guard.take_renewal():
-                            await self._service.streams.end()
+                            self._service.streams.end()
                         step, look_again_seconds = self._registrar.next_step(self._look())
                         if step is Step.WAIT:
-                            await self._wait(look_again_seconds)
+                            await within(look_again_seconds, self._wake.wait())
                         elif step is Step.REGISTER:
                             self._registrar.register(group, self._look)
                         elif step is Step.LEAVE:
@@ -201,13 +202,6 @@ class Lifecycle:
         if self._obstacle == self._absence:  # a folder that was only moved away brings all back with it
             self._obstruct("")
         return Folder.PRESENT if links else Folder.LOST
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _wake_at_first_list(self) -> None:
         await self._inventory.changed_since(0)
@@ -275,7 +269,7 @@ class Lifecycle:
 
     async def _move(self) -> None:
         """Close our socket with the streams that came by it; the next step makes another."""
-        await self._service.streams.end()
+        self._service.streams.end()
         await self._listener.close(CLOSE_SECONDS if self._service.calls_in_flight else 0)
         self._listener = self._new_listener(self._new_path())
         self.guard.socket_name = self._listener.path.name

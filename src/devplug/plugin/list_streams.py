@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import LimitError
+from devplug.linux.notifier import Notifier, within
 from devplug.plugin.inventory import in_turns
 from devplug.plugin.snapshot import ListPace, News, news_of, slices
 from devplug.wire.codecs import Encoded
@@ -64,7 +65,7 @@ class SentLists:
 
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
-        self._changed = asyncio.Event()
+        self._changed = Notifier()
 
     def tell(self, number: int, devices: Mapping[str, Device], now: float) -> Slices[None]:
         """Note that a list is about to be sent on a stream; `sent` follows soon, whatever the peer does."""
@@ -81,28 +82,23 @@ class SentLists:
             left_at.update((id_, now) for id_ in ids if id_ not in devices)
         stream.left_at = left_at
         stream.devices, stream.at, stream.coming = devices, None, None
-        self._change()
+        self._changed.notify()
 
     def sent(self, number: int, now: float) -> None:
         """Note that it is on its way."""
         self._streams[number].at = now
-        self._change()
+        self._changed.notify()
 
     def end(self, number: int) -> None:
         """Note that a stream has ended."""
         self._streams.pop(number, None)
-        self._change()
+        self._changed.notify()
 
     async def until_known(self, ids: Collection[str]) -> None:
         """Wait until the kubelet knows devices again that have left its list and come back, if any has."""
         loop = asyncio.get_running_loop()
         while (wait_seconds := self._wait_seconds(ids, loop.time())) > 0:
-            changed = self._changed
-            try:
-                async with asyncio.timeout(wait_seconds):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            await within(wait_seconds, self._changed.next.wait())
 
     def _wait_seconds(self, ids: Iterable[str], now: float) -> float:
         """Return how long to wait, if no list is sent meanwhile; 0 if there is nothing to wait for."""
@@ -110,10 +106,6 @@ class SentLists:
         return max(
             (stream.wait_seconds(id_, now) for stream in self._streams.values() for id_ in ids), default=0.0
         )
-
-    def _change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 class ListStreams:
@@ -178,10 +170,10 @@ class ListStreams:
             self.open.discard(number)
             self._on_change()
 
-    async def end(self) -> None:
+    def end(self) -> None:
         """End the streams that are open now, so that a kubelet which forgot us finds us anew."""
         self.ended = self.opened
-        await self._inventory.wake()
+        self._inventory.wake()
 
     async def until_known(self, ids: Collection[str]) -> None:
         """Wait until the kubelet knows devices again that have left its list and come back, if any has."""

@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 import time
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from devplug.errors import (
     UnknownDeviceError,
     quoted,
 )
+from devplug.linux.notifier import within
 from devplug.logs import AUDIT
 from devplug.plugin.callbacks import Hooks
 from devplug.plugin.contract import offers, options_of
@@ -149,9 +150,7 @@ class PluginService:
         In this order: with the stream the kubelet closes the connection, and the calls on it are lost
         (client.go). Calls that come meanwhile are answered, within the longest deadline.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._longest_seconds()):
-                await self._quiet()
+        await within(self._longest_seconds(), self._quiet())
         await self._inventory.close()
 
     def _longest_seconds(self) -> float:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from devplug.devices import HEALTHY, UNHEALTHY, HealthState
 from devplug.errors import DevplugError
 from devplug.linux.inotify import until_absent, until_present
+from devplug.linux.notifier import within
 from devplug.plugin.resource_lock import LOCK_FOLDER
 from devplug.status import STATUS_SOCKETS, DeviceStatus, ResourceStatus, status_socket_name
 
@@ -122,9 +123,7 @@ async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[Non
     It lasts until cancelled. Without the socket everything works but `devplug status`, so what keeps it from
     being made is told and no more.
     """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(FIRST_SECONDS):
-            await wait_registered()
+    await within(FIRST_SECONDS, wait_registered())
     told = ""
     while True:
         await until_present(folder)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
+from devplug.linux.notifier import within
 from devplug.linux.unix_sockets import may_call, peer_of
 from devplug.wire.http2.connection import Limits
 from devplug.wire.limits import CALLS_AT_ONCE_LIMIT
@@ -82,9 +83,7 @@ class UnixServer:
             for connection in tuple(self._connections):
                 connection.leave()
             if grace_seconds > 0 and self.open_calls:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(grace_seconds):
-                        await self._is_idle.wait()
+                await within(grace_seconds, self._is_idle.wait())
         finally:
             if self._listening is not None:
                 self._listening.close()

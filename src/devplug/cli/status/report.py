@@ -19,6 +19,7 @@ from devplug.cli.status.views.problems import answers, essence, problems_of
 from devplug.cli.status.views.tables import chosen, csv_text, node_lines
 from devplug.cli.status.views.text import Cell, Tone, clock, printable
 from devplug.k8s.yaml import yaml_text
+from devplug.linux.notifier import within
 from devplug.linux.signals import stop_signals
 from devplug.monitor.collector import collected
 from devplug.monitor.history import differences
@@ -226,9 +227,5 @@ async def _draw(query: StatusQuery, follower: Follower, stopped: asyncio.Event, 
                 more = len(lines) - room + 1
                 lines = [*lines[: room - 1], (Cell(f"{more} more lines; devplug top scrolls", Tone.DIM),)]
             live.update(rich_text(lines), refresh=True)
-            try:
-                async with asyncio.timeout(TICK_SECONDS):
-                    await changed.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(PACE_SECONDS)
+            if await within(TICK_SECONDS, changed.wait()):
+                await asyncio.sleep(PACE_SECONDS)

@@ -26,6 +26,7 @@ from devplug.errors import one_line, quoted
 from devplug.k8s.account import ACCOUNT_FOLDER, mounted_account
 from devplug.k8s.client import EVENTS, NODES, connected
 from devplug.k8s.errors import ClusterError, ExistsError, MissingExtraError, NotThereError
+from devplug.linux.notifier import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,8 +260,4 @@ async def _follow(
             events.put(event)
         if telling.condition is not None:
             condition.put(telling.condition)
-        try:
-            async with asyncio.timeout(telling.again_seconds):
-                await changed.wait()
-        except TimeoutError:
-            continue
+        await within(telling.again_seconds, changed.wait())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from devplug.daemon.sources.debounce import Debounce, Departures
 from devplug.linux.inotify import EventKind, shared_watcher
+from devplug.linux.notifier import within
 from devplug.linux.uevents import DEAF_PERIOD_SECONDS, shared_uevents
 
 if TYPE_CHECKING:
@@ -121,11 +122,7 @@ class _Follower:
         while (wait_seconds := (due_at := self._due_at()) - self._clock()) > 0:
             self._is_sooner.clear()
             self._waits_until = due_at
-            try:
-                async with asyncio.timeout(wait_seconds):
-                    await self._is_sooner.wait()
-            except TimeoutError:
-                continue
+            await within(wait_seconds, self._is_sooner.wait())
         self._waits_until = -math.inf
 
     def _on_uevent(self, event: Uevent | None) -> None:

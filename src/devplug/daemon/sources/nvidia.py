@@ -30,6 +30,7 @@ from devplug.daemon.sources.nvml import read
 from devplug.daemon.sources.nvml_events import EventListener
 from devplug.devices import Health
 from devplug.linux.inotify import EventKind, shared_watcher
+from devplug.linux.notifier import within
 from devplug.plugin.callbacks import DaemonThreads
 
 if TYPE_CHECKING:
@@ -225,11 +226,7 @@ class NvidiaSource:
                         self._take(answer.result())
                         listener.follow(frozenset(self._known) - frozenset(self._lost))
                         yield self._found(self._known, self._lost)
-                        try:
-                            async with asyncio.timeout(self.resync_seconds):
-                                await changed.wait()
-                        except TimeoutError:
-                            continue
+                        await within(self.resync_seconds, changed.wait())
         finally:
             listener.stop()
             thread.shutdown()

@@ -11,7 +11,7 @@ import time
 from importlib import resources
 from typing import TYPE_CHECKING, Final, Protocol
 
-from devplug.linux.notifier import Notifier
+from devplug.linux.notifier import Notifier, within
 from devplug.monitor.history import History
 from devplug.monitor.page.markup import page
 from devplug.monitor.page.view import details, state
@@ -110,11 +110,8 @@ class Follower:
                 group.create_task(self._follow(source))
 
     async def _follow(self, source: Source) -> None:
-        try:
-            async with asyncio.timeout(_FIRST_SECONDS):
-                await source.wait_first()
-        except TimeoutError:
-            pass  # what is known so far is shown, and says what is missing
+        # Of who is late, what is known so far is shown, and says what is missing.
+        await within(_FIRST_SECONDS, source.wait_first())
         while True:
             changed = source.notifier.next
             self._history = self._history.after(source.status())
@@ -181,11 +178,7 @@ class Pages:
             changed = self._follower.notifier.next
             yield b"event: state\ndata: " + _json(self._follower.state(wanted)) + b"\n\n"
             await asyncio.sleep(_PACE_SECONDS)
-            try:
-                async with asyncio.timeout(_LEVEL_SECONDS):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            await within(_LEVEL_SECONDS, changed.wait())
 
 
 def _json_page(value: object) -> Page:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, same, text, whole
 from devplug.k8s.pod_requests import has_ended
+from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
@@ -148,9 +149,7 @@ class Scheduler:
     async def _wait(self) -> None:
         """Wait for a change, or until a pod has waited long enough."""
         ends = self._queue.next_seconds()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if ends is None else max(ends - self._seconds(), 0)):
-                await self._woken.wait()
+        await within(None if ends is None else max(ends - self._seconds(), 0), self._woken.wait())
         self._woken.clear()
 
     # ── what happens ──

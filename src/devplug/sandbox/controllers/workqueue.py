@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
 from devplug.k8s.objects import Object, text
+from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ class WorkQueue:
                 _, key = heappop(self._heap)
                 del self._due_seconds[key]
                 return key
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._changed.wait()
+            await within(wait, self._changed.wait())
 
 
 async def follow(registry: Registry, resource: Resource, note: Callable[[WatchEvent], None]) -> None:

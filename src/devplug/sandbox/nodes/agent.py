@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.k8s.objects import Object, text
 from devplug.kubelet.changes import ChangeKind
+from devplug.linux.notifier import within
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.watchlog import ChangeType, Selection
 from devplug.sandbox.nodes.description import describe_node
@@ -253,9 +253,8 @@ class NodeAgent:
     async def _beat(self) -> None:
         """Write the node's status at every change and every beat; look at everything again at a beat."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._next_beat_seconds):
-                    await self._dirty.wait()
+            now_seconds = asyncio.get_running_loop().time()
+            await within(self._next_beat_seconds - now_seconds, self._dirty.wait())
             is_dirty = self._dirty.is_set()
             self._dirty.clear()
             if asyncio.get_running_loop().time() >= self._next_beat_seconds:

@@ -9,7 +9,6 @@ first stands first.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, part, text
 from devplug.kubelet.gotext import go_quoted
+from devplug.linux.notifier import Notifier
 from devplug.sandbox.api.errors import bad_request
 from devplug.sandbox.nodes.containercommand import image_of
 
@@ -170,8 +170,8 @@ class LogFile:
         self.written_bytes = 0
         """Of all rows since the beginning, kept or not."""
         self.is_closed = False
-        self.news = asyncio.Event()
-        """Set, and replaced by another, when something was written, and at the end."""
+        self.news = Notifier()
+        """Of what was written, and of the end."""
 
     def feed(self, printed: bytes) -> None:
         """Write down what the program has printed; the start of a line waits for its end."""
@@ -195,7 +195,7 @@ class LogFile:
             self._rest = b""
         self.is_closed = True
         self._file.close()
-        self._wake()
+        self.news.notify()
 
     def newest(self, count_bytes: int) -> bytes:
         """Return the last rows, so many bytes of them, or as many as are kept."""
@@ -219,11 +219,7 @@ class LogFile:
             return
         self._size_bytes += len(rows)
         self.written_bytes += len(rows)
-        self._wake()
-
-    def _wake(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+        self.news.notify()
 
 
 # ── The logs of all containers ──
@@ -287,7 +283,7 @@ class Logs:
                     return
             if log is None or not options.follow:
                 return
-            news = log.news
+            news = log.news.next
             if log.written_bytes == seen_bytes:
                 if log.is_closed:
                     return

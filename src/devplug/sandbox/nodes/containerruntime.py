@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import KubeletError, PluginError
 from devplug.k8s.objects import Object, text
+from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
@@ -206,10 +207,7 @@ class ProcessRuntime:
         if run is None:
             return
         self._ask(run, grace_seconds)
-        try:
-            async with asyncio.timeout(grace_seconds):
-                await run.ended.wait()
-        except TimeoutError:
+        if not await within(grace_seconds, run.ended.wait()):
             signal_group(run.child.pid, SIGKILL)
             await run.ended.wait()
 
@@ -237,10 +235,10 @@ class ProcessRuntime:
         try:
             code = await run.child.wait()
             # Who was asked to end may have children that take a little longer.
-            await _until(run.printed.ended, run.kills_at - asyncio.get_running_loop().time())
+            await within(run.kills_at - asyncio.get_running_loop().time(), run.printed.ended.wait())
         finally:
             signal_group(group, SIGKILL)
-        await _until(run.printed.ended, _LAST_WORDS_SECONDS)
+        await within(_LAST_WORDS_SECONDS, run.printed.ended.wait())
         run.transport.close()
         self.logs.end(run.printed.log)
         del self._runs[run.pod_uid, run.container]
@@ -280,10 +278,3 @@ async def _reading(reader: int, printed: _Printed) -> asyncio.BaseTransport:
     pipe = os.fdopen(reader, "rb", buffering=0)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: printed, pipe)
     return transport
-
-
-async def _until(event: asyncio.Event, seconds: float) -> None:
-    if seconds > 0 and not event.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await event.wait()

@@ -15,6 +15,7 @@ from devplug.errors import KubeletCrashError, KubeletError
 from devplug.k8s.objects import Object, part, same, text
 from devplug.kubelet.manifests import PodReader
 from devplug.kubelet.pods import PodPhase
+from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.strategy import Preconditions
 from devplug.sandbox.api.times import moment
@@ -130,9 +131,7 @@ class PodWorker:
     async def _wait(self, until: datetime | None) -> None:
         """Wait until something changes, or until then."""
         seconds = None if until is None else max((until - self._now).total_seconds(), 0)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
+        await within(seconds, self._woken.wait())
 
     async def _admit(self) -> None:
         """Have the kubelet decide about the pod, unless that is over or on its way out."""
