@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from devplug.cli.status.views.tables import CSV_COLUMNS, chosen, csv_text, groups, node_lines
-from devplug.cli.status.views.text import age, files, left, plain, printable
+from devplug.cli.status.views.text import Cell, Row, age, files, laid_out, left, plain, printable
 from devplug.monitor.node_view import UNANSWERED
 from devplug.status import Holder, NodeStatus, PodResourcesStatus
 from tests.cli.status.made import (
@@ -349,3 +349,8 @@ def test_csv_is_one_line_per_device_and_quotes_what_it_must() -> None:
 def test_csv_can_leave_out_what_is_healthy() -> None:
     rows = list(csv.DictReader(io.StringIO(csv_text([LAB], unhealthy=True))))
     assert [row["device"] for row in rows] == ["0403:6001:A7004kxQ"]
+
+
+def test_a_last_cell_of_several_lines_goes_on_below_itself() -> None:
+    rows = [Row((Cell("x"), Cell("one\ntwo")))]
+    assert [plain(line) for line in laid_out(("A", "B"), rows, None)] == ["A  B", "x  one", "   two"]

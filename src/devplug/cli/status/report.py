@@ -13,7 +13,7 @@ import click
 from rich.live import Live
 
 from devplug.cli.exits import BAD_INPUT, FAILED, OK
-from devplug.cli.output import Terminal, print_value, rich_text
+from devplug.cli.output import Printer, print_value, rich_text
 from devplug.cli.status.nodes import Follower, folder_fault, no_answer
 from devplug.cli.status.views.problems import answers, essence, problems_of
 from devplug.cli.status.views.tables import chosen, csv_text, node_lines
@@ -129,8 +129,8 @@ def _print(query: StatusQuery, nodes: Sequence[NodeStatus]) -> None:
         values = [node_value(one) for one in nodes]
         print_value(cast("Value", {"nodes": values} if query.is_listed else values[0]), query.output)
     else:
-        terminal = Terminal(color=query.color)
-        terminal.print(query.lines(nodes, time.time(), terminal.width))
+        printer = Printer(color=query.color)
+        printer.lines(query.lines(nodes, time.time(), printer.width))
 
 
 # ── watching ──────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +151,7 @@ def watch(query: StatusQuery) -> int:
 
 
 async def _watch(query: StatusQuery) -> None:
-    terminal = Terminal(color=query.color)
+    printer = Printer(color=query.color)
     follower = Follower(query.nodes)
     lost: BrokenPipeError | None = None
     async with stop_signals() as stopped, asyncio.TaskGroup() as group:
@@ -160,10 +160,10 @@ async def _watch(query: StatusQuery) -> None:
             await follower.wait_first()
             if query.output in {"json", "yaml"}:
                 await _follow(query, follower, stopped, _documents(query.output))
-            elif terminal.is_live:
-                await _draw(query, follower, stopped, terminal)
+            elif printer.is_live:
+                await _draw(query, follower, stopped, printer)
             else:
-                terminal.print(query.lines(query.of(follower.statuses()), time.time(), terminal.width))
+                printer.lines(query.lines(query.of(follower.statuses()), time.time(), printer.width))
                 await _follow(query, follower, stopped, _print_changes)
         except BrokenPipeError as error:
             lost = error
@@ -216,13 +216,13 @@ def _print_changes(before: NodeStatus | None, node: NodeStatus) -> None:
         click.echo(f"{clock(change.at)} {printable(change.line)}")
 
 
-async def _draw(query: StatusQuery, follower: Follower, stopped: asyncio.Event, terminal: Terminal) -> None:
-    with Live(console=terminal.console, auto_refresh=False, vertical_overflow="crop") as live:
+async def _draw(query: StatusQuery, follower: Follower, stopped: asyncio.Event, printer: Printer) -> None:
+    with Live(console=printer.console, auto_refresh=False, vertical_overflow="crop") as live:
         while not stopped.is_set():
             changed = follower.notifier.next
             nodes = query.of(follower.statuses())
-            lines = query.lines(nodes, time.time(), terminal.width)
-            room = terminal.height - 1
+            lines = query.lines(nodes, time.time(), printer.width)
+            room = printer.console.height - 1
             if len(lines) > room:
                 more = len(lines) - room + 1
                 lines = [*lines[: room - 1], (Cell(f"{more} more lines; devplug top scrolls", Tone.DIM),)]

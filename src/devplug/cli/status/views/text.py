@@ -243,7 +243,8 @@ def laid_out(columns: Sequence[str], rows: Sequence[Row], width: int | None) -> 
         for note in row.above:
             lines += folded(note, width)
         last = row.cells[-1]
-        first, *more = [last.text] if room is None else _wrapped(last.text, room)
+        parts = last.text.split("\n")
+        first, *more = parts if room is None else [line for part in parts for line in _wrapped(part, room)]
         lines.append(_line([*row.cells[:-1], Cell(first, last.tone)], needed))
         lines += [(Cell(" " * left), Cell(text, last.tone)) for text in more]
         for note in row.below:
