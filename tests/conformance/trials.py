@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ import pytest
 from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
 from devplug.conformance.runner import ARRIVAL, judge
-from devplug.conformance.testbed import StartError, TestRun
+from devplug.conformance.testbed import TestBed, TestRun
 from devplug.conformance.times import Times
 from devplug.conformance.verdicts import Outcome, SkippedError, Verdict
 from devplug.errors import DevplugError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from devplug.conformance.verdicts import Check
+    from tests.conformance.right import RightPlugin
 
 TIMES: Final = Times(
     start_seconds=60.0,
@@ -97,14 +98,30 @@ async def trial_here(name: str, checks: Iterable[Check]) -> Sequence[Verdict]:
     That takes a fiftieth of the processor time of one in a process of its own. What hangs does so for 10 s.
     """
     mutant = mutants()[name]
-    times = replace(TIMES, **{**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
+    return await trial_of(mutant, checks, {**mutant.times, **dict.fromkeys(_PATIENCE, 10.0)})
+
+
+async def trial_of(
+    plugin_class: type[RightPlugin],
+    checks: Iterable[Check],
+    times: Mapping[str, Any],
+    *,
+    is_up: Callable[[TestBed], object] = TestBed.is_ready,
+    subject: Subject | None = None,
+) -> Sequence[Verdict]:
+    """Return the verdicts on a plugin that lives in this process and on this loop, as long as it serves.
+
+    They are asked for as soon as it `is_up`. Of `subject` only the commands are used that change its devices.
+    """
     verdicts: list[Verdict] = []
-    async with TestRun(subject_of(name), times).bed(launch=False) as bed:
+    subject = subject or subject_of("right")
+    async with TestRun(subject, replace(TIMES, **times)).bed(launch=False) as bed:
         work = bed.root / "work"
         work.mkdir()
-        plugin = mutant(bed.folder, work)
+        plugin = plugin_class(bed.folder, work)
         life = bed.kubelet.tasks.create_task(plugin.run())
-        with suppress(StartError):
+        await bed.kubelet.until(lambda: bool(is_up(bed)), _COMES_UP_SECONDS)
+        if bed.is_ready():
             await bed.wait_ready(_COMES_UP_SECONDS)
         for one in checks:
             try:
