@@ -221,7 +221,7 @@ READINGS = st.lists(st.sampled_from([GOOD, BAD, UNKNOWN]), max_size=40)
 
 
 def naive_state(readings: list[Reading], failures: int, successes: int) -> HealthState:
-    """The rule in other words: the verdict turns when the last so many readings all contradict it."""
+    """The rule in other words: the health turns when the last so many readings all contradict it."""
     said = [reading.outcome is Outcome.GOOD for reading in readings if reading.outcome is not Outcome.UNKNOWN]
     if not said:
         return HealthState.UNKNOWN

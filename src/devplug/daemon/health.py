@@ -243,7 +243,7 @@ class Prober:
         """Return what the rules say of a device: healthy or unhealthy, and healthy if there is none such.
 
         Never unknown. To a list, unknown means that the last word stands; that may be an "unplugged" which
-        is over, or the verdict of another rule. Rules have verdicts of their own that outlast what cannot be
+        is over, or what another rule says. Each rule has its own last word, which outlasts what cannot be
         read, and `doubt_of` tells of that.
         """
         watched = self._watched.get(name)

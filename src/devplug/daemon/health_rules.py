@@ -178,11 +178,11 @@ class Judgement:
     failure_threshold: int
     success_threshold: int
     health: Health = Health.unknown("not checked yet")  # noqa: RUF009 -- it is frozen
-    """The verdict, with the reason of the reading that brought it; unknown until one said anything."""
+    """The health so far, with the reason of the reading that brought it; unknown until one said anything."""
     doubt: str = ""
     """Why the last reading was unknown; empty if it was not."""
     against: int = 0
-    """How many readings in a row contradict the verdict."""
+    """How many readings in a row contradict it."""
 
     def after(self, reading: Reading) -> Judgement:
         """Return what the rule thinks once there is one more reading."""
