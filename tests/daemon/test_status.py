@@ -288,7 +288,7 @@ async def test_a_resource_that_has_lost_its_devices_waits_for_none_but_needs_a_k
             node.unlink()
             await told(address, lambda one: not one["resources"][0]["devices"])
         status = await told(address, lambda one: not one["resources"][0]["is_registered"])
-        assert status["faults"] == ["example.com/a: no kubelet listens"]
+        assert status["faults"] == ["example.com/a: no kubelet is connected"]
         assert (await ready(address))[0] == 503
 
 

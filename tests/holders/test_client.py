@@ -141,7 +141,7 @@ async def test_a_socket_without_a_kubelet_is_unreachable(short_dir: Path) -> Non
 
     error = await trouble(path)
     assert error.trouble is Trouble.UNREACHABLE
-    assert str(error).startswith(f"nobody answers at {path}: ")
+    assert str(error).startswith(f"no kubelet answers at {path}: ")
 
 
 async def test_a_kubelet_that_hangs_has_its_time(short_dir: Path) -> None:

@@ -282,7 +282,10 @@ def test_a_damaged_file_is_as_good_as_none(short_dir: Path, caplog: pytest.LogCa
     holders = owning(short_dir)
     assert holders.held_ids(RESOURCE) == set()
     (record,) = caplog.records
-    assert record.message == "cannot read the file of held devices; releases before this start go unnoticed"
+    assert (
+        record.message
+        == "cannot read the file of held devices; devices released while devplug was down are not noticed"
+    )
     holders.note_allocated(RESOURCE, ["a"])
     holders.disown(RESOURCE)
     assert owning(short_dir).held_ids(RESOURCE) == {"a"}
@@ -314,7 +317,7 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
         assert holders.held_ids(RESOURCE) == {"a"}
     written = [record.message for record in caplog.records if record.name.endswith("ledger_store")]
     assert written[-1:] == [
-        "cannot write the file of held devices; a release while this program is down goes unnoticed"
+        "cannot write the file of held devices; a release while devplug is down will not be noticed"
     ]
     assert len([text for text in written if text.startswith("cannot write")]) == 1
 

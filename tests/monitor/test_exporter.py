@@ -114,7 +114,9 @@ def test_a_resource_without_devices_has_none_of_either_kind() -> None:
 
 def test_only_our_resources_are_registered_or_not() -> None:
     assert told(ours(), foreign())["registered"] == [(("x/fpga",), 1)]
-    assert told(ours(is_registered=False, fault="no kubelet listens"))["registered"] == [(("x/fpga",), 0)]
+    assert told(ours(is_registered=False, fault="no kubelet is connected"))["registered"] == [
+        (("x/fpga",), 0)
+    ]
 
 
 def test_only_of_our_resources_it_is_told_whether_another_plugin_has_their_name() -> None:

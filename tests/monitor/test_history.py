@@ -75,9 +75,9 @@ def test_a_new_registration_is_told_though_it_was_registered_before() -> None:
         status(is_registered=True, registered_at=1.0),
         status(is_registered=True, registered_at=2.0),
     )
-    lost = status(is_registered=False, fault="no kubelet listens")
+    lost = status(is_registered=False, fault="no kubelet is connected")
     assert lines(first, second) == [f"{NAME} registered"]
-    assert lines(first, lost) == [f"{NAME} not-registered (no kubelet listens)"]
+    assert lines(first, lost) == [f"{NAME} not-registered (no kubelet is connected)"]
     assert lines(lost, lost) == []
 
 

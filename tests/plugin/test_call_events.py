@@ -40,7 +40,7 @@ HAPPENS: Final[Mapping[CallEvent, Callable[[SocketRegistration], SocketRegistrat
     CallEvent.FAILED: lambda state: state.failed(1.0, KUBELET, RemoteError("Unknown", "no"), 0.0),
     CallEvent.OPENED: lambda state: state.streamed(1.0, {1}, 0.0),
     CallEvent.ENDED: lambda state: state.streamed(1.0, set(), 0.0),
-    CallEvent.MOVED: lambda state: state.moved(1.0, streams_opened=1, options_told=1),
+    CallEvent.MOVED: lambda state: state.moved(1.0, streams_opened=1, options_answered=1),
 }
 
 State = TypeVar("State")
@@ -70,7 +70,7 @@ def test_an_event_moves_both_states_as_their_tables_say_and_no_other_can_happen(
 
 
 def leftovers(state: SocketRegistration, streams: set[int], opened: int, told: int) -> bool:
-    return state.has_leftovers(streams, streams_opened=opened, options_told=told)
+    return state.has_leftovers(streams, streams_opened=opened, options_answered=told)
 
 
 def test_the_first_stream_after_a_call_is_its_own_whenever_it_comes() -> None:
@@ -81,7 +81,7 @@ def test_the_first_stream_after_a_call_is_its_own_whenever_it_comes() -> None:
 
 def test_an_accepted_call_without_its_stream_may_bring_one_until_the_socket_has_another_name() -> None:
     assert leftovers(ACCEPTED, set(), opened=0, told=1)
-    moved = ACCEPTED.moved(20.0, streams_opened=0, options_told=1)
+    moved = ACCEPTED.moved(20.0, streams_opened=0, options_answered=1)
     assert not leftovers(moved, set(), opened=0, told=1)
     assert not moved.streamed(21.0, {1}, 0.0).is_registered
 
@@ -126,7 +126,7 @@ def test_a_call_that_fails_makes_the_one_before_void_and_keeps_its_kubelet_waiti
 
 
 def test_a_stream_that_is_no_longer_ours_tells_nothing() -> None:
-    moved = LISTENED.moved(2.0, streams_opened=1, options_told=1)
+    moved = LISTENED.moved(2.0, streams_opened=1, options_answered=1)
     assert moved.called(1).streamed(2.1, {1}, 0.0).stream is StreamState.AWAITED
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devplug import Device, Health
 from devplug.plugin import device_log
 from devplug.plugin.device_log import FLAPPING_LINES, FLAPPING_SECONDS, LINES_LIMIT, Flaps, Line
-from devplug.plugin.inventory import TOLD_AT_ONCE, Inventory
+from devplug.plugin.inventory import LOGGED_AT_ONCE, Inventory
 from devplug.plugin.snapshot import Snapshot, next_snapshot, whole
 from tests.virtualtime import in_no_time, passes
 
@@ -53,7 +53,7 @@ def test_each_change_of_a_device_is_one_line() -> None:
         "a device appeared e",
         "a device is unhealthy a",
         "a device is healthy again b",
-        "a device has other NUMA nodes d",
+        "the NUMA nodes of a device changed d",
         "a device left the list c",
     ]
 
@@ -109,7 +109,7 @@ async def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCapt
     assert [(one.levelname, one.message, vars(one)["resource_name"]) for one in caplog.records] == [
         ("WARNING", "a device is unhealthy", "example.com/a"),
         ("INFO", "a device is healthy again", "example.com/a"),
-        ("INFO", "devices() gives lists again", "example.com/a"),
+        ("INFO", "devices() works again", "example.com/a"),
     ]
 
 
@@ -118,7 +118,7 @@ def test_what_changed_and_changed_back_between_two_lines_is_told_by_its_number()
     lines = lines_of(before, after, is_first=False, changes=7)
     assert [(line.message, line.facts) for line in lines] == [
         ("a device appeared", {"device_id": "b"}),
-        ("the list changes too fast to tell each change", {"changes": 7}),
+        ("the device list changes too fast to log each change", {"changes": 7}),
     ]
 
 
@@ -137,8 +137,8 @@ async def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
     with caplog.at_level(logging.INFO):
         await story()
     messages = [record.message for record in caplog.records]
-    assert len(messages) <= TOLD_AT_ONCE + 10
-    assert messages[-2:] == ["a device is unhealthy", "the list changes too fast to tell each change"]
+    assert len(messages) <= LOGGED_AT_ONCE + 10
+    assert messages[-2:] == ["a device is unhealthy", "the device list changes too fast to log each change"]
 
 
 @in_no_time
@@ -178,7 +178,7 @@ def test_no_device_has_more_lines_than_its_share_and_what_was_held_back_is_told_
                 held[due] = 0
                 told[due] += 1
         now = end
-        if flaps.is_told(key, now):
+        if flaps.has_line(key, now):
             told[key] += 1
         else:
             held[key] += 1

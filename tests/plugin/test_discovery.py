@@ -205,14 +205,14 @@ async def test_devices_that_fail_before_the_first_list_end_the_program(
     with pytest.raises(PluginError) as caught:
         async with serve(Asked(answer), plugin_dir=short_dir):
             await asyncio.Event().wait()
-    text = "example.com/a: devices failed: OSError(19, 'no such bus')"
+    text = "example.com/a: devices() failed: OSError(19, 'no such bus')"
     assert str(caught.value) == text
     assert isinstance(caught.value.__cause__, OSError)
     assert list(short_dir.iterdir()) == []
 
 
 async def test_an_iterator_that_ends_before_the_first_list_is_refused() -> None:
-    text = "example.com/a: devices ended without giving a list"
+    text = "example.com/a: devices() ended without a list"
     assert await refused(Asked(lambda _: iter([]))) == text
 
 
@@ -322,7 +322,7 @@ async def test_after_thirty_seconds_of_failing_every_device_is_unhealthy_and_say
             assert listed(inventory) == {"a": "", "b": ""}
             time.wake()
             await time.asleep(len(time.slept) + 1)
-        reason = "devices fails: OSError(5, 'bus error')"
+        reason = "devices() fails: OSError(5, 'bus error')"
         assert listed(inventory) == {"a": reason, "b": reason}
 
 

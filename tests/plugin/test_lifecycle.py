@@ -639,7 +639,7 @@ def test_a_second_process_waits_for_the_first_and_takes_over(
             try:
                 await kubelet.wait(lambda: allocatable(kubelet) == 1)
                 async with serve(Fed("b", "c"), plugin_dir=short_dir) as serving:
-                    words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+                    words = f"{RESOURCE} is served by process {first.pid} on this node; waiting until it ends"
                     await until(lambda: said(caplog, words))
                     assert kubelet.registrations(RESOURCE) == 1
                     first.terminate() if end == "SIGTERM" else first.kill()
@@ -680,11 +680,11 @@ async def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short
 
         async with Kubelet(folder).running():
             await serving.wait_registered()
-        await faulty("no kubelet listens")
+        await faulty("no kubelet is connected")
         folder.rename(elsewhere)
         await faulty("does not exist")
         elsewhere.rename(folder)
-        await faulty("no kubelet listens")
+        await faulty("no kubelet is connected")
 
 
 async def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_dir: Path) -> None:

@@ -134,7 +134,7 @@ async def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_li
             faults.append(json.loads(document)["resources"][0]["fault"])
             if faults[-1] == "" and len(faults) > 1:
                 break
-    assert "devices fails: OSError('bus error')" in faults
+    assert "devices() fails: OSError('bus error')" in faults
 
 
 @in_no_time

@@ -51,7 +51,7 @@ class World:
             bind_not_before=0.0,
             kubelet=self.kubelet,
             has_leftovers=state.has_leftovers(
-                {number for number, _ in self.streams}, streams_opened=self.opened, options_told=0
+                {number for number, _ in self.streams}, streams_opened=self.opened, options_answered=0
             ),
         )
 
@@ -69,7 +69,7 @@ def ours(world: World) -> Iterator[World]:
             yield replace(world, state=world.state.called(world.opened), called=world.kubelet)
         case Step.MOVE:  # our streams are seen to end before, or never
             for state in (world.state.streamed(NOW, set(), 0.0, ended_by_us=world.opened), world.state):
-                moved = state.moved(NOW, streams_opened=world.opened, options_told=0)
+                moved = state.moved(NOW, streams_opened=world.opened, options_answered=0)
                 yield replace(world, state=moved, pending=(), streams=())
 
 
@@ -116,7 +116,7 @@ def shape(world: World) -> object:
             state,
             our_stream=state.our_stream - world.opened if state.our_stream else 1,
             opened_before=0,
-            told_before=0,
+            options_answered_before=0,
             taken=min(3, state.taken - (world.opened - base)),
             failures=min(1, state.failures),
             quick_cuts=0,

@@ -181,8 +181,9 @@ def test_a_suspicion_names_the_signs_the_devices_and_what_was_seen() -> None:
     assert suspicion.is_lost
     assert suspicion.reason == (
         'another plugin registers this name: the kubelet lists "g1", "g2" and 2 more under this name, '
-        'which we never listed; "a" is held, and we were not asked to allocate it; '
-        "the kubelet asks us for devices that we never listed; the kubelet ends our stream again and again"
+        'which this plugin never listed; "a" is held, and this plugin was not asked to allocate it; '
+        "the kubelet asks this plugin for devices that it never listed; "
+        "the kubelet ends this plugin's stream again and again"
     )
 
 

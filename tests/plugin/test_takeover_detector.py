@@ -133,7 +133,7 @@ def test_without_a_foreign_socket_it_says_where_else_to_look(short_dir: Path) ->
         stage.review(cuts=(0.1, 0.2, 0.3))
         takeover = stage.takeover()
         assert takeover
-        assert "none of its sockets is in the plugin folder" in takeover.reason
+        assert "its socket is not in the plugin folder" in takeover.reason
 
     guarding(short_dir, story)
 

@@ -181,9 +181,9 @@ async def test_hooks_that_hang_in_all_threads_of_their_kind_are_a_fault_until_on
     for _ in range(THREADS_BESIDE):
         assert hooks.fault == ""
         await given_up(hooks.call_beside(hang))
-    assert hooks.fault == f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
+    assert hooks.fault == f"the plugin's pre_start hangs in all {THREADS_BESIDE} threads; further calls wait"
     await given_up(hooks.call(hang))
-    assert hooks.fault == "its code hangs in a call, and no other Allocate gets its turn"
+    assert hooks.fault == "the plugin's code hangs in a call; every other Allocate waits for it"
     go.set()
     await until(lambda: not hooks.fault)
     hooks.close()

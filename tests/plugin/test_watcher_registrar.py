@@ -429,7 +429,7 @@ def test_a_second_process_waits_for_the_first_and_takes_over(
             try:
                 await kubelet.wait(lambda: allocatable(kubelet) == 1)
                 async with served(short_dir, Fed("b", "c")) as serving:
-                    words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+                    words = f"{RESOURCE} is served by process {first.pid} on this node; waiting until it ends"
                     await until(lambda: said(caplog, words))
                     first.terminate() if end == "SIGTERM" else first.kill()
                     await serving.wait_registered()

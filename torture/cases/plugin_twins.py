@@ -103,7 +103,7 @@ async def twins(trial: Trial) -> None:
         await stage.until_registered(first, RESOURCE)
         for turn in trial.rounds():
             second = stage.start()
-            words = f"{RESOURCE} is served by process {first.pid} here, waiting until it ends"
+            words = f"{RESOURCE} is served by process {first.pid} on this node; waiting until it ends"
             await second.says(words)
             await asyncio.sleep(turn.random.uniform(0, 1.2))
             registrations = stage.kubelet.registrations(RESOURCE)

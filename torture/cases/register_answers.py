@@ -37,8 +37,8 @@ CUT_WAIT_SECONDS: Final = 0.25
 JITTER: Final = 0.2
 
 REFUSED: Final = "the kubelet refused the registration"
-UNREACHABLE: Final = "kubelet.sock refuses connections, waiting for its kubelet"
-LEFT: Final = "another kubelet.sock was made; the registration at the last one was cancelled"
+UNREACHABLE: Final = "kubelet.sock refuses connections; waiting for a kubelet that listens there"
+LEFT: Final = "a kubelet made a new kubelet.sock; the registration at the old one was cancelled"
 REGISTERED: Final = "registered with the kubelet"
 
 REFUSALS: Final[dict[str, tuple[str, str] | None]] = {

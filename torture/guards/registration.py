@@ -264,7 +264,7 @@ GUARDS: Final = (
         "I2",
         "a kubelet that has none of our devices while our stream is open is registered with again",
         "src/devplug/plugin/takeover.py",
-        "        is_vacant = not told and bool(before.healthy & after.healthy)\n",
+        "        is_vacant = not listed and bool(before.healthy & after.healthy)\n",
         "        is_vacant = False\n",
         "tests/daemon/test_takeover.py"
         "::test_a_kubelet_that_forgets_us_while_our_stream_is_open_is_registered_with_again",

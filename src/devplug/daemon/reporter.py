@@ -15,7 +15,7 @@ from devplug.metrics.families import Family
 from devplug.metrics.probes import Probes
 from devplug.plugin.probes import serving_families, status_of
 from devplug.plugin.status import device_statuses as said_by_themselves
-from devplug.plugin.status import faults_told
+from devplug.plugin.status import grouped_faults
 from devplug.status import text_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Reporter:
 
     def _faults(self) -> tuple[str, ...]:
         plugins = self._daemon.plugins
-        return faults_told(
+        return grouped_faults(
             (name, fault)
             for name, fault in self._serving.faults().items()
             if name not in plugins or not plugins[name].is_waiting

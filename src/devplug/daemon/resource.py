@@ -356,7 +356,7 @@ class ConfiguredPlugin(DevicePlugin):
                 self._changed.set()
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
-        """Note what is told of devices that are being given out, and forget what nobody holds any more."""
+        """Record what is told of devices that are being given out, and forget what nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
         told = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
         answered = {**self.answered, **told}

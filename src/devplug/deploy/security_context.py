@@ -133,7 +133,7 @@ def _discovery(resource: Resource, at: str, needs: _Needs) -> None:
 
 
 def _rules(resource: Resource, at: str, needs: _Needs) -> None:
-    """Note what health rules and commands need. A command may open the device: nobody knows it does not."""
+    """Record what health rules and commands need. A command may open the device: nobody knows it does not."""
     for number, rule in enumerate(resource.health):
         place = f"{at}.health[{number}]"
         if rule.open:
@@ -149,7 +149,7 @@ def _rules(resource: Resource, at: str, needs: _Needs) -> None:
 
 
 def _read(start: str, place: str, needs: _Needs) -> None:
-    """Note that files are read whose paths begin so: in the last whole folder of it, or below."""
+    """Record that files are read whose paths begin so: in the last whole folder of it, or below."""
     folder = posixpath.normpath(start[: start.rfind("/")] or "/")
     if folder == "/dev" or folder.startswith("/dev/"):
         needs.dev.append(place)

@@ -164,7 +164,7 @@ def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> Unanswere
     if trouble is Trouble.RATE_LIMITED and "larger than max" in error.text:
         trouble = Trouble.TOO_LARGE
     texts = {
-        Trouble.UNREACHABLE: f"nobody answers at {socket}: {error.text}",
+        Trouble.UNREACHABLE: f"no kubelet answers at {socket}: {error.text}",
         Trouble.TIMED_OUT: f"the kubelet at {socket} did not answer in time",
         Trouble.RATE_LIMITED: f"monitors ask the kubelet too often: {error.text}",
         Trouble.TOO_LARGE: f"the kubelet's answer is larger than {limit_bytes} bytes: {error.text}",

@@ -178,7 +178,7 @@ class Holders:
     # ── who wants to know ──
 
     def note_allocated(self, resource_name: str, ids: Iterable[str]) -> None:
-        """Note that these IDs are being given out. Call it before the kubelet has the answer.
+        """Record that these IDs are being given out. Call it before the kubelet has the answer.
 
         Inside `run` the file of an owned resource has it within a quarter of a second and one write.
         """
@@ -252,7 +252,7 @@ class Holders:
             yield await self.wait(lambda: self._ledger.untaken(resource_name))
 
     def take(self, released: Iterable[Released]) -> None:
-        """Note that these releases were acted upon: nobody holds those devices any more."""
+        """Record that these releases were acted upon: nobody holds those devices any more."""
         self._ledger.take(released)
         self._folder.note_changed()
         self._looked.notify()
@@ -277,7 +277,7 @@ class Holders:
             self._folder.write()
 
     def _note_moved(self) -> None:
-        """Note that the kubelet's socket, or a folder on the way to it, may be another one."""
+        """Record that the kubelet's socket, or a folder on the way to it, may be another one."""
         self._has_moved = True
         self._wake.set()
 
@@ -349,7 +349,7 @@ class Holders:
         return differences
 
     def _tell(self, error: UnansweredError) -> None:
-        """Note a failure, and log it if it is another one than before."""
+        """Record a failure, and log it if it is another one than before."""
         self.errors[error.trouble] += 1
         self.last_error = str(error)
         if error.trouble is not self._trouble:

@@ -56,7 +56,7 @@ class _Book:
     """The IDs of `holds` and `untaken`, if somebody has asked since they changed."""
 
     def put(self, device_id: str, hold: _Hold) -> None:
-        """Note how an ID is held now."""
+        """Record how an ID is held now."""
         before = self.holds.get(device_id)
         self.holds[device_id] = hold
         if before is None:
@@ -66,7 +66,7 @@ class _Book:
             self.revision += 1
 
     def release(self, device_id: str, released: Released) -> None:
-        """Note that nobody holds an ID any more."""
+        """Record that nobody holds an ID any more."""
         hold = self.holds.pop(device_id)
         self.ids = None
         self.revision += 1
@@ -74,7 +74,7 @@ class _Book:
             self.untaken[device_id] = released, hold.remembered
 
     def take(self, released: Released) -> None:
-        """Note that a release was acted upon."""
+        """Record that a release was acted upon."""
         if self.untaken.get(released.device_id, (None,))[0] is released:
             del self.untaken[released.device_id]
             self.ids = None
@@ -128,7 +128,7 @@ class Ledger:
     # ── what happens ──
 
     def allocated(self, resource_name: str, ids: Iterable[str], now: float) -> None:
-        """Note that we give out these IDs now. Call it before the kubelet has the answer."""
+        """Record that we give out these IDs now. Call it before the kubelet has the answer."""
         book = self._book(resource_name)
         for device_id in ids:
             holders = book.holds.get(device_id, FREE).remembered.holders
@@ -270,7 +270,7 @@ class Ledger:
         return [released for _, (released, _) in sorted(self._book(resource_name).untaken.items())]
 
     def take(self, all_released: Iterable[Released]) -> None:
-        """Note that these releases were acted upon."""
+        """Record that these releases were acted upon."""
         for released in all_released:
             self._book(released.resource_name).take(released)
 

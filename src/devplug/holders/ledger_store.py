@@ -52,7 +52,8 @@ class LedgerFile:
             return {}
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read the file of held devices; releases before this start go unnoticed",
+                "cannot read the file of held devices; devices released while devplug was down "
+                "are not noticed",
                 extra={
                     "resource_name": self._resource_name,
                     "path": str(self._path),
@@ -66,7 +67,7 @@ class LedgerFile:
         return self._written < revision
 
     def note_written(self, revision: int) -> None:
-        """Note that the file says already what it should at this revision."""
+        """Record that the file says already what it should at this revision."""
         self._written = revision
 
     def write(self, revision: int, memory: Callable[[], Memory]) -> None:
@@ -83,8 +84,8 @@ class LedgerFile:
             except OSError as error:
                 if not self._cannot_write:
                     logger.warning(
-                        "cannot write the file of held devices; a release while this program is down "
-                        "goes unnoticed",
+                        "cannot write the file of held devices; a release while devplug is down "
+                        "will not be noticed",
                         extra={
                             "resource_name": self._resource_name,
                             "path": str(self._path),

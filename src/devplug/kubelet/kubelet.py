@@ -353,12 +353,12 @@ class Kubelet:
         return ContainerConfig.of(container, status.options, status.restart_count, share.cdi_devices)
 
     def end_container(self, pod_uid: str, container_name: str) -> None:
-        """Note that a container has ended by itself. Its devices stay the pod's. Raises `KeyError` too."""
+        """Record that a container has ended by itself. Its devices stay the pod's. Raises `KeyError` too."""
         status = self.pod(pod_uid).container(container_name)
         self._pods.update(pod_uid, replace(status, state=ContainerState.TERMINATED))
 
     def end_pod(self, pod_uid: str, phase: PodPhase = PodPhase.SUCCEEDED) -> None:
-        """Note that a pod has ended; its devices are freed when some other container allocates."""
+        """Record that a pod has ended; its devices are freed when some other container allocates."""
         self._pods.end(pod_uid, phase)
 
     def remove_pod(self, pod_uid: str) -> None:

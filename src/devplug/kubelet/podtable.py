@@ -69,7 +69,7 @@ class PodTable:
         return tuple(bound.pod for uid, bound in self._pods.items() if uid in self._unheard)
 
     def begin(self, *, with_api_server: bool) -> None:
-        """Note that a kubelet process starts; without the API server it hears of static pods only."""
+        """Record that a kubelet process starts; without the API server it hears of static pods only."""
         self._unheard = {
             uid for uid, bound in self._pods.items() if not (with_api_server or bound.pod.is_static)
         }
@@ -79,7 +79,7 @@ class PodTable:
         return pod_uid in self._pods and pod_uid not in self._unheard
 
     def hear(self, pod_uid: str) -> None:
-        """Note that the kubelet has heard of a pod; one that is known already is no error."""
+        """Record that the kubelet has heard of a pod; one that is known already is no error."""
         self._unheard.discard(pod_uid)
 
     def running_containers(self) -> set[tuple[str, str]]:
@@ -96,7 +96,7 @@ class PodTable:
         self._record(pod, PodStatus.pending(pod))
 
     def reject(self, pod: Pod, rejection: Rejection) -> None:
-        """Note that the kubelet has refused a pod, which is its end."""
+        """Record that the kubelet has refused a pod, which is its end."""
         self._record(pod, rejection.status())
         self.events.append(rejection.event(pod.uid))
 
@@ -107,19 +107,19 @@ class PodTable:
             self._record(bound.pod, bound.status.with_container(bound.pod, container))
 
     def hold_up(self, pod_uid: str, container: ContainerStatus, text: str) -> ContainerStatus:
-        """Note that a container could not be made, with an event, and return its new status."""
+        """Record that a container could not be made, with an event, and return its new status."""
         self.events.append(Event(pod_uid, "Warning", "Failed", f"Error: {text}"))
         held_up = container.held_up(text)
         self.update(pod_uid, held_up)
         return held_up
 
     def end(self, pod_uid: str, phase: PodPhase) -> None:
-        """Note that a pod has ended; raises `KubeletError` if it is not here."""
+        """Record that a pod has ended; raises `KubeletError` if it is not here."""
         bound = self.get(pod_uid)
         self._record(bound.pod, replace(bound.status.stopped(), phase=phase))
 
     def stop_all(self) -> None:
-        """Note that no container runs any more, as after a boot of the node."""
+        """Record that no container runs any more, as after a boot of the node."""
         for bound in tuple(self._pods.values()):
             self._record(bound.pod, bound.status.stopped())
 

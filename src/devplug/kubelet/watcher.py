@@ -206,7 +206,7 @@ class PluginWatcher:
     # ── what the folder tells ──
 
     def _follow(self, event: FileEvent) -> None:
-        """Take note of one event (plugin_watcher.go handleCreateEvent, handleDeleteEvent)."""
+        """Count one event (plugin_watcher.go handleCreateEvent, handleDeleteEvent)."""
         match event.kind:
             case EventKind.APPEARED:
                 self._create(self._folder.appeared(event.path))

@@ -32,7 +32,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     The standard pool joins its threads when the interpreter ends: a vendor call that blocks for 8 s then
     holds a SIGTERM for 8 s. It is a `ThreadPoolExecutor` by type because asyncio accepts no other default.
-    A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait their turn.
+    A job that blocks for ever occupies one of `limit` threads for ever; jobs over the limit wait.
     """
 
     def __init__(self, limit: int, name: str = "devplug", *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -41,7 +41,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._limit = limit
         self._name = name
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        """None ends the thread that takes it."""
+        """The jobs; a thread that takes None from it ends."""
         self._lock = threading.Lock()
         self._running = 0
         self._waiting_jobs = 0
@@ -125,7 +125,7 @@ class Hooks:
         self._turn = asyncio.Lock()
         self._in_turn: Future[Any] | None = None
         self._hanging: set[Future[Any]] = set()
-        """Code in threads whose caller has given up waiting."""
+        """Calls in threads whose callers have stopped waiting for them."""
         self._turn_thread = DaemonThreads(1, f"allocate-{resource_name}")
         self._threads_beside = DaemonThreads(THREADS_BESIDE, f"pre-start-{resource_name}")
 
@@ -136,14 +136,14 @@ class Hooks:
             return ""
         self._hanging = {one for one in self._hanging if not one.done()}
         if self._in_turn in self._hanging:
-            return "its code hangs in a call, and no other Allocate gets its turn"
+            return "the plugin's code hangs in a call; every other Allocate waits for it"
         if len(self._hanging) >= THREADS_BESIDE:
-            return f"its pre_start hangs in all of its {THREADS_BESIDE} threads"
+            return f"the plugin's pre_start hangs in all {THREADS_BESIDE} threads; further calls wait"
         return ""
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Hold back until no other turn runs code, a thread that missed its deadline included."""
+        """Wait until no other call in turn runs, not even in a thread that missed its deadline."""
         async with self._turn:
             if self._in_turn is not None and not self._in_turn.done():
                 with suppress(Exception):
@@ -151,7 +151,7 @@ class Hooks:
             yield
 
     async def call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
-        """Return what a hook gives whose turn it is."""
+        """Return the result of a hook; call it inside `turn`."""
         with only_errors():
             if inspect.iscoroutinefunction(hook):
                 return await hook(*arguments)
@@ -159,7 +159,7 @@ class Hooks:
             return await self._result(self._in_turn)
 
     async def call_for_list(self, hook: Callable[..., Any], *arguments: object) -> list[Any]:
-        """Return the items that a hook gives whose turn it is; a `def` may yield them, in its thread."""
+        """Return the items that a hook returns or yields; call it inside `turn`."""
         if inspect.iscoroutinefunction(hook):
             return list(await self.call(hook, *arguments))
 
@@ -170,7 +170,7 @@ class Hooks:
         return list(await self.call(listed))
 
     async def call_beside(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- as above
-        """Return what a hook gives that may overlap with all others."""
+        """Return the result of a hook that may overlap with all others."""
         with only_errors():
             if inspect.iscoroutinefunction(hook):
                 return await hook(*arguments)
@@ -195,7 +195,7 @@ class Hooks:
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """Let nothing out of an author's code but an `Exception`, and the cancellation of who called it.
+    """Let an author's code raise nothing but an `Exception`, or the cancellation of its caller.
 
     gRPC never answers a call that ends in any other way, and the kubelet would wait for ever: so with code
     that awaits a task of its own which was cancelled. A `sys.exit` would end the program with all plugins.
@@ -211,6 +211,6 @@ def only_errors() -> Iterator[None]:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled the current task."""
+    """Whether the current task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

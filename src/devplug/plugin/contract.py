@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["DevicePlugin", "Snapshot", "offers", "options_of", "plugin_faults"]
 
 Snapshot: TypeAlias = "Collection[Device]"
-"""All devices of a plugin at one moment: the whole truth, not a difference."""
+"""All devices of a plugin at one moment: the complete list, not a difference."""
 
 
 class DevicePlugin:
-    """One resource name with its devices: subclass it, set `resource_name`, write `devices`.
+    """A device plugin for one resource name: subclass it, set `resource_name`, write `devices`.
 
-    An instance lives as long as the program serves it. Two rules hold for every method. *Return a list: that
-    is all there is; yield lists: each is the whole truth from now on.* *`async def` runs on the event loop
+    An instance lives as long as the program serves it. Two rules hold for every method. *A list that is
+    returned is final; a list that is yielded replaces the one before.* *`async def` runs on the event loop
     and must not block; `def` runs in a thread and may.* `allocate` and `prefer` of one plugin never overlap;
     `pre_start` may.
     """
@@ -81,14 +81,14 @@ class DevicePlugin:
         raise NotImplementedError
 
     def prepare(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
-        """Do to the hardware what must be done once per Allocate, before `allocate`; optional.
+        """Prepare the hardware once per Allocate, before `allocate`; optional.
 
-        It must bear being repeated: program a bitstream, make a file.
+        It must be safe to repeat: program a bitstream, make a file.
         """
         raise NotImplementedError
 
     def pre_start(self, devices: Sequence[Device], /) -> Awaitable[None] | None:
-        """Do what must be done before every start of the container, such as a reset; optional.
+        """Prepare the device before every start of the container, as by a reset; optional.
 
         Raising keeps the container waiting; the kubelet tries again, for ever.
         """
@@ -100,12 +100,12 @@ _FIELDS: Final = ("resource_name", "allocate_timeout_seconds", "pre_start_timeou
 
 
 def offers(plugin: DevicePlugin, hook: str) -> bool:
-    """Whether the plugin brings its own `hook`."""
+    """Whether the plugin's class defines `hook` itself."""
     return getattr(type(plugin), hook) is not getattr(DevicePlugin, hook)
 
 
 def options_of(plugin: DevicePlugin) -> PluginOptions:
-    """Return the options that the kubelet is told: which optional calls the plugin answers."""
+    """Return the options that the kubelet gets: which optional calls the plugin answers."""
     return PluginOptions(
         pre_start_required=offers(plugin, "pre_start"),
         preferred_allocation_available=offers(plugin, "prefer"),

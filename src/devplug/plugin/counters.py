@@ -1,6 +1,6 @@
-"""The counters of each resource name: what it has gone through since the process began. Pure.
+"""The counters of each resource name since the process began. Pure.
 
-A program remembers them, and the last list, beyond the plugin that serves the name. Times are told.
+A program keeps them, and the last list, when the plugin that serves the name ends. Times are passed in.
 """
 
 from __future__ import annotations
@@ -37,30 +37,33 @@ class PluginCounters:
     registrations: Counts = field(default_factory=_counts("accepted", "refused", "unreachable"))
     streams_opened: int = 0
     lists_sent: int = 0
-    """To all streams together."""
+    """Over all streams together."""
     allocations: Counts = field(default_factory=_counts("granted", "refused", "failed", "timed_out"))
     allocate_seconds: Histogram = field(default_factory=lambda: Histogram(ALLOCATE_BOUNDS_SECONDS))
-    """Of all of them, whatever the answer was."""
+    """Of all calls, whatever the answer was."""
     preferences: Counts = field(default_factory=_counts("ranked", "failed"))
     pre_starts: Counts = field(default_factory=_counts("finished", "refused", "failed", "timed_out"))
     health_transitions: Counts = field(default_factory=_counts("healthy", "unhealthy"))
     """By the new health, of devices that were listed before."""
     look_seconds: Histogram = field(default_factory=lambda: Histogram(DISCOVERY_BOUNDS_SECONDS))
-    """How long looks for devices took, where that is known."""
+    """How long scans for devices took, where that is known."""
 
 
 # ── what is remembered ──
 
 REPLACED_WITHIN_SECONDS: Final = 10.0
-"""How soon a plugin has to follow another one of its name, for its devices to count as listed all along."""
+"""How soon a plugin has to follow another one of its name for its devices to count as listed all the time."""
 
 FORMER_LIMIT: Final = 100
-"""Of how many resources that are served no longer the counts are kept, the latest ones: names may come and
+"""For how many resources that are no longer served the counts are kept, the latest ones: names may come and
 go for years."""
 
 
 class Records:
-    """Lives as long as the program serves. Times are seconds on one clock that never goes back."""
+    """The counters and last lists of all resources; lives as long as the program serves.
+
+    Times are seconds on one clock that never goes back.
+    """
 
     def __init__(self) -> None:
         self._counters: dict[str, PluginCounters] = {}
@@ -76,13 +79,13 @@ class Records:
         return self._counters.setdefault(name, PluginCounters())
 
     def leave(self, name: str, past: Past, now: float) -> None:
-        """Note what a plugin that has ended leaves to the one that may follow it."""
+        """Keep the last list of a plugin that has ended, for the next one of its name."""
         recent = {one: (at, left) for one, (at, left) in self._pasts.items() if _is_recent(at, now)}
         self._pasts = {**recent, name: (now, past)}
         self._counters[name] = self._counters.pop(name, PluginCounters())  # the last one to be forgotten
 
     def take(self, name: str, now: float) -> Past | None:
-        """Return what the plugin before has left, once; None if there was none a moment ago."""
+        """Return the last list of the plugin before, once; None if none ended a moment ago."""
         at, past = self._pasts.pop(name, (now, None))
         return past if _is_recent(at, now) else None
 

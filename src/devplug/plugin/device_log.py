@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["FLAPPING_LINES", "FLAPPING_SECONDS", "LINES_LIMIT", "Flaps", "Line", "lines_of"]
 
 LINES_LIMIT: Final = 20
-"""Most lines about one change; where there were more, one line says how many devices are what."""
+"""Most lines about one change; more become one line with the number of devices in each state."""
 
 REASONS_LIMIT: Final = 3
 
 FLAPPING_LINES: Final = 20
 FLAPPING_SECONDS: Final = 60.0
-"""A device has so many lines at once, and then one in so many seconds."""
+"""A device gets `FLAPPING_LINES` lines at once, and then one every `FLAPPING_SECONDS`."""
 
 KNOWN_LIMIT: Final = 1000
-"""Of how many devices it is known when they had their lines."""
+"""For how many devices the times of their lines are kept."""
 
 _MANY: Final = "many devices changed at once"
 
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(slots=True)
 class Flaps:
-    """Which devices change too often to be told of each time; lives as long as the list's owner.
+    """The devices that change too often for a line each time; lives as long as the list's owner.
 
     A key is a device ID, or `_MANY` for all that change together. Times are seconds of one clock.
     """
@@ -53,8 +53,8 @@ class Flaps:
     _flapping: set[str] = field(default_factory=set)
     _hurry: Pace = field(default_factory=lambda: Pace(1 / FLAPPING_SECONDS, FLAPPING_LINES))
 
-    def is_told(self, key: str, now: float) -> bool:
-        """Whether a change has its line now; else it is counted."""
+    def has_line(self, key: str, now: float) -> bool:
+        """Whether a change gets its line now; otherwise it is counted."""
         if len(self._paces) > KNOWN_LIMIT:
             self._paces = {held: self._paces[held] for held in self._held_back}
             self._flapping.intersection_update(self._held_back)
@@ -67,27 +67,27 @@ class Flaps:
         return True
 
     def begins(self, key: str) -> bool:
-        """Whether it flaps since the change that was just held back."""
+        """Whether the change that was just held back is the first one of this key."""
         is_new = key not in self._flapping
         self._flapping.add(key)
         return is_new
 
-    def is_hurry_told(self, now: float) -> bool:
-        """Whether it may be said now that the list changes too fast."""
+    def has_hurry_line(self, now: float) -> bool:
+        """Whether the line that the list changes too fast may be logged now."""
         if self._hurry.wait_seconds(now):
             return False
         self._hurry.spend(now)
         return True
 
     def due(self, now: float) -> dict[str, int]:
-        """Return how many changes of which keys were held back, where that is to be told now."""
+        """Return the number of held back changes of each key whose line is due now."""
         due = [key for key in self._held_back if not self._paces[key].wait_seconds(now)]
         for key in due:
             self._paces[key].spend(now)
         return {key: self._held_back.pop(key) for key in due}
 
     def wait_seconds(self, now: float) -> float | None:
-        """Return after how long `due` has something; None if nothing is held back."""
+        """Return the seconds until `due` has something; None if nothing is held back."""
         return min((self._paces[key].wait_seconds(now) for key in self._held_back), default=None)
 
 
@@ -100,33 +100,41 @@ def lines_of(
     flaps: Flaps | None = None,
     now: float = 0.0,
 ) -> Slices[tuple[Line, ...]]:
-    """Return what to log when `after` takes the place of `before`; nothing for what no one must know.
+    """Return the lines to log when `after` takes the place of `before`.
 
-    Of a first list only the unhealthy devices are told, as its registration tells the number. The reason
-    alone is no change: it may have a reading in it, which is another one at each look. `changes` is how many
-    lists have come since `before`: of those in between nothing else is told than that there were some. What
-    `flaps` holds back has a line now and then, with how often it was other; infinity as `now` tells the rest.
+    Of a first list only the unhealthy devices get lines, as the line of its registration has the number. A
+    new reason alone is no change: it may contain a reading, which differs each time. `changes` is the number
+    of lists since `before`: those in between get one line together. What `flaps` holds back gets a line now
+    and then, with the number of changes; infinity as `now` returns all that is held back.
     """
     flaps = flaps or Flaps()
     lines: list[Line] = []
-    told: dict[str, bool] = {}
+    has_line: dict[str, bool] = {}
     for line in (yield from _lines_of(before, after, is_first=is_first)):
         key = str(line.facts.get("device_id", _MANY))
-        if key not in told:
-            told[key] = flaps.is_told(key, now)
-            if not told[key] and flaps.begins(key):
+        if key not in has_line:
+            has_line[key] = flaps.has_line(key, now)
+            if not has_line[key] and flaps.begins(key):
                 lines.append(_flapping_now(key))
-        if told[key]:
+        if has_line[key]:
             lines.append(line)
-    if changes > 1 and all(told.values()) and flaps.is_hurry_told(now):
-        lines.append(Line("the list changes too fast to tell each change", {"changes": changes}))
+    if changes > 1 and all(has_line.values()) and flaps.has_hurry_line(now):
+        lines.append(Line("the device list changes too fast to log each change", {"changes": changes}))
     return (*lines, *(_flapping(key, count, after) for key, count in flaps.due(now).items()))
 
 
 def _flapping_now(key: str) -> Line:
     if key == _MANY:
-        return Line("many devices flap, their changes are counted from now on", {}, is_warning=True)
-    return Line("a device flaps, its changes are counted from now on", {"device_id": key}, is_warning=True)
+        return Line(
+            "many devices flap; from now on their changes are counted and logged once a minute",
+            {},
+            is_warning=True,
+        )
+    return Line(
+        "a device flaps; from now on its changes are counted and logged once a minute",
+        {"device_id": key},
+        is_warning=True,
+    )
 
 
 def _flapping(key: str, changes: int, after: Snapshot) -> Line:
@@ -178,7 +186,10 @@ def _lines_of(before: Snapshot, after: Snapshot, *, is_first: bool) -> Slices[tu
         ),
         *(Line("a device is healthy again", {"device_id": one.id}) for one in better),
         *(
-            Line("a device has other NUMA nodes", {"device_id": one.id, "numa_nodes": list(one.numa_nodes)})
+            Line(
+                "the NUMA nodes of a device changed",
+                {"device_id": one.id, "numa_nodes": list(one.numa_nodes)},
+            )
             for one in moved
         ),
         *(Line("a device left the list", {"device_id": id_}) for id_ in left),

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 30.0
 DISTRUST_AFTER_SECONDS: Final = 30.0
-"""How long the last list is believed while `devices` fails."""
+"""How long the last list stays in effect while `devices` fails."""
 
 CLOSE_SECONDS: Final = 0.5
 """How long a plain generator gets to reach its `finally`; one that blocks longer is left to its thread."""
@@ -82,9 +82,9 @@ async def _discover(
             if not inventory.is_ready:
                 if isinstance(error, PluginError):
                     raise
-                raise PluginError(f"{plugin.resource_name}: devices failed: {error!r}") from error
+                raise PluginError(f"{plugin.resource_name}: devices() failed: {error!r}") from error
             now = clock()
-            inventory.note_failure(f"devices fails: {one_line(repr(error), 100)}")
+            inventory.note_failure(f"devices() fails: {one_line(repr(error), 100)}")
             if failing_since is None or inventory.lists_taken > lists_before:
                 failing_since, failures = now, 1
             retry_seconds = backoff_seconds(failures, FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
@@ -94,19 +94,19 @@ async def _discover(
                 exc_info=error,
             )
             if now - failing_since >= DISTRUST_AFTER_SECONDS:
-                await inventory.distrust(f"devices fails: {one_line(repr(error), 100)}")
+                await inventory.distrust(f"devices() fails: {one_line(repr(error), 100)}")
         else:
             if is_final:
                 return
             if not inventory.is_ready:
-                raise PluginError(f"{plugin.resource_name}: devices ended without giving a list")
+                raise PluginError(f"{plugin.resource_name}: devices() ended without a list")
             failing_since, retry_seconds = None, FIRST_RETRY_SECONDS
         await sleep(retry_seconds * random.uniform(0.8, 1.2))  # noqa: S311 -- spreads load, no secret
         failures += 1
 
 
 async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
-    """Follow `devices` once; a cancellation stays one, also where the author's clean-up raises on its way."""
+    """Follow `devices` once; a cancellation stays one, even if the author's clean-up raises."""
     try:
         with only_errors():
             return await _follow(plugin, inventory, threads)
@@ -114,7 +114,7 @@ async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThread
         if not is_cancelled():
             raise
         extra = {"resource_name": plugin.resource_name}
-        logger.warning("devices() failed in its clean-up", extra=extra, exc_info=error)
+        logger.warning("the clean-up of devices() failed", extra=extra, exc_info=error)
         raise asyncio.CancelledError from error
 
 
@@ -159,13 +159,14 @@ async def _follow_thread(lists: Iterator[object], inventory: Inventory, threads:
 # ── for authors ──
 
 LOOKS_AT_ONCE: Final = 20
-"""How many looks may follow each other: a device with its links and their folder is several events."""
+"""How many scans may follow each other at once: a device with its links and their folder is several
+events."""
 
 LOOKS_PER_SECOND: Final = 20.0
-"""How many looks there are in a storm of changes, which may hide that a device has left …"""
+"""How many scans a second there are at most during a storm of changes …"""
 
 LOOK_SHARE: Final = 0.05
-"""… and how much of the time they may take, with what is done about them."""
+"""… and which share of the time the scans and their results may take."""
 
 
 class DeviceFeed:
@@ -180,10 +181,10 @@ class DeviceFeed:
         self._devices = {device.id: device for device in devices}
         self._version = 1 if self._devices else 0
         self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        """The readers that have the latest list."""
+        """The readers that have got the latest list."""
 
     def replace(self, devices: Iterable[Device]) -> None:
-        """Make `devices` the whole truth."""
+        """Replace all devices by `devices`."""
         fresh = {device.id: device for device in devices}
         with self._lock:
             self._devices = fresh
@@ -234,9 +235,9 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
     """Yield the existing paths that match: now, at each change, and every `every_seconds`; sorted, for ever.
 
     The globs are absolute. Changes come by inotify, also of folders that do not exist yet and of what a
-    matching link points to; the timer is the net. What changes all the time is looked at 20 times at
-    once, and then 20 times a second, or less often if that takes long. Raises `PluginError` for a relative
-    glob.
+    matching link points to; the timer catches what inotify misses. Paths that change all the time are read
+    20 times at once, and then 20 times a second, or less often if that takes long. Raises `PluginError` for a
+    relative glob.
     """
     if faults := [
         f"watch_paths: {quoted(text)} is not an absolute path" for text in globs if text[:1] != "/"
@@ -269,7 +270,7 @@ async def watch_paths(*globs: str, every_seconds: float = 30) -> AsyncIterator[l
 
 
 def _matches(globs: Iterable[str]) -> tuple[list[Path], set[str]]:
-    """Return the matching paths, dangling links included, and where those that are links point to."""
+    """Return the matching paths, dangling links included, and the targets of those that are links."""
     # Path.glob passes over a literal path that is a dangling link, whose target may come back.
     paths = sorted({Path(path) for pattern in globs for path in glob.iglob(pattern)})  # noqa: PTH207
     return paths, {os.path.realpath(path) for path in paths if path.is_symlink()}

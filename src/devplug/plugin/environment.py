@@ -60,18 +60,18 @@ class PluginEnvironment:
     _said: set[str] = field(default_factory=set)
 
     def say_once(self, message: str, **facts: object) -> None:
-        """Log a warning about the node, once for all plugins until `unsay`."""
+        """Log a warning about the node, once for all plugins, until `unsay` ends it."""
         if message not in self._said:
             self._said.add(message)
             logger.warning(message, extra=facts)
 
     def unsay(self, message: str) -> None:
-        """Let a warning be given again, because its reason went away."""
+        """Record that the reason of a warning is gone, so that it may be logged again."""
         self._said.discard(message)
 
 
 def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvironment:
-    """Return where sockets go, and how plugins get known there; raises `PluginError` for an unknown way."""
+    """Return where sockets go, and how plugins register there; raises `PluginError` for an unknown mode."""
     if registration not in get_args(Registration):
         raise PluginError(f'registration: {quoted(registration)} is none of "socket", "watcher" and "auto"')
     folder = Path(plugin_dir or os.environ.get(PLUGIN_DIR_VARIABLE) or KUBELET_PLUGIN_DIR).absolute()
@@ -82,7 +82,7 @@ def environment_at(plugin_dir: StrPath | None, registration: str) -> PluginEnvir
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether there is a folder, or may be one for who may look; who may not is told so when it is needed."""
+    """Whether there is a folder, or may be one that this user must not see: that error is raised later."""
     try:
         return path.is_dir()
     except PermissionError:

@@ -1,4 +1,4 @@
-"""The inventory of a plugin, which owns what is advertised: it takes lists in and wakes who watches it."""
+"""The inventory of a plugin: it owns the advertised list, takes new lists, and wakes its watchers."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-TOLD_AT_ONCE: Final = 20
-TOLD_PER_SECOND: Final = 2.0
+LOGGED_AT_ONCE: Final = 20
+LOGGED_PER_SECOND: Final = 2.0
 """How many changes are logged one by one, and how often then: a device may flap a thousand times a second."""
 
 TRIES_IN_TURNS: Final = 3
-"""How often the next snapshot is made anew because what left it was asked for meanwhile; then in one go."""
+"""How often the next snapshot is computed again because a device that left it was allocated meanwhile; after
+that it is computed in one go."""
 
 
 class Inventory:
     """A plugin's devices; lives as long as the plugin is served, on one event loop.
 
-    `snapshot` is always the latest truth. `version` grows with each change of it, and with `repeats`, which
+    `snapshot` is always the latest state. `version` grows with each change of it, and with `repeats`, which
     counts how often the same list had to be sent again; `lists_taken` counts the author's lists, equal ones
-    too. `on_change` is called after each change of what can be read here. `held_ids` returns the IDs that are
-    held, and is asked at each change of the list; without it, what was given out is held for ever. `past` is
-    what the resource listed a moment ago, when another plugin served it.
+    too. `on_change` is called after each change of a public attribute. `held_ids` returns the IDs that are
+    held, and is called at each change of the list; without it, a device that was given out is held for ever.
+    `past` is what the resource listed a moment ago, when another plugin served it.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Inventory:
         self.since: Mapping[str, float] = {}
         """Since when each device of the snapshot has its health, as a Unix time in seconds."""
         self.failure: str | None = None
-        """Why `devices` gives no lists at the moment; None if it does."""
+        """Why `devices` fails at the moment; None if it does not."""
         self._counters = counters or PluginCounters()
         self._on_change = on_change
         self._past = past or Past()
@@ -75,23 +76,23 @@ class Inventory:
         self._listed: tuple[Device, ...] = ()
         self._held_ids = held_ids
         self._given: set[str] = set()
-        """What was given out, where nobody else says what is held."""
+        """The IDs that were given out, if there is no `held_ids`."""
         self._given_at: float | None = None
         self._asked_for: Counter[str] = Counter()
         self._marked: dict[str, str] = {}
         self._failing: str | None = None
-        self._told: Snapshot | None = None
-        self._untold = 0
-        self._telling = Pace(TOLD_PER_SECOND, TOLD_AT_ONCE)
+        self._logged: Snapshot | None = None
+        self._unlogged = 0
+        self._telling = Pace(LOGGED_PER_SECOND, LOGGED_AT_ONCE)
         self._telling_later: asyncio.TimerHandle | None = None
         self._flaps = Flaps()
         self._telling_flaps: asyncio.TimerHandle | None = None
         self._telling_now: Slices[tuple[Line, ...]] | None = None
         self._updating = asyncio.Lock()
         self._due = 0
-        """How often what is listed has become another one than the snapshot may have."""
+        """The number of changes so far that the snapshot has to contain."""
         self._done = 0
-        """Up to which of those the snapshot has them all."""
+        """The number of those changes that the snapshot contains."""
         self._changed = Notifier()
         self._is_closed = False
 
@@ -102,38 +103,38 @@ class Inventory:
 
     @property
     def past(self) -> Past:
-        """What the next inventory of this resource has to know of this one."""
+        """The last list, for the next inventory of this resource."""
         return Past(self.snapshot, self.since) if self.is_ready else self._past
 
     async def replace(self, listed: object) -> None:
-        """Take an author's list as the whole truth; raises `PluginError`, changing nothing, if it is none."""
+        """Replace the list by an author's; raises `PluginError`, changing nothing, for an invalid one."""
         self._listed = await in_turns(checked_list(listed))
         self.lists_taken += 1
         self._marked.clear()
         has_recovered, self._failing, self.failure = self.failure is not None, None, None
         await self._update()
         if has_recovered:
-            logger.info("devices() gives lists again", extra={"resource_name": self.resource_name})
+            logger.info("devices() works again", extra={"resource_name": self.resource_name})
             self._on_change()
 
     async def mark_unhealthy(self, ids: Iterable[str], reason: str) -> None:
-        """Call devices unhealthy until the next list; unknown IDs are ignored."""
+        """Mark devices unhealthy until the next list; unknown IDs are ignored."""
         self._marked.update((id_, one_line(reason)) for id_ in ids if id_ in self.snapshot.devices)
         await self._update()
 
     def note_failure(self, reason: str) -> None:
-        """Note that `devices` has failed; the last list stands for now."""
+        """Record that `devices` has failed; the last list stands for now."""
         self.failure = one_line(reason)
         self._on_change()
 
     async def distrust(self, reason: str) -> None:
-        """Call every device unhealthy until the next list: nobody has vouched for this one for too long."""
+        """Mark every device unhealthy until the next list, because this one is too old."""
         self._failing = one_line(reason)
         await self._update()
 
     @asynccontextmanager
     async def handing_out(self, devices: Sequence[Device]) -> AsyncIterator[None]:
-        """Keep devices listed while an answer about them is made, and for good unless the block raises.
+        """Keep devices listed while Allocate is answered, and afterwards unless the block raises.
 
         A kubelet that gets an answer about a device that has left the list meanwhile crashes (manager.go).
         """
@@ -153,7 +154,7 @@ class Inventory:
         self._on_change()
 
     async def repeat(self) -> None:
-        """Have the list sent again as it is."""
+        """Make the streams send the list again as it is."""
         self.repeats += 1
         self.version += 1
         self.wake()
@@ -189,14 +190,14 @@ class Inventory:
     async def changed_since(self, version: float, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Wait until there is a snapshot newer than `version`; False if the inventory was closed instead.
 
-        So it is when `is_over` has become true, which who waits is told by `wake`.
+        It is also False once `is_over` returns true, which is checked after `wake`.
         """
         while not (is_ended := self._is_closed or is_over()) and self.version <= version:
             await self._changed.next.wait()
         return not is_ended
 
     def wake(self) -> None:
-        """Have everybody who waits look again at whether it is over for them."""
+        """Make every waiter of `changed_since` check its `is_over`."""
         self._changed.notify()
 
     async def close(self) -> None:
@@ -212,7 +213,7 @@ class Inventory:
         self.wake()
 
     async def _update(self) -> None:
-        """Have a snapshot that has all of what was changed up to now."""
+        """Bring the snapshot up to date with all changes up to now."""
         self._due += 1
         due = self._due
         async with self._updating:
@@ -222,7 +223,7 @@ class Inventory:
                 self._done = done
 
     async def _take_next(self) -> None:
-        """Take the next snapshot, if it is another one. Of many devices others have turns meanwhile."""
+        """Take the next snapshot, if it differs. With many devices other tasks run meanwhile."""
         tries = 0
         while True:
             run = in_turns if tries < TRIES_IN_TURNS else _at_once
@@ -240,7 +241,7 @@ class Inventory:
             return
         self._past = Past()
         self.snapshot, self.since = fresh, other.since
-        self._untold += other.is_news
+        self._unlogged += other.is_news
         for state, count in other.transitions.items():
             self._counters.health_transitions.add(state.value, times=count)
         self.version += 1
@@ -249,7 +250,7 @@ class Inventory:
         self.wake()
 
     def _tell_soon(self) -> None:
-        """Log a change at once, or soon together with others where they come too fast."""
+        """Log a change at once, or soon together with others if they come too fast."""
         if self._telling_later is None and self._telling_now is None:
             loop = asyncio.get_running_loop()
             if wait_seconds := self._telling.wait_seconds(loop.time()):
@@ -258,13 +259,13 @@ class Inventory:
                 self._tell()
 
     def _tell(self) -> None:
-        """Log what is other than when something was logged last."""
+        """Log the difference to the snapshot that was logged last."""
         if self._telling_later is not None:
             self._telling_later.cancel()
             self._telling_later = None
         self._telling.spend(asyncio.get_running_loop().time())
-        before, self._told = self._told, self.snapshot
-        changes, self._untold = self._untold, 0
+        before, self._logged = self._logged, self.snapshot
+        changes, self._unlogged = self._unlogged, 0
         self._telling_now = lines_of(
             before or Snapshot(),
             self.snapshot,
@@ -276,7 +277,7 @@ class Inventory:
         self._go_on_telling()
 
     def _go_on_telling(self) -> None:
-        """Look at some more devices, and log when all were looked at."""
+        """Compare some more devices, and log once all were compared."""
         if self._telling_now is None:
             return
         try:
@@ -297,12 +298,12 @@ class Inventory:
         loop = asyncio.get_running_loop()
         if (wait_seconds := self._flaps.wait_seconds(loop.time())) is not None:
             self._telling_flaps = loop.call_later(wait_seconds, self._tell_soon)
-        if self._told is not None and self._told is not self.snapshot:
+        if self._logged is not None and self._logged is not self.snapshot:
             self._tell_soon()
 
 
 async def in_turns(looking: Slices[Result]) -> Result:
-    """Return what is found; others have their turns between two slices."""
+    """Return the result; other tasks run between two slices."""
     while True:
         try:
             next(looking)

@@ -1,4 +1,4 @@
-"""The lifecycle of one plugin: serve, get registered, watch, again; the shell around the decisions."""
+"""The lifecycle of one plugin: serve, register, watch, repeat; the I/O around the decisions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BIND_RETRY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long open streams may take to end at the close, after all calls."""
 
-_CANNOT_LOCK: Final = "cannot lock in the plugin folder"
+_CANNOT_LOCK: Final = "cannot lock the resource in the plugin folder"
 _CANNOT_BIND: Final = "cannot make a socket in the plugin folder"
 
 
@@ -65,7 +65,7 @@ class Lifecycle:
         self._obstacle = ""
         self._absence = f"{environment.folder} does not exist: no kubelet here"
         self.registered_at: float | None = None
-        """Since when a kubelet has accepted us and listens, as a Unix time in seconds; None if none does."""
+        """Since when the plugin is registered, as a Unix time in seconds; None if it is not."""
         self._service = PluginService(plugin, inventory, counters, self._stream_changed)
         folder = environment.folder
         self._lock = ResourceLock(folder, plugin.resource_name)
@@ -73,7 +73,7 @@ class Lifecycle:
         self.guard = TakeoverDetector(
             plugin.resource_name, inventory, folder, path.name, on_change, self._wake.set
         )
-        """What is known of other plugins of the name."""
+        """The signs of other plugins with the same resource name."""
         self._registrar = self._new_registrar(path.name)
         self._listener = self._new_listener(path)
         self._lock_not_before = 0.0
@@ -122,7 +122,7 @@ class Lifecycle:
             return self.guard.fault or self._service.fault
         if not self._inventory.is_ready:
             return "there is no list of devices yet"
-        return self._obstacle or self._registrar.refusal or "no kubelet listens"
+        return self._obstacle or self._registrar.refusal or "no kubelet is connected"
 
     def _registrar_changed(self) -> None:
         if not self.is_registered:
@@ -137,10 +137,10 @@ class Lifecycle:
             self._on_change()
 
     async def run(self) -> None:
-        """Keep the plugin registered until cancelled; then let calls in flight end, and end the streams.
+        """Keep the plugin registered until cancelled; then finish calls in flight, and end the streams.
 
-        Raises `PluginFolderLostError` if the folder cannot be healed from inside, and `KubeletError` if there
-        is no right to it at the start.
+        Raises `PluginFolderLostError` if the folder was deleted under its mount, and `KubeletError` if this
+        process has no right to the folder at the start.
         """
         try:
             async with self._environment.watching() as watcher, asyncio.TaskGroup() as group:
@@ -236,9 +236,9 @@ class Lifecycle:
                 logger.info("removed the sockets of processes that have ended", extra={"sockets": removed})
         else:
             self._lock_not_before = now + LOCK_RETRY_SECONDS
-            self._obstruct(f"it is served by {holder} here")
+            self._obstruct(f"it is served by {holder} on this node")
             self._environment.say_once(
-                f"{self._plugin.resource_name} is served by {holder} here, waiting until it ends",
+                f"{self._plugin.resource_name} is served by {holder} on this node; waiting until it ends",
                 resource_name=self._plugin.resource_name,
             )
             if self._listener.is_bound() or self._service.streams.open:
@@ -278,7 +278,7 @@ class Lifecycle:
         self._registrar.socket_moved(self._listener.path.name)
 
     def _refuse_without_right(self) -> None:
-        """Raise if this process may not write to the folder and never could; later it may pass."""
+        """Raise if this process has no right to write to the folder and never had; later it retries."""
         folder = self._environment.folder
         if not self._has_been_bound and folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
             raise KubeletError(

@@ -1,4 +1,4 @@
-"""The ListAndWatch streams of one plugin: the lists on them, and what the kubelet was last told on each."""
+"""The ListAndWatch streams of one plugin: the lists on them, and what was last sent on each."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 __all__ = ["STREAM_LIMIT", "ListStreams", "SentLists"]
 
 TAKEN_SECONDS: Final = 0.1
-"""How long a kubelet may take to believe a list that was sent to it: it syncs a file after each."""
+"""How long a kubelet may take to apply a list that was sent to it: it syncs a file after each."""
 
 STREAM_LIMIT: Final = 16
 
 FORGET_SECONDS: Final = 60.0
-"""How long after a device left the list an Allocate may come that was sent before; none takes that long."""
+"""How long after a device left the list an Allocate for it may still arrive."""
 
 
 @dataclass(slots=True)
 class _Stream:
     devices: Mapping[str, Device] = field(default_factory=dict)
     at: float | None = None
-    """When they were sent; None while they are about to be."""
+    """When the list was sent; None while it is about to be."""
     coming: Mapping[str, Device] | None = None
-    """Those that take the place of `devices`, until it is known which of them have left."""
+    """The devices of the next list, until those that left are computed."""
     left_at: Mapping[str, float] = field(default_factory=dict)
-    """When devices left the list, also of those that are back."""
+    """When each device left the list, also of those that are back."""
 
     def wait_seconds(self, id_: str, now: float) -> float:
-        """Return how long to wait for one device, if no list is sent meanwhile."""
+        """Return the seconds to wait for one device, if no list is sent meanwhile."""
         is_leaving = self.coming is not None and id_ in self.devices and id_ not in self.coming
         if not is_leaving and id_ not in self.left_at:
             return 0.0
@@ -54,7 +54,7 @@ class _Stream:
 
 
 class SentLists:
-    """What the kubelet was last told on each stream: of devices that left the list and came back, when.
+    """The lists that were sent last on each stream, and when devices left them and came back.
 
     Lives as long as its service. Times are seconds on the loop's clock.
 
@@ -68,7 +68,7 @@ class SentLists:
         self._changed = Notifier()
 
     def tell(self, number: int, devices: Mapping[str, Device], now: float) -> Slices[None]:
-        """Note that a list is about to be sent on a stream; `sent` follows soon, whatever the peer does."""
+        """Record that a list is about to be sent on a stream; `sent` follows soon, whatever the peer does."""
         stream = self._streams.setdefault(number, _Stream())
         stream.coming = devices
         left_at: dict[str, float] = {}
@@ -85,12 +85,12 @@ class SentLists:
         self._changed.notify()
 
     def sent(self, number: int, now: float) -> None:
-        """Note that it is on its way."""
+        """Record that the list of `tell` was sent."""
         self._streams[number].at = now
         self._changed.notify()
 
     def end(self, number: int) -> None:
-        """Note that a stream has ended."""
+        """Record that a stream has ended."""
         self._streams.pop(number, None)
         self._changed.notify()
 
@@ -101,7 +101,7 @@ class SentLists:
             await within(wait_seconds, self._changed.next.wait())
 
     def _wait_seconds(self, ids: Iterable[str], now: float) -> float:
-        """Return how long to wait, if no list is sent meanwhile; 0 if there is nothing to wait for."""
+        """Return the seconds to wait, if no list is sent meanwhile; 0 if there is nothing to wait for."""
         ids = tuple(ids)
         return max(
             (stream.wait_seconds(id_, now) for stream in self._streams.values() for id_ in ids), default=0.0
@@ -128,7 +128,7 @@ class ListStreams:
     async def list_and_watch(self, _: None) -> AsyncIterator[Encoded]:
         """Yield the list at once, then the latest one after each change; never a backlog.
 
-        The same one is not sent twice, unless it has to be (`Inventory.repeat`).
+        The same list is not sent twice in a row, unless `Inventory.repeat` asks for it.
         """
         if len(self.open) >= STREAM_LIMIT:
             raise LimitError(f"list-and-watch: {STREAM_LIMIT} streams are open, which is the limit")
@@ -171,7 +171,7 @@ class ListStreams:
             self._on_change()
 
     def end(self) -> None:
-        """End the streams that are open now, so that a kubelet which forgot us finds us anew."""
+        """End the streams that are open now, so that the kubelet drops this endpoint."""
         self.ended = self.opened
         self._inventory.wake()
 

@@ -1,4 +1,4 @@
-"""The probe pages and metrics of a program with plugins, from what is served."""
+"""The probe pages and metrics of a program that serves plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devplug.metrics import catalogue
 from devplug.metrics.devices import process_families, resource_families
 from devplug.metrics.families import Family, HistogramSample, Sample
 from devplug.metrics.probes import Probes
-from devplug.plugin.status import faults_of, faults_told
+from devplug.plugin.status import faults_of, grouped_faults
 from devplug.status import ProcessStatus, text_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["probes_of", "process_status", "serving_families", "status_of"]
 
 
 def _counter_families(counters: Mapping[str, PluginCounters], streams: Mapping[str, int]) -> Iterator[Family]:
-    """Yield the counts of each resource name, and how many streams are open of each."""
+    """Yield the counts and the number of open streams of each resource name."""
     named = sorted(counters.items())
     yield Family(catalogue.STREAMS, [Sample((name,), count) for name, count in sorted(streams.items())])
     yield Family(catalogue.STREAMS_OPENED, [Sample((name,), one.streams_opened) for name, one in named])
@@ -61,7 +61,7 @@ def _samples(counts: Mapping[str, Counts]) -> Iterator[Sample]:
 
 
 def _began_at() -> float:
-    """Return when this process began, as a Unix time in seconds, for this is imported at the first question.
+    """Return when this process began, as a Unix time in seconds; this module is imported later.
 
     It is in the 22nd field of /proc/self/stat, in ticks since the machine's start (proc_pid_stat(5)).
     """
@@ -77,7 +77,7 @@ _STARTED_AT: Final = _began_at()
 
 
 def process_status(serving: Serving) -> ProcessStatus:
-    """Return how this process is at this moment, as far as its plugins tell."""
+    """Return the status of this process at this moment, from its plugins."""
     return status_of(serving.statuses())
 
 
@@ -94,17 +94,17 @@ def status_of(resources: tuple[ResourceStatus, ...]) -> ProcessStatus:
 
 
 def serving_families(serving: Serving, status: ProcessStatus) -> Iterator[Family]:
-    """Yield the metrics of what is served; `status` is that of this moment."""
+    """Yield the metrics of the served plugins; `status` is that of this moment."""
     yield from process_families(status)
     yield from resource_families(status.resources)
     yield from _counter_families(serving.counters, serving.streams)
 
 
 def probes_of(serving: Serving) -> Probes:
-    """Return the pages about what is served."""
+    """Return the probe pages of the served plugins."""
     return Probes(
         status=lambda: text_of(process_status(serving)),
-        faults=lambda: faults_told(serving.faults().items()),
+        faults=lambda: grouped_faults(serving.faults().items()),
         families=lambda: serving_families(serving, process_status(serving)),
         notifier=serving.notifier,
     )

@@ -1,7 +1,7 @@
-"""The registrar of one plugin: it tells the registration's state of each event, and talks with the kubelet.
+"""The registrar of one plugin: it passes each event to the registration's state, and talks to the kubelet.
 
-What an event means and what is to be done is decided by the state alone, which is immutable. The registrar
-here calls the kubelet; `watcher_registrar` has the other one, which answers it.
+The state is immutable and decides alone what an event means and what comes next. The registrar here calls
+the kubelet; the one in `watcher_registrar` answers it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ audit = logging.getLogger(AUDIT)
 REGISTER_TIMEOUT_SECONDS: Final = 16.0
 """More than the 10 s that the kubelet takes to dial back before it answers (client.go)."""
 
-_UNREACHABLE: Final = "kubelet.sock refuses connections, waiting for its kubelet"
+_UNREACHABLE: Final = "kubelet.sock refuses connections; waiting for a kubelet that listens there"
 
 
 class Registrar:
     """What both modes have in common; lives as long as its lifecycle.
 
-    `wake` is called when there may be something to do, `on_change` when `state.is_registered` may be another.
+    `wake` is called when there may be something to do, `on_change` when `state.is_registered` may have
+    changed.
     """
 
     state: SocketRegistration | WatcherRegistration
@@ -65,7 +66,7 @@ class Registrar:
         on_change: Callable[[], None],
     ) -> None:
         self.refusal = ""
-        """Why the last attempt has not registered us; empty if it has, or if there was none."""
+        """Why the last attempt to register failed; empty if it succeeded, or if there was none."""
         self._plugin = plugin
         self._inventory = inventory
         self._service = service
@@ -77,32 +78,32 @@ class Registrar:
 
     @property
     def watched(self) -> tuple[Path, ...]:
-        """What else to look at when it changes: nothing where the kubelet comes to us."""
+        """Further paths whose changes matter: none where the kubelet calls the plugin."""
         return ()
 
     def bindings(self) -> tuple[Binding, ...]:
-        """Return what our socket has to serve besides the plugin: nothing where we call the kubelet."""
+        """Return the further services of the plugin's socket: none where the plugin calls the kubelet."""
         return ()
 
     def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
-        """Return what to do now, and after how many seconds to look again."""
+        """Return what to do now, and after how many seconds to check again."""
         return self.state.next_step(facts)
 
     def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
-        """Begin a registration in `group`, as `next_step` has said; `look` tells how things are meanwhile."""
+        """Start a registration in `group`, as `next_step` asked for; `look` returns the current facts."""
 
     def leave(self) -> None:
-        """Give up the registration that is on its way, as `next_step` has said."""
+        """Cancel the registration in flight, as `next_step` asked for."""
 
     def socket_made(self) -> None:
-        """Note that our socket is being made; a kubelet may ask at it before that has ended."""
+        """Record that the plugin's socket is being made; a kubelet may call it before this returns."""
 
     def socket_moved(self, socket_name: str) -> None:
-        """Note that our socket was closed and gets another name, as `next_step` has said."""
+        """Record that the plugin's socket was closed and gets another name, as `next_step` asked for."""
         self._socket_name = socket_name
 
     def stream_changed(self) -> None:
-        """Note that a stream was opened or has ended."""
+        """Record that a stream was opened or has ended."""
         was_listened = self.state.is_listened
         self._follow_stream()
         if was_listened and not self.state.is_listened:
@@ -146,7 +147,7 @@ class SocketRegistrar(Registrar):
 
     @property
     def watched(self) -> tuple[Path, ...]:
-        """What else to look at when it changes: the kubelet's socket."""
+        """Further paths whose changes matter: the kubelet's socket."""
         return (self._kubelet_socket,)
 
     @property
@@ -154,37 +155,39 @@ class SocketRegistrar(Registrar):
         return self._environment.folder / KUBELET_SOCKET
 
     def next_step(self, facts: RegistrationFacts) -> tuple[Step, float]:
-        """Return what to do now, and after how many seconds to look again."""
+        """Return what to do now, and after how many seconds to check again."""
         return self.state.next_step(self._with_kubelet(facts))
 
     def _with_kubelet(self, facts: RegistrationFacts) -> RegistrationFacts:
-        """Return the facts with what can be seen of the kubelet's socket, and of streams at ours."""
+        """Return the facts, completed by the kubelet's socket and the streams at the plugin's."""
         streams = self._service.streams
         return replace(
             facts,
             kubelet=self._environment.sockets.identity(self._kubelet_socket),
             has_leftovers=self.state.has_leftovers(
-                streams.open, streams_opened=streams.opened, options_told=self._service.options_told
+                streams.open, streams_opened=streams.opened, options_answered=self._service.options_answered
             ),
         )
 
     def register(self, group: asyncio.TaskGroup, look: Callable[[], RegistrationFacts]) -> None:
-        """Begin to call the kubelet, in `group`; `look` tells whether that is still right when it has us."""
+        """Start to call the kubelet, in `group`; `look` is called again once it is connected."""
         self.state = self.state.called(self._service.streams.opened)
         self._on_change()
         group.create_task(self._register(look))
 
     def leave(self) -> None:
-        """Give up the call in flight: who has it may hang for long, and another kubelet waits."""
+        """Cancel the call in flight: its kubelet may hang for long, and another kubelet waits."""
         self.state = self.state.dialled(None)
         if self._patience is not None:
             self._patience.reschedule(now())
 
     def socket_moved(self, socket_name: str) -> None:
-        """Forget all that came by the old socket: no stream can come there any more."""
+        """Forget the streams of the old socket: no stream can be opened there any more."""
         super().socket_moved(socket_name)
         self.state = self.state.moved(
-            now(), streams_opened=self._service.streams.opened, options_told=self._service.options_told
+            now(),
+            streams_opened=self._service.streams.opened,
+            options_answered=self._service.options_answered,
         )
         self._on_change()
 
@@ -230,11 +233,11 @@ class SocketRegistrar(Registrar):
         self._changed()
 
     def _note_left(self, kubelet: SocketIdentity | None) -> None:
-        """Note that a call was given up; it may have been heard, and still bring a stream."""
+        """Record that a call was cancelled; the kubelet may have read it, and still open a stream."""
         self.state = self.state.failed(now(), kubelet, RemoteError("Canceled", ""), jitter())
         self._counters.registrations.add("unreachable")
         logger.info(
-            "another kubelet.sock was made; the registration at the last one was cancelled",
+            "a kubelet made a new kubelet.sock; the registration at the old one was cancelled",
             extra={"resource_name": self._plugin.resource_name},
         )
 
@@ -259,5 +262,5 @@ def now() -> float:
 
 
 def jitter() -> float:
-    """Return by which share of its bound a wait is made longer, from 0 to 1."""
+    """Return a random share of its bound by which a wait is made longer, from 0 to 1."""
     return random.random()  # noqa: S311 -- spreads load, no secret

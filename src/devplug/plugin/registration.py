@@ -73,7 +73,7 @@ class Folder(enum.Enum):
     PRESENT = enum.auto()
     ABSENT = enum.auto()
     LOST = enum.auto()
-    """Deleted under a mount: it is still here, and nothing can be created in it any more."""
+    """The folder was deleted under a mount: nothing can be created in it any more."""
 
 
 class Step(enum.Enum):
@@ -96,27 +96,28 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFacts:
-    """What can be seen right now. Times are seconds on one monotonic clock.
+    """The facts of this moment. Times are seconds on one monotonic clock.
 
-    Those with a default count only where we call the kubelet.
+    Fields with a default are used only where the plugin calls the kubelet.
     """
 
     now: float
     folder: Folder
     has_list: bool
-    """Whether there are devices to show: registering earlier would advertise a false 0 (kubelet.md 4.12)."""
+    """Whether there is a first device list: registering earlier would advertise a false 0 (kubelet.md
+    4.12)."""
     has_lock: bool
     is_bound: bool
     lock_not_before: float
     bind_not_before: float
     kubelet: SocketIdentity | None = None
-    """The kubelet.sock that stands there now."""
+    """The kubelet.sock that exists now."""
     has_leftovers: bool = False
     """Whether a stream of an earlier call is open at our socket, or may still come there."""
 
 
 def preparing_step(seen: RegistrationFacts) -> tuple[Step, float] | None:
-    """Return what is to be done before there can be a registration, as `next_step` does, or None."""
+    """Return the step that must come before a registration, as `next_step` does; None if there is none."""
     if seen.folder is Folder.LOST:
         return Step.GIVE_UP, 0.0
     if seen.folder is Folder.ABSENT or not seen.has_list:
@@ -129,7 +130,7 @@ def preparing_step(seen: RegistrationFacts) -> tuple[Step, float] | None:
 
 
 def step_when(step: Step, due: float, now: float) -> tuple[Step, float]:
-    """Return `step` if its time has come, else the wait for it, cut to the level check."""
+    """Return `step` if it is due, else the wait for it, at most until the next level check."""
     if now >= due:
         return step, 0.0
     return Step.WAIT, min(due - now, LEVEL_CHECK_SECONDS)

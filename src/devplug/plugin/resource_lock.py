@@ -42,12 +42,12 @@ def _mark(resource_name: str) -> str:
 
 
 def _digest(resource_name: str) -> str:
-    """Return what stands for a resource name in the name of each file about it."""
+    """Return the digest of a resource name that is part of its files' names."""
     return hashlib.sha256(resource_name.encode()).hexdigest()[:12]
 
 
 def has_file_of(file_names: Iterable[str], resource_name: str) -> bool:
-    """Whether one of the lock folder's files is about this resource: then a process of ours has served it."""
+    """Whether a file in the lock folder is about this resource: then a devplug process has served it."""
     digest = _digest(resource_name)
     return any(digest in name for name in file_names)
 
@@ -77,7 +77,7 @@ class ResourceLock:
         self._fd = -1
 
     def take(self) -> str | None:
-        """Try to take the lock, without waiting; return who holds it if somebody else does.
+        """Try to take the lock, without waiting; return its holder, or None if we hold it now.
 
         Raises `OSError` if the folder does not take the file.
         """
@@ -99,7 +99,7 @@ class ResourceLock:
         return None
 
     def is_held(self) -> bool:
-        """Whether the lock is ours and its file is still the one that others would find."""
+        """Whether we hold the lock and its file is still at its path."""
         if self._fd < 0:
             return False
         try:

@@ -1,4 +1,4 @@
-"""The service that a kubelet calls: a plugin's methods, validated before user code runs, with deadlines."""
+"""The gRPC service that a kubelet calls: it validates requests, and runs the plugin's code with deadlines."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _check_ids(device_ids: Iterable[str]) -> None:
 # ── methods ──
 
 ANSWER_SECONDS: Final = 0.1
-"""How long after an answer the streams stay open, so that it is there before their end is."""
+"""How long after an answer the streams stay open, so that the kubelet reads the answer first."""
 
 PREFER_TIMEOUT_SECONDS: Final = 1.0
 """How long `prefer` may take; without an answer the kubelet chooses, which always works."""
@@ -94,10 +94,10 @@ _ADVICE: Final = "delete and recreate the pod to get another device"
 
 
 class PluginService:
-    """What answers the kubelet's calls for one plugin; lives as long as the plugin is served.
+    """The gRPC service of one plugin for the kubelet's calls; lives as long as the plugin is served.
 
-    `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` is another. What happens is
-    counted in `counters`.
+    `on_stream` is called whenever a ListAndWatch stream opens or ends, or `fault` changes. Calls are counted
+    in `counters`.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class PluginService:
         on_stream: Callable[[], None],
     ) -> None:
         self.streams = ListStreams(inventory, counters, on_stream)
-        self.options_told = 0
+        self.options_answered = 0
         """How often GetDevicePluginOptions was answered."""
         self.strange_calls: tuple[float, ...] = ()
-        """When a kubelet has asked for devices that were never listed here, the last few times."""
+        """When a kubelet last asked for devices that were never listed here: the last few times."""
         self._plugin = plugin
         self._inventory = inventory
         self._counters = counters
@@ -122,20 +122,20 @@ class PluginService:
         self._idle = asyncio.Event()
         self._idle.set()
         self._hooks = Hooks(plugin.resource_name)
-        self._told_fault = ""
+        self._reported_fault = ""
 
     @property
     def fault(self) -> str:
-        """What keeps calls from being answered; empty if nothing does."""
+        """What keeps calls from being answered, such as code that hangs; empty if nothing does."""
         return self._hooks.fault
 
     @property
     def calls_in_flight(self) -> int:
-        """How many calls are being answered, without the streams."""
+        """The number of calls that are being answered, without the streams."""
         return self._calls
 
     def bindings(self) -> tuple[Binding, ...]:
-        """Return what a listener has to serve."""
+        """Return the methods that a listener has to serve."""
         return (
             unary(deviceplugin.GET_OPTIONS, self.options),
             stream(deviceplugin.LIST_AND_WATCH, self.streams.list_and_watch),
@@ -154,7 +154,7 @@ class PluginService:
         await self._inventory.close()
 
     def _longest_seconds(self) -> float:
-        """Return how long a call may take that is made of this plugin."""
+        """Return the longest deadline of this plugin's calls, in seconds."""
         allocate_seconds = self._plugin.allocate_timeout_seconds
         if not self._options.pre_start_required:
             return allocate_seconds
@@ -163,7 +163,7 @@ class PluginService:
     async def _quiet(self) -> None:
         """Wait until no call is in flight, and the last answer had the time to reach the kubelet.
 
-        There the end of the stream and an answer that comes with it are taken in any order.
+        The kubelet handles the end of the stream and an answer that comes with it in any order.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -174,12 +174,12 @@ class PluginService:
             await asyncio.sleep(wait_seconds)
 
     def close(self) -> None:
-        """Give the threads of the plugin's code back."""
+        """End the threads of the plugin's code."""
         self._hooks.close()
 
     async def options(self, _: None) -> PluginOptions:
         """Answer GetDevicePluginOptions: a constant, so that nothing can delay a registration."""
-        self.options_told += 1
+        self.options_answered += 1
         return self._options
 
     async def allocate(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
@@ -265,7 +265,7 @@ class PluginService:
 
     @asynccontextmanager
     async def _marking(self) -> AsyncIterator[None]:
-        """Mark the devices that user code in the block calls unhealthy."""
+        """Mark the devices unhealthy that user code in the block reports as unhealthy."""
         try:
             yield
         except UnhealthyDeviceError as error:
@@ -299,7 +299,7 @@ class PluginService:
 
     @asynccontextmanager
     async def _answering(self, call: str, seconds: float | None) -> AsyncIterator[None]:
-        """Bound one call in time, and let nothing out of it but an `AllocationError` that names the call."""
+        """Limit one call in time, and make each of its errors an `AllocationError` that names the call."""
         deadline = asyncio.timeout(seconds)
         self._calls += 1
         self._idle.clear()
@@ -324,14 +324,14 @@ class PluginService:
             self._ended_at = asyncio.get_running_loop().time()
             if not self._calls:
                 self._idle.set()
-            if self.fault != self._told_fault:
-                self._told_fault = self.fault
+            if self.fault != self._reported_fault:
+                self._reported_fault = self.fault
                 self._on_stream()
 
 
 @contextmanager
 def _counted(results: Counts, success: str) -> Iterator[None]:
-    """Count how the block ends: `success`, `refused`, `timed_out` or `failed`; not if it is cancelled."""
+    """Count the block as `success`, `refused`, `timed_out` or `failed`; not if it is cancelled."""
     try:
         yield
     except (DeadlineError, NotReadyError):
@@ -359,7 +359,7 @@ def _cut(
     must_include: Sequence[Device],
     size: int,
 ) -> tuple[str, ...]:
-    """Return the IDs of `must_include`, then of the best ranked, cut to `size`; strangers are left out."""
+    """Return the available IDs of `must_include`, then of the best ranked, cut to `size`."""
     allowed = {device.id for device in available}
     wanted = dict.fromkeys(device.id for device in (*must_include, *ranked) if device.id in allowed)
     return tuple(wanted)[:size]

@@ -73,11 +73,11 @@ class Serving:
         self._records = Records()
         self._telling: asyncio.Task[None] | None = None
         self.notifier = Notifier()
-        """Beats whenever `statuses` may have changed."""
+        """Notifies whenever `statuses` may have changed."""
 
     @property
     def folder(self) -> Path:
-        """Where the sockets are."""
+        """The folder with the plugins' sockets."""
         return self._environment.folder
 
     @property
@@ -92,7 +92,7 @@ class Serving:
 
     @property
     def counters(self) -> Mapping[str, PluginCounters]:
-        """What each resource has gone through since the start, by name; also of the last served no longer."""
+        """The counters of each resource since the start, by name; also of some that are no longer served."""
         return self._records.counters
 
     def counters_of(self, resource_name: str) -> PluginCounters:
@@ -101,15 +101,16 @@ class Serving:
 
     @property
     def guards(self) -> Mapping[str, TakeoverDetector]:
-        """What is known of other plugins of the names that are served, by name."""
+        """The takeover detectors of the served resources, by name."""
         return {name: served.lifecycle.guard for name, served in self._served.items()}
 
     def statuses(
         self, describe_of: Callable[[str], Describe] = lambda _: device_statuses
     ) -> tuple[ResourceStatus, ...]:
-        """Return how each plugin is at this moment, by resource name.
+        """Return the status of each plugin at this moment, by resource name.
 
-        `describe_of` returns for a name what makes its devices' statuses, if they do not say all themselves.
+        `describe_of` returns the function that makes the devices' statuses of a resource name, if the devices
+        do not have all facts themselves.
         """
         return tuple(
             resource_status(served.inventory, served.lifecycle, describe_of(name))
@@ -131,14 +132,14 @@ class Serving:
         on_failure: Callable[[DevplugError], None] | None = None,
         held_ids: Callable[[], AbstractSet[str]] | None = None,
     ) -> None:
-        """Begin to serve one more plugin; raises `PluginError` if it breaks the contract or a name in use.
+        """Start to serve one more plugin; raises `PluginError` for a broken contract or a name in use.
 
         `held_ids` returns the device IDs that containers may hold, and is asked at each change of the list:
-        they stay listed, Unhealthy, when their device is gone. Only who asks the kubelet can know; without it
-        an ID that was given out is held for ever.
+        they stay listed, Unhealthy, when their device is gone. The kubelet knows them; without `held_ids`
+        an ID that was given out counts as held for ever.
 
-        If its `devices` fails before the first list, all ends as with `serve`; with `on_failure` only this
-        plugin does, and it is told why.
+        If its `devices` fails before the first list, all plugins end as with `serve`; with `on_failure` only
+        this one ends, and `on_failure` is called with the error.
         """
         if faults := plugin_faults(plugin):
             raise PluginError(*faults)
@@ -193,12 +194,12 @@ class Serving:
             await min(inventories, key=lambda inventory: len(inventory.snapshot.devices)).repeat()
 
     async def wait_registered(self) -> None:
-        """Wait until a kubelet has accepted every plugin and listens to its list."""
+        """Wait until every plugin is registered with a kubelet that reads its list."""
         while not all(served.lifecycle.is_registered for served in self._served.values()):
             await self.notifier.next.wait()
 
     def tell(self, handle: Handler) -> None:
-        """Answer with these pages at a status socket below the folder until `close`. Call it once."""
+        """Serve these pages at a status socket below the folder until `close`. Call it once."""
         status = serve_status(self.folder, self.wait_registered, handle)
         self._telling = self._group.create_task(status, name="devplug status socket")
 
@@ -245,7 +246,7 @@ async def serve(
 async def served(
     *plugins: DevicePlugin, plugin_dir: StrPath | None = None, registration: Registration = "auto"
 ) -> AsyncIterator[Serving]:
-    """Serve plugins as `serve` does, and tell nobody of them but the kubelet."""
+    """Serve plugins as `serve` does, without probe pages and a status socket."""
     environment = environment_at(plugin_dir, registration)
     faults = [fault for plugin in plugins for fault in plugin_faults(plugin)]
     names = Counter(plugin.resource_name for plugin in plugins if hasattr(plugin, "resource_name"))
@@ -287,7 +288,7 @@ class _Pages:
 async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
     """Serve pages at an address for a block, if there is one.
 
-    Raises `PluginError` for a text that is no address, and `ListenError` if nobody can listen there.
+    Raises `PluginError` for a text that is no address, and `ListenError` if it cannot be listened at.
     """
     if listen is None:
         yield
@@ -305,7 +306,7 @@ async def pages_at(listen: str | None, handle: Handler) -> AsyncIterator[None]:
 
 
 def _the_one_in(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that a group is about: the only one in it, or the first of ours."""
+    """Return the error to raise for a group: the only one in it, or the first of ours."""
     leaves = _leaves(errors)
     ours = [error for error in leaves if isinstance(error, DevplugError)]
     if len(leaves) == 1 or (ours and len(ours) == len(leaves)):

@@ -1,8 +1,8 @@
 """The snapshot of what is advertised: from an author's list to the list that the kubelet gets. Pure.
 
-What looks at all devices does so in slices, so that an Allocate that comes meanwhile is answered: it is a
-generator that stops between two slices, and returns what it found. Who runs it decides what happens in
-between. What fits into one slice is looked at in one go.
+Functions over all devices work in slices, so that an Allocate that comes meanwhile is answered: they are
+generators that stop between two slices, and return their result. Their caller decides what happens in
+between. What fits into one slice is done in one go.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ Result = TypeVar("Result")
 Slices: TypeAlias = Generator[None, None, Result]
 
 SLICE_DEVICES: Final = 500
-"""How many devices are looked at between two turns of the loop: about a millisecond for the slowest look."""
+"""How many devices are handled between two turns of the loop: about a millisecond for the slowest
+function."""
 
 
 def slices(items: Iterable[Item]) -> Iterator[tuple[bool, list[Item]]]:
@@ -61,7 +62,7 @@ def slices(items: Iterable[Item]) -> Iterator[tuple[bool, list[Item]]]:
 
 
 def whole(looking: Slices[Result]) -> Result:
-    """Return what is found, without a stop."""
+    """Return the result of a sliced function, without stops."""
     while True:
         try:
             next(looking)
@@ -79,7 +80,7 @@ _NONE: Mapping[str, Device] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All devices of a plugin at one moment, with the health that the kubelet is told. Immutable."""
+    """All devices of a plugin at one moment, with the health that is advertised. Immutable."""
 
     devices: Mapping[str, Device] = field(default_factory=lambda: _NONE)
     """By ID, sorted; none of them has unknown health."""
@@ -93,7 +94,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What an inventory leaves to the next one of its resource: what was listed, and since when."""
+    """The last list of a resource, and since when each device has its health, for its next inventory."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     since: Mapping[str, float] = field(default_factory=dict)
@@ -145,16 +146,16 @@ def next_snapshot(
 ) -> Slices[Snapshot]:
     """Return what is advertised after `before`, given the author's latest list.
 
-    `held` are the IDs that a pod may hold: they stay, Unhealthy "gone", when the list has them no more,
+    `held` are the IDs that a pod may hold: they stay, Unhealthy "gone", when the list lacks them,
     because a kubelet that looks one up may crash (manager.go devicesToAllocate). `marked` are IDs that an
-    author's refusal called unhealthy, with the reason. `failing` says why the list is not to be believed.
+    author's error marked unhealthy, with the reason. `failing` says why the list is no longer valid.
     """
     devices: dict[str, Device] = {}
     for is_later, part in slices(listed):
         if is_later:
             yield
         for device in part:
-            devices[device.id] = _told_of(device, before, marked, failing)
+            devices[device.id] = _advertised_as(device, before, marked, failing)
     for is_later, ids in slices(held):
         if is_later:
             yield
@@ -165,8 +166,10 @@ def next_snapshot(
     return Snapshot(MappingProxyType((yield from _in_order(devices))))
 
 
-def _told_of(device: Device, before: Snapshot, marked: Mapping[str, str], failing: str | None) -> Device:
-    """Return a listed device with the health that is told of it."""
+def _advertised_as(
+    device: Device, before: Snapshot, marked: Mapping[str, str], failing: str | None
+) -> Device:
+    """Return a listed device with the health that is advertised."""
     health = device.health
     if failing is not None:
         health = Health.unhealthy(failing)
@@ -196,22 +199,22 @@ def _in_order(devices: Mapping[str, Device]) -> Slices[dict[str, Device]]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is other in a snapshot than in the one before."""
+    """The difference of a snapshot to the one before."""
 
     is_any: bool
-    """Whether anything is, be it the text of a reason."""
+    """Whether anything differs, even only the text of a reason."""
     is_news: bool
-    """Whether a device came or left, or the kubelet gets told another health of one."""
+    """Whether a device came or left, or its advertised health changed."""
     since: Mapping[str, float]
     """Since when each device has its health."""
     transitions: Mapping[HealthState, int]
-    """How many devices that were listed before have another health now, by that."""
+    """The number of devices, by new health, that were listed before with another health."""
 
 
 def difference(
     before: Snapshot, after: Snapshot, since: Mapping[str, float], now: float
 ) -> Slices[Difference]:
-    """Return what is other in `after`; `since` is since when each device had its health before."""
+    """Return how `after` differs; `since` maps each device ID of `before` to the time of its health."""
     # Where none has come, fewer are others.
     is_any = is_news = len(after.devices) < len(before.devices)
     times: dict[str, float] = {}
@@ -234,7 +237,7 @@ def difference(
 
 
 class News(enum.Enum):
-    """What a list tells a kubelet that knows another one."""
+    """How a list differs, for pods, from the one that the kubelet has."""
 
     NONE = enum.auto()
     GOOD = enum.auto()
@@ -244,7 +247,7 @@ class News(enum.Enum):
 
 
 def news_of(before: Snapshot, after: Snapshot) -> Slices[News]:
-    """Return what a kubelet that was told `before` learns from `after`."""
+    """Return what changes for a kubelet that has `before` when it gets `after`."""
     is_same = len(before.devices) == len(after.devices)
     for is_later, part in slices(before.devices.items()):
         if is_later:
@@ -275,7 +278,7 @@ class Pace:
         return missing / self.per_second if missing > 1e-9 else 0.0
 
     def spend(self, now: float) -> None:
-        """Take note of one at time `now`, be it too early."""
+        """Count one at time `now`, even if it is too early."""
         self._left = max(0.0, self._refilled(now) - 1.0)
         self._at = now
 
@@ -290,8 +293,8 @@ class ListPace:
     """How fast the lists of one stream may follow each other. Times are seconds.
 
     The kubelet rewrites and syncs its checkpoint for every list (manager.go writeCheckpoint), so there are
-    five at once and then two a second. Bad news does not wait for that: it is told at once, in no second with
-    more than 20 lists, and what is good goes with it.
+    five at once and then two a second. Bad news does not wait for that: it is sent at once, in at most
+    20 lists a second, together with good news.
     """
 
     _steady: Pace = field(default_factory=Pace)
@@ -302,6 +305,6 @@ class ListPace:
         return (self._urgent if news is News.BAD else self._steady).wait_seconds(now)
 
     def spend(self, now: float) -> None:
-        """Take note of a list sent at time `now`."""
+        """Count a list sent at time `now`."""
         self._steady.spend(now)
         self._urgent.spend(now)

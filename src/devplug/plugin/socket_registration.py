@@ -76,13 +76,13 @@ class StreamState(enum.StrEnum):
 class CallEvent(enum.StrEnum):
     """What happens to our call and its stream."""
 
-    CALLED = "we begin to call"
-    WITHDRAWN = "a last look forbids to send it"
-    ACCEPTED = "the kubelet accepts it"
-    FAILED = "it fails or is given up"
-    OPENED = "its stream opens"
-    ENDED = "its stream ends"
-    MOVED = "our socket gets another name"
+    CALLED = "the plugin calls Register"
+    WITHDRAWN = "the call is not sent after all"
+    ACCEPTED = "the kubelet accepts the call"
+    FAILED = "the call fails or is cancelled"
+    OPENED = "the call's stream opens"
+    ENDED = "the call's stream ends"
+    MOVED = "the plugin's socket gets another name"
 
 
 CALLS: Final[Mapping[CallState, Mapping[CallEvent, CallState]]] = {
@@ -131,7 +131,7 @@ def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, j
 
 @dataclass(frozen=True, slots=True)
 class SocketRegistration:
-    """What our calls have brought; the methods named after events return what follows from one more.
+    """The state of our calls and their stream; each method named after an event returns the next state.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
     opened, and `jitter` is from 0 to 1.
@@ -151,9 +151,9 @@ class SocketRegistration:
     cut_wait_seconds: float = 0.0
     quick_cuts: int = 0
     lost_at: float | None = None
-    """When the kubelet ended our stream, as long as nobody knows whether it lives on."""
+    """When the kubelet ended our stream, until it is known whether that kubelet still runs."""
     cuts: tuple[float, ...] = ()
-    """When the kubelet that is there now has ended streams of ours, the last few times; it lives on."""
+    """When the kubelet that runs now ended streams of ours: the last few times."""
     reached: SocketIdentity | None = None
     """The kubelet.sock that has accepted a connection of ours last."""
     failed_with: SocketIdentity | None = None
@@ -163,9 +163,9 @@ class SocketRegistration:
     register_not_before: float = 0.0
     """When the last failed call may be repeated."""
     taken: int = 0
-    """Calls that kubelets have accepted since our socket has its name, or may have."""
-    told_before: int = 0
-    """How often the options were told before that."""
+    """Calls that kubelets accepted, or may have, since our socket has its name."""
+    options_answered_before: int = 0
+    """How often GetDevicePluginOptions was answered before that."""
     opened_before: int = 0
     """How many streams were opened before that."""
 
@@ -187,7 +187,7 @@ class SocketRegistration:
     # ── what follows from it ──
 
     def next_step(self, seen: RegistrationFacts) -> tuple[Step, float]:
-        """Return what to do now, and after how many seconds to look again if no event comes before.
+        """Return what to do now, and after how many seconds to check again if no event comes before.
 
         A socket's name is never given to a kubelet as long as a stream of an earlier call may come there:
         that stream would be taken for the new one, and we for registered when we are not, or two would stay
@@ -214,7 +214,7 @@ class SocketRegistration:
         return step_when(Step.REGISTER, due, seen.now)
 
     def may_send(self, seen: RegistrationFacts) -> bool:
-        """Whether Register may be sent over a connection that was made to `calling` just now.
+        """Whether Register may be sent over the connection that was just made to `calling`.
 
         A kubelet removes every socket of the folder, and then listens (manager.go Start). So whoever has
         accepted the connection removes nothing any more; but ours may be gone since the call was decided, and
@@ -222,11 +222,11 @@ class SocketRegistration:
         """
         return preparing_step(seen) is None and self.calling is not None and seen.kubelet == self.calling
 
-    def has_leftovers(self, streams: Collection[int], *, streams_opened: int, options_told: int) -> bool:
+    def has_leftovers(self, streams: Collection[int], *, streams_opened: int, options_answered: int) -> bool:
         """Whether a stream is open at our socket, or may still come there. `streams` are the open ones."""
         owed = streams_owed(
             taken=self.taken,
-            introduced=options_told - self.told_before,
+            introduced=options_answered - self.options_answered_before,
             opened=streams_opened - self.opened_before,
         )
         return owed > 0 or any(number > self.opened_before for number in streams)
@@ -234,7 +234,7 @@ class SocketRegistration:
     # ── what happens to our call ──
 
     def called(self, streams_opened: int) -> SocketRegistration:
-        """Note that a call begins."""
+        """Record that a call begins."""
         return replace(
             self,
             call=CALLS[self.call][CallEvent.CALLED],
@@ -243,20 +243,20 @@ class SocketRegistration:
         )
 
     def dialled(self, kubelet: SocketIdentity | None) -> SocketRegistration:
-        """Note which kubelet.sock the call goes to, or None that it was given up."""
+        """Record which kubelet.sock the call goes to; None if the call was given up."""
         return replace(self, calling=kubelet)
 
     def connected(self, kubelet: SocketIdentity | None) -> SocketRegistration:
-        """Note that this kubelet.sock has accepted the connection for a call."""
+        """Record that this kubelet.sock has accepted the connection for a call."""
         return replace(self, reached=kubelet)
 
     def withdrawn(self) -> SocketRegistration:
-        """Note that the call was not sent: what it was decided on is no longer so."""
+        """Record that the call was not sent, because the facts have changed since it was decided."""
         call = CALLS[self.call][CallEvent.WITHDRAWN]
         return replace(self, call=call, calling=None, registered_with=None)
 
     def accepted(self, now: float, kubelet: SocketIdentity | None) -> SocketRegistration:
-        """Note that this kubelet.sock has accepted the call."""
+        """Record that this kubelet.sock has accepted the call."""
         is_same = kubelet == self.registered_with
         lost = () if self.lost_at is None else (self.lost_at,)
         return replace(
@@ -276,7 +276,7 @@ class SocketRegistration:
     def failed(
         self, now: float, kubelet: SocketIdentity | None, failure: RemoteError, jitter: float
     ) -> SocketRegistration:
-        """Note that the call to this kubelet.sock has failed, or reached nobody.
+        """Record that the call to this kubelet.sock has failed, or reached nobody.
 
         One that has let us in before and now does not belongs to a kubelet that is gone: only another one is
         worth a quick retry.
@@ -307,7 +307,7 @@ class SocketRegistration:
     def streamed(
         self, now: float, streams: Collection[int], jitter: float, *, ended_by_us: int = 0
     ) -> SocketRegistration:
-        """Note that streams were opened or ended.
+        """Record that streams were opened or ended.
 
         `streams` are the ones that are open now; we have ended those up to `ended_by_us` ourselves.
         """
@@ -328,8 +328,8 @@ class SocketRegistration:
             lost_at=None if self.our_stream <= ended_by_us else now,
         )
 
-    def moved(self, now: float, *, streams_opened: int, options_told: int) -> SocketRegistration:
-        """Note that our socket was closed and gets another name: whatever was to come cannot come any more.
+    def moved(self, now: float, *, streams_opened: int, options_answered: int) -> SocketRegistration:
+        """Record that our socket was closed and gets another name: no stream of an earlier call can open now.
 
         The kubelet may see it later than our next call, and then close the new connection for the old.
         """
@@ -340,7 +340,7 @@ class SocketRegistration:
             stream_since=now,
             cut_wait_seconds=CUT_WAIT_SECONDS,
             taken=0,
-            told_before=options_told,
+            options_answered_before=options_answered,
             opened_before=streams_opened,
         )
 
@@ -357,7 +357,7 @@ def streams_owed(*, taken: int, introduced: int, opened: int) -> int:
     """Return how many streams kubelets may still open at a socket.
 
     A kubelet opens one for each call that it has accepted, some time after its answer. `taken` calls were
-    accepted, or may have been. Before it opens one it asks for our options: `introduced` were told them.
-    What somebody else has `opened` without a call makes it less at most.
+    accepted, or may have been. Before it opens one it asks for our options, which `introduced` have done.
+    Streams that others `opened` without a call can only make it less.
     """
     return max(0, max(taken, introduced) - opened)

@@ -1,6 +1,6 @@
-"""The status of served plugins: the value that people and monitors see, and the status socket that tells it.
+"""The status of served plugins: the value that people and monitors see, and the status socket that serves it.
 
-The socket is beside the plugins' sockets; it is made when their folder is, and anew if it is lost.
+The socket is beside the plugins' sockets; it is made when their folder is, and again if it is lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "Describe",
     "device_statuses",
     "faults_of",
-    "faults_told",
+    "grouped_faults",
     "health_word",
     "resource_status",
     "serve_status",
@@ -52,7 +52,7 @@ Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
 
 
 def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Describe) -> ResourceStatus:
-    """Return how one plugin is: its devices as `describe` tells them, and whether a kubelet listens."""
+    """Return the status of one plugin: its devices as `describe` makes them, and its registration."""
     return ResourceStatus(
         name=str(inventory.resource_name),
         devices=describe(inventory),
@@ -66,7 +66,7 @@ def resource_status(inventory: Inventory, lifecycle: Lifecycle, describe: Descri
 
 
 def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
-    """Return what devices say of themselves, as the kubelet was told them."""
+    """Return the statuses of devices, with the health that is advertised."""
     held_ids = inventory.held_ids()
     return tuple(
         DeviceStatus(
@@ -84,16 +84,16 @@ def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
 
 
 def health_word(device: Device) -> str:
-    """Return what the kubelet was told of a device's health."""
+    """Return the advertised health of a device: `Healthy` or `Unhealthy`."""
     return HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
 
 
 def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
-    """Return what keeps these resources from being ready, with their names; see `faults_told`."""
-    return faults_told((one.name, one.fault) for one in resources if one.fault)
+    """Return the faults of these resources, with their names; see `grouped_faults`."""
+    return grouped_faults((one.name, one.fault) for one in resources if one.fault)
 
 
-def faults_told(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def grouped_faults(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return each reason once, with the resource names before it, the first five of them.
 
     `faults` are pairs of a resource name and what keeps it from being ready.
@@ -112,7 +112,7 @@ def _some(names: Sequence[str]) -> str:
 # ── the status socket ──
 
 FIRST_SECONDS: Final = 2.0
-"""How long registrations go first: nobody looks at a process that has just begun, and a kubelet waits."""
+"""How long registrations go first: they matter more than the status of a process that has just begun."""
 
 RETRY_SECONDS: Final = 10.0
 
@@ -120,22 +120,22 @@ RETRY_SECONDS: Final = 10.0
 async def serve_status(folder: Path, wait_registered: Callable[[], Awaitable[None]], handle: Handler) -> None:
     """Answer at a status socket below `folder`, which has the plugins' sockets, whenever that exists.
 
-    It lasts until cancelled. Without the socket everything works but `devplug status`, so what keeps it from
-    being made is told and no more.
+    It lasts until cancelled. Without the socket everything works but `devplug status`, so an error is only
+    logged, and retried.
     """
     await within(FIRST_SECONDS, wait_registered())
-    told = ""
+    logged_error = ""
     while True:
         await until_present(folder)
         try:
             await _serve_until_lost(folder / LOCK_FOLDER, handle)
-            told = ""
+            logged_error = ""
         except (OSError, DevplugError) as error:
-            if str(error) != told:
-                told = str(error)
+            if str(error) != logged_error:
+                logged_error = str(error)
                 logger.warning(
                     "cannot make the status socket; devplug status does not show this process",
-                    extra={"reason": told},
+                    extra={"reason": logged_error},
                 )
             await asyncio.sleep(RETRY_SECONDS)
 

@@ -1,8 +1,8 @@
 """The takeover of a resource name by another plugin, or the fight for it: decided on what can be seen. Pure.
 
-The kubelet tells nobody that a name was taken. Whoever registers a name last gets its calls; the plugin
-before it keeps its stream, and each list of either of them replaces the other's (handler.go, manager.go). So
-there are only signs. Times are seconds on one clock that never goes back.
+The kubelet does not report that a name was taken. The plugin that registers a name last gets its calls; the
+plugin before it keeps its stream, and each list of either of them replaces the other's (handler.go,
+manager.go). So there are only signs. Times are seconds on one clock that never goes back.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ KEPT_TIMES: Final = max(CUTS, STRANGE_CALLS)
 """How many times of one kind of event have to be remembered."""
 
 CONFIRMED_SECONDS: Final = 2.0
-"""How far apart two answers of the kubelet have to be that both differ from our list: it may not have the
-latest one yet."""
+"""The least time between two answers that both differ from our list: the kubelet may not have the
+latest list yet."""
 
 VACANT_SECONDS: Final = 5.0
 """How long the kubelet has to have none of our devices before we register again: one that has much to do may
@@ -54,12 +54,12 @@ GIVEN_AFTER_SECONDS: Final = 300.0
 """How long we have to be registered before a device that is held without our Allocate is a sign: a kubelet
 that has just started lists its pods late."""
 
-TOLD_IDS: Final = 20
+NAMED_IDS: Final = 20
 """How many device IDs a suspicion names."""
 
 
 class Sign(enum.StrEnum):
-    """What tells of another plugin."""
+    """A sign of another plugin with our resource name."""
 
     LISTED = "listed"
     """The kubelet lists devices under our name that we never listed: the last list was another plugin's."""
@@ -73,7 +73,7 @@ class Sign(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The IDs of a list: all, and those of healthy devices. The kubelet tells the latter only."""
+    """The IDs of a list: all, and those of healthy devices. The kubelet reports the latter only."""
 
     ids: frozenset[str] = frozenset()
     healthy: frozenset[str] = frozenset()
@@ -81,17 +81,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the kubelet's answers so far have in common that differs from our list.
+    """How the kubelet's lists differ from ours, over several answers.
 
     A difference counts once two answers that are far enough apart had it.
     """
 
     strangers: frozenset[str] = frozenset()
-    """What the kubelet lists and we do not."""
+    """The IDs that the kubelet lists and we do not."""
     strangers_since: float = 0.0
     is_vacant: bool = False
     """Whether the kubelet lists nothing, though we have healthy devices. So did some before 1.23 with devices
-    without NUMA nodes, where they were asked to tell of such things at all."""
+    without NUMA nodes, if they answered the call at all."""
     vacant_since: float = 0.0
     at: float = 0.0
     """When the last answer was asked for."""
@@ -99,11 +99,13 @@ class Comparison:
     """The strangers that were certain last."""
     last_strangers_at: float = 0.0
 
-    def answered(self, asked_at: float, before: Listed, after: Listed, told: Collection[str]) -> Comparison:
-        """Return the comparison after one more answer; `before` and `after` are our lists around it."""
-        strangers = frozenset(told) - before.ids - after.ids
+    def answered(self, asked_at: float, before: Listed, after: Listed, listed: Collection[str]) -> Comparison:
+        """Return the comparison after one more answer; `before` and `after` are our lists around it,
+        `listed` the kubelet's.
+        """
+        strangers = frozenset(listed) - before.ids - after.ids
         lasting = self.strangers & strangers
-        is_vacant = not told and bool(before.healthy & after.healthy)
+        is_vacant = not listed and bool(before.healthy & after.healthy)
         compared = replace(
             self,
             strangers=lasting or strangers,
@@ -117,7 +119,7 @@ class Comparison:
         return compared
 
     def anew(self) -> Comparison:
-        """Return the comparison with the next registration: none but for what is remembered."""
+        """Return the empty comparison for the next registration; only the last strangers are kept."""
         return Comparison(last_strangers=self.last_strangers, last_strangers_at=self.last_strangers_at)
 
     @property
@@ -133,7 +135,7 @@ class Comparison:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the next answer has to come soon, to make something certain."""
+        """Whether the kubelet has to be asked again soon, to make a difference certain."""
         return (self.is_vacant and not self.is_abandoned) or self.strangers != self.confirmed
 
 
@@ -147,7 +149,7 @@ def given_is_proof(now: float, registered_at: float | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that can be seen of one resource name. Of events, the last `KEPT_TIMES` times, the latest last."""
+    """The observations about one resource name. Of events, the last `KEPT_TIMES` times, the latest last."""
 
     now: float
     comparison: Comparison = NEVER_COMPARED
@@ -159,44 +161,44 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """That another plugin has a name of ours, or fights for it."""
+    """The suspicion that another plugin has a name of ours, or fights for it."""
 
     signs: tuple[Sign, ...]
     reason: str
-    """What was seen, for people."""
+    """The signs, as a sentence."""
     device_ids: tuple[str, ...]
-    """The devices that tell of it; at most 20."""
+    """The devices of the signs; at most 20."""
     is_lost: bool
-    """Whether what the kubelet would give out under our name is another plugin's at this moment."""
+    """Whether the kubelet has the other plugin's list at this moment."""
 
 
 def suspicion_of(seen: Seen) -> Suspicion | None:
-    """Return what is to be suspected, or None."""
+    """Return the suspicion that these observations give; None if there is no sign."""
     comparison = seen.comparison
     is_lost = bool(comparison.confirmed)
     is_recent = seen.now <= comparison.last_strangers_at + LASTS_SECONDS
     strangers = sorted(comparison.last_strangers) if is_lost or is_recent else []
     given = sorted(id_ for id_, at in seen.given.items() if seen.now <= at + LASTS_SECONDS)
-    told: dict[Sign, str] = {}
+    sentences: dict[Sign, str] = {}
     if strangers:
-        told[Sign.LISTED] = (
+        sentences[Sign.LISTED] = (
             f"the kubelet {'lists' if is_lost else 'listed'} {_named(strangers)} under this name, "
-            "which we never listed"
+            "which this plugin never listed"
         )
     if given:
-        told[Sign.GIVEN] = (
-            f"{_named(given)} {_is(given)} held, and we were not asked to allocate {_it(given)}"
+        sentences[Sign.GIVEN] = (
+            f"{_named(given)} {_is(given)} held, and this plugin was not asked to allocate {_it(given)}"
         )
     if _are_recent(seen.strange_calls, STRANGE_CALLS, seen.now):
-        told[Sign.ASKED] = "the kubelet asks us for devices that we never listed"
+        sentences[Sign.ASKED] = "the kubelet asks this plugin for devices that it never listed"
     if _are_recent(seen.cuts, CUTS, seen.now):
-        told[Sign.CUT] = "the kubelet ends our stream again and again"
-    if not told:
+        sentences[Sign.CUT] = "the kubelet ends this plugin's stream again and again"
+    if not sentences:
         return None
     return Suspicion(
-        tuple(told),
-        f"another plugin registers this name: {'; '.join(told.values())}",
-        tuple([*strangers, *given][:TOLD_IDS]),
+        tuple(sentences),
+        f"another plugin registers this name: {'; '.join(sentences.values())}",
+        tuple([*strangers, *given][:NAMED_IDS]),
         is_lost=is_lost,
     )
 

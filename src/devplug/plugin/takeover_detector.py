@@ -1,6 +1,6 @@
-"""The detector of takeovers of one resource name: it collects the signs of another plugin, and tells of them.
+"""The detector of takeovers of one resource name: it collects the signs of another plugin, and logs them.
 
-What they mean is `takeover`'s.
+What they mean is decided by `takeover`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ audit = logging.getLogger(AUDIT)
 logger = logging.getLogger(__name__)
 
 _GIVEN_LIMIT: Final = 1_000
-"""How many devices are remembered that somebody else gave out."""
+"""How many devices are remembered that another plugin gave out."""
 
 FIRST_RENEWAL_SECONDS: Final = 60.0
 LAST_RENEWAL_SECONDS: Final = 3600.0
@@ -57,7 +57,7 @@ one may come: one that never shows our devices is not helped by many."""
 
 @dataclass(slots=True)
 class TakeoverDetector:
-    """What is suspected of one resource name; lives as long as the plugin is served.
+    """The detector of takeovers of one resource name; lives as long as the plugin is served.
 
     `socket_name` is the file name of our own socket in `folder`. `on_change` is called whenever `takeover`
     has changed, `wake` when there may be a registration to make again.
@@ -71,7 +71,7 @@ class TakeoverDetector:
     wake: Callable[[], None] = lambda: None
     wall_clock: Callable[[], float] = time.time
     takeover: Takeover | None = None
-    """What is suspected; None if nothing is."""
+    """The suspected takeover; None if there is no sign of one."""
     _comparison: Comparison = NEVER_COMPARED
     _given: dict[str, float] = field(default_factory=dict)
     _registered_at: float | None = None
@@ -86,7 +86,7 @@ class TakeoverDetector:
     def review(
         self, *, registered_at: float | None, cuts: Sequence[float], strange_calls: Sequence[float]
     ) -> None:
-        """Judge again what is seen at our socket: a registration, if there is one, lost streams, calls.
+        """Judge the signs at our socket again: the registration, if there is one, lost streams, calls.
 
         A difference between the lists counts only as long as the registration is the same.
         """
@@ -96,7 +96,7 @@ class TakeoverDetector:
         self._judge()
 
     def listed(self) -> Listed | None:
-        """Return what the kubelet should list by now; None while we are not registered."""
+        """Return the list that the kubelet should have by now; None while we are not registered."""
         if self._registered_at is None:
             return None
         devices = self.inventory.snapshot.devices
@@ -105,30 +105,30 @@ class TakeoverDetector:
             frozenset(id_ for id_, one in devices.items() if one.health.state is HealthState.HEALTHY),
         )
 
-    def compare(self, asked_at: float, before: Listed, told: Collection[str]) -> None:
-        """Take an answer of the kubelet: which healthy devices it has of this name.
+    def compare(self, asked_at: float, before: Listed, kubelet_ids: Collection[str]) -> None:
+        """Compare an answer of the kubelet: the IDs of the healthy devices that it has of this name.
 
         It was asked at `asked_at`, the loop's time, and `before` is what `listed` returned then.
         """
         after = self.listed()
         if after is None or self._registered_at is None or asked_at < self._registered_at:
             return
-        self._comparison = self._comparison.answered(asked_at, before, after, told)
-        if told and not self._comparison.strangers:
+        self._comparison = self._comparison.answered(asked_at, before, after, kubelet_ids)
+        if kubelet_ids and not self._comparison.strangers:
             self._renewals = 0
         if self._comparison.is_abandoned:
             self.wake()
         self._judge()
 
     def note_given(self, device_id: str) -> None:
-        """Note that a container was given a device of this name without us."""
+        """Record that a container got a device of this name without our Allocate."""
         now = _now()
         if given_is_proof(now, self._registered_at) and len(self._given) < _GIVEN_LIMIT:
             self._given[device_id] = math.inf
             self._judge()
 
     def note_released(self, device_id: str) -> None:
-        """Note that it was released."""
+        """Record that it was released."""
         if device_id in self._given:
             self._given[device_id] = _now()
             self._judge()
@@ -137,7 +137,7 @@ class TakeoverDetector:
 
     @property
     def fault(self) -> str:
-        """Why the resource is not ready: its name is another plugin's. Empty if it is ours."""
+        """Why the resource is not ready: another plugin has its name. Empty if none has."""
         return self.takeover.reason if self.takeover is not None and self.takeover.is_lost else ""
 
     @property
@@ -153,7 +153,7 @@ class TakeoverDetector:
     def take_renewal(self) -> bool:
         """Whether to register again now, because the kubelet has none of our devices and nobody else's.
 
-        So it is after another plugin of this name has ended: the kubelet then knows neither of both.
+        This happens after another plugin of this name has ended: the kubelet then has neither list.
         """
         wait_seconds = min(FIRST_RENEWAL_SECONDS * 2.0 ** min(self._renewals - 1, 16), LAST_RENEWAL_SECONDS)
         if not self._comparison.is_abandoned or (self._renewals and _now() < self._renewed_at + wait_seconds):
@@ -216,10 +216,10 @@ def _has_grown(before: Suspicion | None, after: Suspicion) -> bool:
 
 
 def _advice(sockets: Sequence[ForeignSocket]) -> str:
-    """Return where to look: the live sockets by name, as most nodes have plugins for other hardware, too."""
+    """Return what to do: the live sockets by name, as most nodes have plugins for other hardware, too."""
     live = [one.name for one in sockets if one.is_live]
     if not live:
-        return "none of its sockets is in the plugin folder; look for pods of it on this node"
+        return "its socket is not in the plugin folder; look for its pod on this node"
     return f"stop it: one of the sockets {', '.join(live)}"
 
 
@@ -235,9 +235,9 @@ def _now() -> float:
 # ── the sockets of others ──
 
 LOOKED_AT: Final = 1_000
-"""At how many files of the folder it looks at most: whoever makes more is not found by a longer list."""
+"""How many files of the folder are checked at most."""
 
-TOLD: Final = 8
+SOCKETS_LIMIT: Final = 8
 
 
 def foreign_sockets(folder: Path, resource_name: str, own: str) -> tuple[ForeignSocket, ...]:
@@ -247,7 +247,7 @@ def foreign_sockets(folder: Path, resource_name: str, own: str) -> tuple[Foreign
     connected to for a moment, which a server does not notice; nothing is sent.
     """
     found = sorted(_foreign(folder, resource_name, own), key=lambda one: (-one.made_at, one.name))
-    return tuple(found[:TOLD])
+    return tuple(found[:SOCKETS_LIMIT])
 
 
 def _foreign(folder: Path, resource_name: str, own: str) -> Iterator[ForeignSocket]:
@@ -272,7 +272,7 @@ def _foreign(folder: Path, resource_name: str, own: str) -> Iterator[ForeignSock
 
 
 def _listener(path: Path) -> str | None:
-    """Return who listens at a socket, "" if that cannot be seen from here; None if nobody does."""
+    """Return which process listens at a socket, "" if that cannot be seen from here; None if none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(0)
         try:

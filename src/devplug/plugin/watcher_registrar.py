@@ -1,4 +1,4 @@
-"""The registrar that answers the kubelet, which has found our socket in `plugins_registry` and asks there."""
+"""The registrar for kubelets that find the plugin's socket in `plugins_registry` and call it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from devplug.wire.values import PluginInfo, RegistrationStatus
 
 __all__ = ["WatcherRegistrar"]
 
-_UNASKED: Final = "no kubelet asks at the sockets in plugins_registry, making them anew now and then"
+_UNASKED: Final = "no kubelet asks at the sockets in plugins_registry; making them again from time to time"
 
 
 class WatcherRegistrar(Registrar):
-    """The registrar that answers a kubelet, which has found our socket and asks there."""
+    """The registrar that answers a kubelet which has found the plugin's socket."""
 
     state = WatcherRegistration()
 
     def bindings(self) -> tuple[Binding, ...]:
-        """Return what our socket has to serve besides the plugin: what the kubelet asks."""
+        """Return the further services of the plugin's socket: the calls of the plugin watcher."""
         return unary(GET_INFO, self._get_info), unary(NOTIFY_REGISTRATION_STATUS, self._take_status)
 
     def socket_made(self) -> None:
-        """Note that our socket is being made; a kubelet may ask at it before that has ended."""
+        """Record that the plugin's socket is being made; a kubelet may call it before this returns."""
         self.state = self.state.made(now(), jitter())
         if self.state.fruitless:
             self._environment.say_once(_UNASKED, folder=str(self._environment.folder))
@@ -44,7 +44,7 @@ class WatcherRegistrar(Registrar):
         return PluginInfo("DevicePlugin", self._plugin.resource_name, "", (DEVICE_PLUGIN_VERSION,))
 
     async def _take_status(self, status: RegistrationStatus) -> None:
-        """Take note of what NotifyRegistrationStatus says."""
+        """Record the result that NotifyRegistrationStatus reports."""
         if status.plugin_registered:
             self.state = self.state.accepted()
             self._tell_accepted(now() - self.state.asked_at)

@@ -61,11 +61,11 @@ class WatcherEvent(enum.StrEnum):
     """What happens to our socket and its stream."""
 
     MADE = "the socket is made"
-    ASKED = "a kubelet asks"
-    REFUSED = "the kubelet refuses"
-    OPENED = "the stream of the last question opens"
+    ASKED = "a kubelet calls GetInfo"
+    REFUSED = "the kubelet refuses the plugin"
+    OPENED = "the stream after the last GetInfo opens"
     ENDED = "the stream ends"
-    ENDED_ASKED = "the stream ends just after a question"
+    ENDED_ASKED = "the stream ends just after a GetInfo"
     ENDED_MADE = "the stream ends after the socket was made again"
 
 
@@ -99,7 +99,7 @@ TRANSITIONS: Final[Mapping[WatcherState, Mapping[WatcherEvent, WatcherState]]] =
 # ── the waits ──
 
 LAST_PATIENCE_SECONDS: Final = 120.0
-"""The slowest pace at which a socket is made anew that no kubelet asks at: there may be none."""
+"""The longest time between two new sockets while no kubelet calls: there may be none."""
 
 REFUSED_PATIENCE_SECONDS: Final = 150.0
 """How long to wait for the next question after a refusal. The kubelet asks again by itself after 122 s at the
@@ -120,7 +120,7 @@ def patience_seconds(fruitless: int, jitter: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WatcherRegistration:
-    """What our socket has gone through; the methods named after events return what follows from one more.
+    """The state of our socket and its stream; each method named after an event returns the next state.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were
     opened, and `jitter` is from 0 to 1.
@@ -129,18 +129,18 @@ class WatcherRegistration:
     state: WatcherState = WatcherState.UNMADE
     since: float = 0.0
     wait_seconds: float = 0.0
-    """How long this state may last before the socket is made anew; without a meaning while listened to."""
+    """How long this state may last before the socket is made again; unused while a stream is open."""
     is_accepted: bool = False
     """Whether the kubelet has said that it registered us, after its last question."""
     stream: int = 0
     """The stream that is listened to, or was last."""
     awaited_stream: int = 0
-    """The number that the stream will have which belongs to the last question; 0 if none is awaited."""
+    """The number of the stream that belongs to the last GetInfo; 0 if none is awaited."""
     asked_at: float = 0.0
     is_made_since: bool = False
     """Whether the socket was made again during the stream: then the kubelet will cut it, and ask."""
     fruitless: int = 0
-    """How many sockets in a row have used up their time without a stream."""
+    """How many sockets in a row got no stream in time."""
     quick_cuts: int = 0
 
     @property
@@ -165,11 +165,11 @@ class WatcherRegistration:
 
     @property
     def cuts(self) -> tuple[float, ...]:
-        """Nothing: a kubelet that comes to us and ends a stream cannot be told from one that ends itself."""
+        """Always empty: a kubelet that ends a stream looks the same as one that stops."""
         return ()
 
     def next_step(self, seen: RegistrationFacts) -> tuple[Step, float]:
-        """Return what to do now, and after how many seconds to look again if no event comes before."""
+        """Return what to do now, and after how many seconds to check again if no event comes before."""
         if first := preparing_step(seen):
             return first
         if self.is_listened:
@@ -180,7 +180,7 @@ class WatcherRegistration:
     # ── what happens to our socket ──
 
     def made(self, now: float, jitter: float) -> WatcherRegistration:
-        """Note that the socket was made, for whatever reason."""
+        """Record that the socket was made, for whatever reason."""
         if self.is_listened:
             return replace(self, state=self._after(WatcherEvent.MADE), is_made_since=True)
         is_known = self.state not in {WatcherState.UNMADE, WatcherState.CUT}
@@ -195,7 +195,7 @@ class WatcherRegistration:
         )
 
     def asked(self, now: float, streams_opened: int, jitter: float) -> WatcherRegistration:
-        """Note a question, which anybody may ask."""
+        """Record a call of GetInfo, which need not be the kubelet's."""
         asked = replace(
             self, state=self._after(WatcherEvent.ASKED), awaited_stream=streams_opened + 1, asked_at=now
         )
@@ -205,11 +205,11 @@ class WatcherRegistration:
         return replace(asked, since=now, wait_seconds=wait_seconds, is_accepted=False)
 
     def accepted(self) -> WatcherRegistration:
-        """Note that the kubelet has registered us; it may say so before or after it opens its stream."""
+        """Record that the kubelet has registered us; it may say so before or after it opens its stream."""
         return replace(self, is_accepted=True)
 
     def refused(self, now: float, jitter: float) -> WatcherRegistration:
-        """Note that the kubelet has not registered us, and asks again by itself."""
+        """Record that the kubelet has not registered us, and asks again by itself."""
         refused = replace(self, state=self._after(WatcherEvent.REFUSED))
         if self.is_listened:
             return refused
@@ -217,7 +217,7 @@ class WatcherRegistration:
         return replace(refused, since=now, wait_seconds=wait_seconds, awaited_stream=0)
 
     def streamed(self, now: float, streams: Collection[int], jitter: float) -> WatcherRegistration:
-        """Note that streams were opened or ended; `streams` are the ones that are open now."""
+        """Record that streams were opened or ended; `streams` are the ones that are open now."""
         if self.awaited_stream and self.awaited_stream in streams:
             return replace(
                 self,

@@ -37,8 +37,8 @@ def test_nothing_is_wrong(one: NodeStatus) -> None:
     ("one", "said"),
     [
         (
-            node(resource(is_registered=False, fault="no kubelet listens")),
-            "example.com/serial is not registered: no kubelet listens",
+            node(resource(is_registered=False, fault="no kubelet is connected")),
+            "example.com/serial is not registered: no kubelet is connected",
         ),
         (node(resource(fault="devices() failed")), "example.com/serial has a fault: devices() failed"),
         (

@@ -83,8 +83,8 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
     [
         ({}, "registered 3d ago, listening"),
         (
-            {"is_registered": False, "fault": "no kubelet listens"},
-            "NOT REGISTERED: no kubelet listens",
+            {"is_registered": False, "fault": "no kubelet is connected"},
+            "NOT REGISTERED: no kubelet is connected",
         ),
         ({"fault": "devices() failed: x"}, "registered, but devices() failed: x"),
         ({"takeover": TAKEOVER}, "registered, but another plugin registers this name"),
@@ -212,8 +212,8 @@ def test_the_wide_table_has_a_row_for_each_device_with_all_there_is() -> None:
             ],
         ),
         (
-            node(processes=(daemon(resource(fault="no kubelet listens", is_registered=False)),)),
-            ["daemon NOT ready: example.com/serial: no kubelet listens; config read 2h ago, 0 errors"],
+            node(processes=(daemon(resource(fault="no kubelet is connected", is_registered=False)),)),
+            ["daemon NOT ready: example.com/serial: no kubelet is connected; config read 2h ago, 0 errors"],
         ),
         (
             node(processes=(daemon(problems=("/etc/devplug/config.yaml:3:1: error: bad", "x/y: no")),)),

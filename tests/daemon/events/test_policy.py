@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START = 1_700_000_000.0
 GOOD = status(resource(device("a0"), device("a1")))
 ILL = status(resource(device("a0", "link down", "p"), device("a1")))
-NOT_THERE = status(resource(fault="no kubelet listens"))
+NOT_THERE = status(resource(fault="no kubelet is connected"))
 TAKEN = status(
     replace(
         resource(device("a"), fault="another plugin"),
@@ -156,7 +156,7 @@ def test_a_resource_that_is_not_ready_is_told_after_a_minute_and_when_it_is_agai
     assert cluster.hears(NOT_THERE) == ["DeviceRemoved example.com/a: 2 devices removed: a0, a1"]
     assert cluster.hears(NOT_THERE, FAULT_SECONDS - 1) == []
     assert cluster.hears(NOT_THERE, 1) == [
-        "ResourceNotReady example.com/a: not ready for 60 s: no kubelet listens"
+        "ResourceNotReady example.com/a: not ready for 60 s: no kubelet is connected"
     ]
     assert cluster.hears(NOT_THERE, 100) == []
     assert [one.split()[0] for one in cluster.hears(GOOD, 1)] == ["DeviceAdded", "ResourceReady"]
@@ -164,7 +164,7 @@ def test_a_resource_that_is_not_ready_is_told_after_a_minute_and_when_it_is_agai
 
 def test_a_restart_of_the_kubelet_is_no_event() -> None:
     cluster = after(GOOD)
-    gone = status(resource(*GOOD.resources[0].devices, fault="no kubelet listens"))
+    gone = status(resource(*GOOD.resources[0].devices, fault="no kubelet is connected"))
     assert cluster.hears(gone) == []
     assert cluster.hears(GOOD, 20) == []
 
@@ -242,10 +242,10 @@ def said(telling: Report) -> tuple[str, str, str] | None:
             status(resource(device("a", "x"), is_retired=True)),
             ("True", "NoResources", "no resource of the configuration is for this machine"),
         ),
-        (NOT_THERE, ("False", "ResourcesNotReady", "example.com/a: no kubelet listens")),
+        (NOT_THERE, ("False", "ResourcesNotReady", "example.com/a: no kubelet is connected")),
         (
-            status(replace(resource(device("a"), fault="devices fails: x"), is_registered=True)),
-            ("Unknown", "DiscoveryFailing", "example.com/a: devices fails: x"),
+            status(replace(resource(device("a"), fault="devices() fails: x"), is_registered=True)),
+            ("Unknown", "DiscoveryFailing", "example.com/a: devices() fails: x"),
         ),
         (TAKEN, ("False", "ResourcesNotReady", "example.com/a: another plugin")),
     ],
@@ -297,7 +297,7 @@ def test_a_condition_that_flaps_is_written_every_ten_seconds_and_as_it_is_then()
 def test_a_restart_of_the_kubelet_changes_nothing_that_the_condition_says() -> None:
     cluster = Cluster()
     cluster.sees(GOOD)
-    telling = cluster.sees(status(resource(*GOOD.resources[0].devices, fault="no kubelet listens")), 15)
+    telling = cluster.sees(status(resource(*GOOD.resources[0].devices, fault="no kubelet is connected")), 15)
     assert telling.condition is None
     assert telling.again_seconds == FAULT_SECONDS
 
