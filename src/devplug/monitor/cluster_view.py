@@ -157,8 +157,8 @@ class PodDevices:
 
 
 def _of_device(device: HeldDevice) -> dict[str, object]:
-    told: dict[str, object] = {"id": device.id, "health": device.health}
-    return {**told, "message": device.message} if device.message else told
+    document: dict[str, object] = {"id": device.id, "health": device.health}
+    return {**document, "message": device.message} if device.message else document
 
 
 def node_counts(nodes: Iterable[Object], pods: Iterable[Object]) -> tuple[NodeCount, ...]:
@@ -197,8 +197,10 @@ def holder_name(pod: Object) -> str:
 
 def is_ready(node: Object) -> bool:
     """Whether a node says that it is ready; one that says nothing is taken at its word."""
-    told = [text(one, "status") for one in maps(node, "status", "conditions") if text(one, "type") == "Ready"]
-    return told in ([], ["True"])
+    statuses = [
+        text(one, "status") for one in maps(node, "status", "conditions") if text(one, "type") == "Ready"
+    ]
+    return statuses in ([], ["True"])
 
 
 def pod_devices(pods: Iterable[Object]) -> tuple[PodDevices, ...]:

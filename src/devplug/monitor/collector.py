@@ -150,8 +150,8 @@ class Collector:
         """Take every status that a process tells, until its socket is gone."""
         while True:
             try:
-                async with lines(UnixAddress(str(path)), "/status?watch=1") as told:
-                    async for line in told:
+                async with lines(UnixAddress(str(path)), "/status?watch=1") as documents:
+                    async for line in documents:
                         self._processes[path] = process_of(line)
                         self._note_problem(path, "")
                         self.notifier.notify()

@@ -89,8 +89,12 @@ def joined(
 
 def _knows_holders(process: ProcessStatus, ours: PodResourcesStatus) -> bool:
     """Whether a process has the kubelet's answer; one that gets none any more knows less than we, who do."""
-    told = process.pod_resources
-    return told is not None and told.answered_at is not None and bool(not told.trouble or ours.trouble)
+    pod_resources = process.pod_resources
+    return (
+        pod_resources is not None
+        and pod_resources.answered_at is not None
+        and bool(not pod_resources.trouble or ours.trouble)
+    )
 
 
 def _is_outdated(process: ProcessStatus, resource: ResourceStatus, ours: PodResourcesStatus) -> bool:

@@ -113,26 +113,26 @@ def changes(node: Object, wish: Advertisement) -> list[Object]:
 
 
 def lines(node_name: str, node: Object, wish: Advertisement) -> list[str]:
-    """Tell what becomes of each resource, one line each."""
+    """Return what becomes of each resource, one line each."""
     capacity, allocatable = _amounts(node)
-    told = []
+    changes = []
     for name, count in wish.counts.items():
         before = capacity.get(name, "0")
         stays = capacity.get(name) == str(count)
-        told.append(
+        changes.append(
             f"{node_name}: {name} stays {count}" if stays else f"{node_name}: {name} {before} -> {count}"
         )
     for name in wish.removed:
         if name in capacity or name in allocatable:
             before = capacity.get(name) or allocatable.get(name, "0")
-            told.append(f"{node_name}: {name} {before} -> removed")
+            changes.append(f"{node_name}: {name} {before} -> removed")
         else:
-            told.append(f"{node_name}: {name} is not there")
+            changes.append(f"{node_name}: {name} is not there")
     statuses = {text(one, "type"): text(one, "status") for one in entries(node, "status", "conditions")}
     for type_ in wish.conditions:
         becomes = f"{statuses[type_]} -> removed" if type_ in statuses else "is not there"
-        told.append(f"{node_name}: condition {type_} {becomes}")
-    return told
+        changes.append(f"{node_name}: condition {type_} {becomes}")
+    return changes
 
 
 def counted_by_kubelet(node: Object) -> frozenset[str]:
@@ -151,24 +151,24 @@ def counted_by_kubelet(node: Object) -> frozenset[str]:
 
 
 def served(node_name: str, node: Object, wish: Advertisement, counted: Collection[str]) -> list[str]:
-    """Tell which counts would be changed although a device plugin serves them, one line each.
+    """Return a warning for each count to be changed that a device plugin serves.
 
     `counted` are the resources that the kubelet counts by itself. One whose allocatable differs from its
     capacity is one of them, too: nobody else has a part of his devices Unhealthy.
     """
     capacity, allocatable = _amounts(node)
-    told = []
+    warnings = []
     for name in (*wish.counts, *wish.removed):
         now = capacity.get(name, "0")
         usable = allocatable.get(name, now)
         is_changed = str(wish.counts.get(name)) != now
         if now != "0" and is_changed and (name in counted or usable != now):
-            told.append(
+            warnings.append(
                 f"{node_name}: a device plugin serves {name}, or did within the last five minutes "
                 f"(capacity {now}, allocatable {usable}): the kubelet writes its own count again within "
                 "ten seconds"
             )
-    return told
+    return warnings
 
 
 def _amounts(node: Object) -> tuple[dict[str, str], dict[str, str]]:

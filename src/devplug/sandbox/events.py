@@ -76,10 +76,10 @@ def new_event(
             "eventTime": micro_stamp(now),
             "action": "Binding" if reason == "Scheduled" else "Scheduling",
         }
-    told = {"component": source.component, "host": source.host}
+    named = {"component": source.component, "host": source.host}
     return {
         **common,
-        "source": {key: value for key, value in told.items() if value},
+        "source": {key: value for key, value in named.items() if value},
         "firstTimestamp": stamp(now),
         "lastTimestamp": stamp(now),
         "count": 1,

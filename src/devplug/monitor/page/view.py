@@ -129,8 +129,8 @@ def _chosen(
 
 
 def _numa_nodes(device: PhysicalDevice) -> tuple[int, ...]:
-    told = device.worst.numa_nodes
-    return told if len(told) < 2 else tuple(sorted({*told}))
+    numa_nodes = device.worst.numa_nodes
+    return numa_nodes if len(numa_nodes) < 2 else tuple(sorted({*numa_nodes}))
 
 
 def _title(numa_nodes: Sequence[int]) -> str:

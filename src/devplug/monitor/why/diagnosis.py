@@ -228,8 +228,8 @@ def _of_pre_start(evidence: Evidence, container: str, message: str) -> Diagnosis
     if code == "DeadlineExceeded":
         because = f"the plugin's pre_start of container {container} took longer than 30 s"
     else:
-        told = said or message.removeprefix(_PRE_START_RPC)
-        because = f"the plugin's pre_start refused container {container}: {told}"
+        reason = said or message.removeprefix(_PRE_START_RPC)
+        because = f"the plugin's pre_start refused container {container}: {reason}"
     return _diagnosis(
         evidence,
         State.WAITING,
@@ -320,13 +320,13 @@ def _devices(pod: Object) -> list[str]:
     asked = device_requests(pod)
     if not asked:
         return ["it asks for no devices"]
-    told = [
+    holdings = [
         f"container {container} holds {some([one.id for one in devices], 20)} of {resource}"
         for (container, resource), devices in sorted(device_statuses(pod).items())
         if resource in asked and devices
     ]
-    if told or text(pod, "status", "phase") != "Running":
-        return told
+    if holdings or text(pod, "status", "phase") != "Running":
+        return holdings
     parts = some([f"{number} {name}" for name, number in asked.items()])
     return [f"it has {parts}; which ones is not told (the kubelet's gate ResourceHealthStatus is off)"]
 

@@ -214,8 +214,8 @@ def why_unfit(pod: Object, node: Object) -> str:
             _tolerates(one, taint) for one in maps(pod, "spec", "tolerations")
         ):
             key, value = text(taint, "key"), text(taint, "value")
-            told = f"{key}={value}" if value else key
-            return f"the pod does not tolerate its taint {told}:{text(taint, 'effect')}"
+            taint_key = f"{key}={value}" if value else key
+            return f"the pod does not tolerate its taint {taint_key}:{text(taint, 'effect')}"
     return ""
 
 

@@ -94,8 +94,8 @@ def failed(evidence: Evidence, pod: Object) -> Diagnosis:
         return _diagnosis(evidence, Actor.KUBELET, f"{reason}", advice=(_AGAIN,), message=message, pod=pod)
     if disruption := condition(pod, "DisruptionTarget"):
         because = f"it was put out ({text(disruption, 'reason')})"
-        told = text(disruption, "message")
-        return _diagnosis(evidence, Actor.NODE, because, advice=(_AGAIN,), message=told, pod=pod)
+        message = text(disruption, "message")
+        return _diagnosis(evidence, Actor.NODE, because, advice=(_AGAIN,), message=message, pod=pod)
     return _of_program(evidence, pod)
 
 
@@ -284,8 +284,8 @@ def _node_facts(status: NodeStatus | None, resources: set[str]) -> list[str]:
                 facts.append(
                     f"{device.id} of {resource.name} is unhealthy: {device.reason or 'no reason told'}"
                 )
-        told = "; ".join(f"NUMA node {place}: {some(ids)}" for place, ids in sorted(free.items()))
-        facts.append(f"of {resource.name} these are free now: {told or 'none'}")
+        listed = "; ".join(f"NUMA node {place}: {some(ids)}" for place, ids in sorted(free.items()))
+        facts.append(f"of {resource.name} these are free now: {listed or 'none'}")
         if resource.fault:
             facts.append(f"{resource.name} is not ready: {resource.fault}")
     return facts

@@ -165,8 +165,8 @@ def _sick(nodes: list[NodeCount]) -> Iterator[str]:
 
 def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
     """Judge a pod that has no node."""
-    told = condition(pod, "PodScheduled")
-    message = text(told, "message") or text(last_event(evidence.events, "FailedScheduling"), "message")
+    scheduled = condition(pod, "PodScheduled")
+    message = text(scheduled, "message") or text(last_event(evidence.events, "FailedScheduling"), "message")
     gates = [text(one, "name") for one in maps(pod, "spec", "schedulingGates")]
     if gates:
         return _diagnosis(

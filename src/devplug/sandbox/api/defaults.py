@@ -66,8 +66,8 @@ def defaulted(resource: Resource, one: Object) -> Object:
         case "DaemonSet":
             template = fields(spec, "template")
             of_pods = {**template, "spec": _spec(fields(template, "spec"), resource)}
-            told = {"revisionHistoryLimit": 10, **_present(spec), "updateStrategy": _strategy(spec)}
-            return {**one, "spec": {**told, "template": of_pods}}
+            completed = {"revisionHistoryLimit": 10, **_present(spec), "updateStrategy": _strategy(spec)}
+            return {**one, "spec": {**completed, "template": of_pods}}
         case "Node":
             one = _counted(one, resource, "status", "capacity")
             return _counted(one, resource, "status", "allocatable")
@@ -194,14 +194,14 @@ def _variable(variable: object) -> Object:
 def _counted(owner: Object, resource: Resource, *path: str) -> Object:
     """Return `owner` with the quantities at `path` in their one form."""
     quantities = fields(owner, *path)
-    told = {name: _quantity(value, resource) for name, value in quantities.items()}
-    return with_part(owner, told, *path) if told else owner
+    canonical_quantities = {name: _quantity(value, resource) for name, value in quantities.items()}
+    return with_part(owner, canonical_quantities, *path) if canonical_quantities else owner
 
 
 def _quantity(value: object, resource: Resource) -> str:
-    told = "0" if value is None else str(value)
+    written = "0" if value is None else str(value)
     try:
-        return canonical(Quantity.parse(told))
+        return canonical(Quantity.parse(written))
     except QuantityError as error:
         version, kind = resource.version, resource.kind
         where = f'{kind} in version "{version}" cannot be handled as a {kind}'
@@ -220,12 +220,12 @@ def _with_host_ports(container: Object, spec: Object) -> Object:
     """Return a container of a pod in its node's network, where a port is the node's too."""
     if part(spec, "hostNetwork") is not True or not entries(container, "ports"):
         return container
-    told = []
+    ports = []
     for port in entries(container, "ports"):
         given = fields(port)
         on_node = part(given, "hostPort") or part(given, "containerPort")
-        told.append({**given, "hostPort": on_node} if on_node else given)
-    return with_part(container, told, "ports")
+        ports.append({**given, "hostPort": on_node} if on_node else given)
+    return with_part(container, ports, "ports")
 
 
 def _volume(volume: object) -> Object:

@@ -124,9 +124,9 @@ def invalid(kind: str, name: str, errors: Iterable[FieldError]) -> StatusError:
     """Say that an object cannot be as it is; `kind` is one, as in `Pod` and `DaemonSet.apps`."""
     listed = list(errors)
     sentences = list(dict.fromkeys(map(str, listed)))
-    told = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
+    faults = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     details = {**_about(kind, name), "causes": [fault.cause for fault in listed]}
-    return StatusError(422, "Invalid", f"{kind} {go_quoted(name)} is invalid: {told}", details)
+    return StatusError(422, "Invalid", f"{kind} {go_quoted(name)} is invalid: {faults}", details)
 
 
 def forbidden(what: str, name: str, why: str) -> StatusError:
@@ -165,9 +165,9 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """Say in which forms a request is understood."""
-    told = f"accepted media types include: {', '.join(accepted)}"
+    accepts = f"accepted media types include: {', '.join(accepted)}"
     return StatusError(
-        415, "UnsupportedMediaType", f"the body of the request was in an unknown format - {told}"
+        415, "UnsupportedMediaType", f"the body of the request was in an unknown format - {accepts}"
     )
 
 
@@ -247,11 +247,11 @@ class FieldError:
     @property
     def body(self) -> str:
         """The sentence without the field."""
-        told = self.type.words
+        sentence = self.type.words
         if self.type not in _WITHOUT_VALUE:
             value = go_quoted(self.value) if isinstance(self.value, str) else go_json(self.value)
-            told = f"{told}: {value}"
-        return f"{told}: {self.detail}" if self.detail else told
+            sentence = f"{sentence}: {value}"
+        return f"{sentence}: {self.detail}" if self.detail else sentence
 
     def __str__(self) -> str:
         """Return `field: sentence`."""

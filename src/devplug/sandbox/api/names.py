@@ -74,5 +74,5 @@ def _too_long(name: str, limit_bytes: int) -> list[str]:
 
 
 def _by_expression(sentence: str, expression: str, *examples: str) -> str:
-    told = " or ".join(f"'{example}', " for example in examples)
-    return f"{sentence} (e.g. {told}regex used for validation is '{expression}')"
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{sentence} (e.g. {listed}regex used for validation is '{expression}')"

@@ -220,8 +220,8 @@ def number_of(query: Mapping[str, Sequence[str]], name: str) -> int | None:
 
 def encoded_token(place: ContinueToken) -> str:
     """Return what a client sends back for the next piece of a list; opaque to it."""
-    told = {"v": "meta.k8s.io/v1", "rv": place.version, "start": f"{place.namespace}/{place.name}"}
-    return base64.urlsafe_b64encode(go_json(told).encode()).decode().rstrip("=")
+    document = {"v": "meta.k8s.io/v1", "rv": place.version, "start": f"{place.namespace}/{place.name}"}
+    return base64.urlsafe_b64encode(go_json(document).encode()).decode().rstrip("=")
 
 
 def decoded_token(token: str) -> ContinueToken | None:
@@ -229,13 +229,13 @@ def decoded_token(token: str) -> ContinueToken | None:
     if not token:
         return None
     try:
-        told = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
+        document = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError) as error:
         raise bad_request("continue key is not valid: it is none that this server has made") from error
-    namespace, slash, name = text(told, "start").partition("/")
-    if text(told, "v") != "meta.k8s.io/v1" or not slash or whole(told, "rv") < 1:
+    namespace, slash, name = text(document, "start").partition("/")
+    if text(document, "v") != "meta.k8s.io/v1" or not slash or whole(document, "rv") < 1:
         raise bad_request("continue key is not valid: it is none that this server has made")
-    return ContinueToken(whole(told, "rv"), namespace, name)
+    return ContinueToken(whole(document, "rv"), namespace, name)
 
 
 def _list_errors(options: ListOptions, *, continues: bool) -> list[FieldError]:
@@ -338,8 +338,8 @@ def refuse_without_log(pod: Object, options: LogOptions) -> None:
             raise bad_request(f"previous terminated {about} not found")
     elif not (has_ended_before or state.keys() & {"running", "terminated"}):
         reason = text(state, "waiting", "reason")
-        told = f"is waiting to start: {_WAITING.get(reason, reason)}" if "waiting" in state else ""
-        raise bad_request(f"{about} {told or 'is waiting to start - no logs yet'}")
+        state_text = f"is waiting to start: {_WAITING.get(reason, reason)}" if "waiting" in state else ""
+        raise bad_request(f"{about} {state_text or 'is waiting to start - no logs yet'}")
 
 
 def _container(pod: Object, asked: str) -> str:
@@ -355,11 +355,11 @@ def _container(pod: Object, asked: str) -> str:
         return asked
     if len(names) == 1:
         return names[0]
-    told = f"a container name must be specified for pod {name}"
+    message = f"a container name must be specified for pod {name}"
     if names:
-        told += f", choose one of: [{' '.join(names)}]"
+        message += f", choose one of: [{' '.join(names)}]"
     if init:
-        told += f" or one of the init containers: [{' '.join(init)}]"
+        message += f" or one of the init containers: [{' '.join(init)}]"
     if ephemeral:
-        told += f" or one of the ephemeral containers: [{' '.join(ephemeral)}]"
-    raise bad_request(told)
+        message += f" or one of the ephemeral containers: [{' '.join(ephemeral)}]"
+    raise bad_request(message)

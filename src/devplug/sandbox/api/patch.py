@@ -265,8 +265,8 @@ def patched(original: Object, media_type: str, patch: object, kind: str) -> Obje
         return result
     if not isinstance(patch, dict):
         words = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
-        told = words.get(type(patch), "null")
-        fault = f"json: cannot unmarshal {told} into Go value of type map[string]interface {{}}"
+        type_name = words.get(type(patch), "null")
+        fault = f"json: cannot unmarshal {type_name} into Go value of type map[string]interface {{}}"
         raise bad_request(f"error decoding patch: {fault}" if form == MERGE_PATCH else fault)
     if form == MERGE_PATCH:
         return merge_patched(original, patch)

@@ -99,9 +99,9 @@ def object_of_protobuf(body: bytes) -> Object:
     version, kind = text(envelope, "type", "apiVersion"), text(envelope, "type", "kind")
     refused = any((one.api_version, one.kind) == (version, kind) for one in REFUSED)
     if not refused and kind not in _WHOLE_KINDS:
-        told = f"the devplug sandbox takes objects of the kind {quoted(kind)} as JSON and not as protobuf"
-        told = f"{told}; have the client send application/json, as kubectl apply does"
-        raise StatusError(415, "UnsupportedMediaType", told)
+        message = f"the devplug sandbox takes objects of the kind {quoted(kind)} as JSON and not as protobuf"
+        message = f"{message}; have the client send application/json, as kubectl apply does"
+        raise StatusError(415, "UnsupportedMediaType", message)
     raw = base64.b64decode(text(envelope, "raw"))
     return {"apiVersion": version, "kind": kind, **_message("OnlyMetadata" if refused else kind, raw)}
 

@@ -117,8 +117,8 @@ def updated(resource: Resource, new: Object, old: Object, part_name: str = "") -
     if given and given != uid:
         key = f"/registry/{resource.plural}/{_key(old)}"
         why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
-        told = f"Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
-        raise conflict(resource.qualified, name, f"StorageError: invalid object, {told}")
+        detail = f"Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+        raise conflict(resource.qualified, name, f"StorageError: invalid object, {detail}")
     errors = list(_meta_errors(resource, meta))
     if text(meta, "name") != name:
         errors.append(invalid_field("metadata.name", text(meta, "name"), _IMMUTABLE))

@@ -28,16 +28,16 @@ __all__ = ["IncludeObject", "table"]
 
 def _pod_cells(pod: Object, now: datetime) -> list[object]:
     """Return the cells of a pod, the wide ones too."""
-    told = _Telling(pod)
-    told.tell()
+    row = _PodStatus(pod)
+    row.compute()
     ips = entries(pod, "status", "podIPs")
-    restarts = str(told.restarts.count)
-    if told.restarts.count and told.restarts.last is not None:
-        restarts = f"{restarts} ({human_duration((now - told.restarts.last).total_seconds())} ago)"
+    restarts = str(row.restarts.count)
+    if row.restarts.count and row.restarts.last is not None:
+        restarts = f"{restarts} ({human_duration((now - row.restarts.last).total_seconds())} ago)"
     return [
         text(pod, "metadata", "name"),
-        f"{told.ready}/{told.total}",
-        told.reason,
+        f"{row.ready}/{row.total}",
+        row.reason,
         restarts,
         age(text(pod, "metadata", "creationTimestamp"), now),
         (text(ips[0], "ip") if ips else "") or "<none>",
@@ -60,8 +60,8 @@ class _Restarts:
 
 
 @dataclass(slots=True)
-class _Telling:
-    """What is told of one pod, while it is being found out."""
+class _PodStatus:
+    """The READY, STATUS and RESTARTS of one pod, while they are computed."""
 
     pod: Object
     reason: str = ""
@@ -69,7 +69,7 @@ class _Telling:
     total: int = 0
     restarts: _Restarts = field(default_factory=_Restarts)
 
-    def tell(self) -> None:
+    def compute(self) -> None:
         phase = text(self.pod, "status", "phase")
         self.reason = text(self.pod, "status", "reason") or phase
         conditions = entries(self.pod, "status", "conditions")
@@ -335,9 +335,9 @@ def _config_map_cells(config: Object, now: datetime) -> list[object]:
 
 def _quota_cells(quota: Object, now: datetime) -> list[object]:
     hard, used = fields(quota, "status", "hard"), fields(quota, "status", "used")
-    told = {key: f"{key}: {used.get(key, '0')}/{hard[key]}" for key in sorted(hard)}
-    limits = [line for key, line in told.items() if key.startswith("limits.")]
-    requests = [line for key, line in told.items() if not key.startswith("limits.")]
+    cells = {key: f"{key}: {used.get(key, '0')}/{hard[key]}" for key in sorted(hard)}
+    limits = [line for key, line in cells.items() if key.startswith("limits.")]
+    requests = [line for key, line in cells.items() if not key.startswith("limits.")]
     return [_name(quota), ", ".join(requests), ", ".join(limits), _age(quota, now)]
 
 

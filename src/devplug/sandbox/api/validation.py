@@ -169,8 +169,8 @@ def _pod_change_errors(new: Object, old: Object) -> Iterator[FieldError]:
     old = {field: value for field, value in old.items() if value is not None}
     left = _without_changeable(new, old)
     if not same(left, old):
-        told = f"pod updates may not change fields other than {','.join(_CHANGEABLE)}"
-        yield forbidden_field("spec", f"{told}\n{_difference(old, left)}")
+        message = f"pod updates may not change fields other than {','.join(_CHANGEABLE)}"
+        yield forbidden_field("spec", f"{message}\n{_difference(old, left)}")
 
 
 def _without_changeable(new: Object, old: Object) -> Object:

@@ -204,7 +204,7 @@ class PodCollector:
 
 def is_expired(event: Object, now: datetime) -> bool:
     """Whether an event was last told longer ago than events live; one without any time is not."""
-    times = [told for path in _TOLD if (told := moment(text(event, *path)))]
+    times = [time for path in _TOLD if (time := moment(text(event, *path)))]
     return bool(times) and now - max(times) > EVENT_LIFE
 
 

@@ -213,8 +213,8 @@ class Scheduler:
         bound = self._registry.bind(pod.namespace, pod.name, node_name)
         self._cluster.assume(pod.uid, pod.shape, node_name)
         self._let_go(pod.uid)
-        told = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
-        self._recorder.tell(reference(bound), "Normal", "Scheduled", told)
+        message = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
+        self._recorder.tell(reference(bound), "Normal", "Scheduled", message)
 
     def _refuse(self, pod: PendingPod, found: Object) -> None:
         """Say why there is no node for a pod: an event for each try, a condition if the reason is new."""

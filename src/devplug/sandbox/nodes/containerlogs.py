@@ -109,13 +109,13 @@ class LogReader:
 
     def tell(self, rows: bytes) -> bytes:
         """Return what the reader gets of these rows."""
-        told = b"".join(map(self._told, rows.removesuffix(b"\n").split(b"\n")))
+        sent = b"".join(map(self._line_of, rows.removesuffix(b"\n").split(b"\n")))
         if self._left_bytes is not None:
-            told = told[: max(self._left_bytes, 0)]
-            self._left_bytes -= len(told)
-        return told
+            sent = sent[: max(self._left_bytes, 0)]
+            self._left_bytes -= len(sent)
+        return sent
 
-    def _told(self, row: bytes) -> bytes:
+    def _line_of(self, row: bytes) -> bytes:
         stamp, _, rest = row.partition(b" ")
         _, _, rest = rest.partition(b" ")
         kind, _, line = rest.partition(b" ")
@@ -277,8 +277,8 @@ class Logs:
             rows = tail(rows, options.tail_lines)
         while True:
             for block in blocks(rows):
-                if told := teller.tell(block):
-                    yield told
+                if sent := teller.tell(block):
+                    yield sent
                 if teller.is_done:
                     return
             if log is None or not options.follow:

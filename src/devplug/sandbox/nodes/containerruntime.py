@@ -224,9 +224,9 @@ class ProcessRuntime:
         if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
             words = with_default_dir(words, order.plugin_dir)
         # The folder comes last: what a manifest says of it is a path in a container, and there is none.
-        told = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}
+        variables = {"NODE_NAME": order.node_name, **own, "DEVPLUG_PLUGIN_DIR": str(order.plugin_dir)}
         return await spawn(
-            words, output, program_environment(order.plugin_dir, {**self._environment, **told})
+            words, output, program_environment(order.plugin_dir, {**self._environment, **variables})
         )
 
     async def _attend(self, run: _Run) -> None:

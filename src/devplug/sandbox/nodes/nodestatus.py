@@ -132,7 +132,7 @@ def status_of(
         "memory": f"{max(facts.memory_kibibytes - _RESERVED_KIBIBYTES, 0)}Ki",
         **{name: str(count) for name, count in counts.allocatable.items()},
     }
-    told: Object = {
+    status: Object = {
         **old,
         "allocatable": dict(sorted(allocatable.items())),
         "capacity": dict(sorted(capacity.items())),
@@ -153,11 +153,11 @@ def status_of(
         },
     }
     if facts.internal_ip:
-        told["addresses"] = [
+        status["addresses"] = [
             {"type": "InternalIP", "address": facts.internal_ip},
             {"type": "Hostname", "address": facts.name},
         ]
-    return told
+    return status
 
 
 def is_due(old: Object, new: Object, now: datetime) -> bool:
@@ -191,13 +191,13 @@ def lease_of(node: Object, now: datetime) -> Object:
 
 def _conditions(old: Object, now: datetime, *, is_up: bool) -> list[object]:
     before = {text(one, "type"): one for one in entries(old, "conditions")}
-    told: list[object] = []
+    conditions: list[object] = []
     for type_, *when_up in _CONDITIONS:
         found = before.get(type_)
         status, reason, message = _DOWN if not is_up else when_up
         kept = text(found, "lastTransitionTime") if text(found, "status") == status else ""
         beat = stamp(now) if is_up else text(found, "lastHeartbeatTime")
-        told.append(
+        conditions.append(
             {
                 "lastHeartbeatTime": beat or stamp(now),
                 "lastTransitionTime": kept or stamp(now),
@@ -208,7 +208,7 @@ def _conditions(old: Object, now: datetime, *, is_up: bool) -> list[object]:
             }
         )
     ours = {type_ for type_, *_ in _CONDITIONS}
-    return told + [one for type_, one in before.items() if type_ not in ours]
+    return conditions + [one for type_, one in before.items() if type_ not in ours]
 
 
 def _timeless(status: Object) -> Object:

@@ -183,8 +183,8 @@ class PodContainers:
     def back_off(self, name: str) -> None:
         """Say that a container waits before it is started again (kuberuntime_manager.go doBackOff)."""
         pod = f"{text(self.pod, 'metadata', 'name')}_{text(self.pod, 'metadata', 'namespace')}({self._uid})"
-        told = f"Back-off restarting failed container {name} in pod {pod}"
-        self.tell("Warning", "BackOff", told, name)
+        message = f"Back-off restarting failed container {name} in pod {pod}"
+        self.tell("Warning", "BackOff", message, name)
         record = self._records[name]
         seconds = int(record.backoff_seconds)
         wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"

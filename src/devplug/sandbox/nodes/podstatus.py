@@ -100,8 +100,8 @@ def _state(record: ContainerRecord, waiting_reason: str) -> Object:
     if record.started is not None:
         return {"running": {"startedAt": stamp(record.started)}}
     if _waits(record, waiting_reason) or record.ended is None:
-        told = {"reason": record.waits_for or waiting_reason, "message": record.message}
-        return {"waiting": {key: value for key, value in told.items() if value}}
+        state = {"reason": record.waits_for or waiting_reason, "message": record.message}
+        return {"waiting": {key: value for key, value in state.items() if value}}
     return {"terminated": _terminated(record.ended)}
 
 
@@ -112,17 +112,17 @@ def _last_state(record: ContainerRecord, waiting_reason: str) -> Object:
 
 
 def _terminated(end: Termination) -> Object:
-    told: Object = {"exitCode": end.exit_code}
+    state: Object = {"exitCode": end.exit_code}
     if end.reason:
-        told["reason"] = end.reason
+        state["reason"] = end.reason
     if end.message:
-        told["message"] = end.message
+        state["message"] = end.message
     if end.started is not None:
-        told["startedAt"] = stamp(end.started)
-    told["finishedAt"] = stamp(end.finished)
+        state["startedAt"] = stamp(end.started)
+    state["finishedAt"] = stamp(end.finished)
     if end.container_id:
-        told["containerID"] = end.container_id
-    return told
+        state["containerID"] = end.container_id
+    return state
 
 
 def _image_id(image: str, of_container: str) -> str:
@@ -218,13 +218,13 @@ def status_of(pod: Object, facts: PodFacts, now: datetime) -> Object:
 
 def _conditions(pod: Object, facts: PodFacts, phase: PodPhase, now: datetime) -> list[object]:
     before = {text(one, "type"): one for one in entries(pod, "status", "conditions")}
-    told: list[object] = []
+    conditions: list[object] = []
     for type_, (is_met, reason, message) in zip(_CONDITIONS, _judged(facts, phase), strict=True):
         met = "True" if is_met else "False"
         same = text(before.get(type_), "status") == met
         since = text(before.get(type_), "lastTransitionTime") if same else ""
         more = {"reason": reason, "message": message}
-        told.append(
+        conditions.append(
             {
                 "type": type_,
                 "observedGeneration": whole(pod, "metadata", "generation"),
@@ -234,7 +234,7 @@ def _conditions(pod: Object, facts: PodFacts, phase: PodPhase, now: datetime) ->
                 **{key: value for key, value in more.items() if value},
             }
         )
-    return told + [one for type_, one in before.items() if type_ not in _CONDITIONS]
+    return conditions + [one for type_, one in before.items() if type_ not in _CONDITIONS]
 
 
 def _judged(facts: PodFacts, phase: PodPhase) -> Iterator[tuple[bool, str, str]]:
@@ -281,7 +281,7 @@ def _listed(names: Iterable[str]) -> str:
 def _container_statuses(pod: Object, facts: PodFacts) -> Object:
     set_up = all(_is_set_up(facts, one.name) for one in facts.plan.of_role(Role.INITIAL, Role.SIDECAR))
     initial = {one.name for one in facts.plan.of_role(Role.INITIAL)}
-    told: Object = {}
+    statuses_of: Object = {}
     for word, key in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         is_app = word == "containers"
         reason = "PodInitializing" if facts.pod_ip and not (is_app and set_up) else "ContainerCreating"
@@ -301,8 +301,8 @@ def _container_statuses(pod: Object, facts: PodFacts) -> Object:
                 )
             )
         if statuses:
-            told[key] = statuses
-    return told
+            statuses_of[key] = statuses
+    return statuses_of
 
 
 def _resources(pod: Object, *, is_settled: bool) -> Object:

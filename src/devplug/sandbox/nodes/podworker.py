@@ -65,7 +65,7 @@ class PodWorker:
         self._result = _result_of(pod)
         self._is_over = self._result is not None
         self._is_settled = False
-        self._told_annotation = ""
+        self._reported_problem = ""
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -164,8 +164,8 @@ class PodWorker:
                 self._reject(status.reason, status.message.removeprefix("Pod was rejected: "))
 
     def _reject(self, reason: str, message: str) -> None:
-        told = f"Pod was rejected: {message}"
-        self._result = PodResult(PodPhase.FAILED, reason, told, was_rejected=True)
+        text = f"Pod was rejected: {message}"
+        self._result = PodResult(PodPhase.FAILED, reason, text, was_rejected=True)
         self.containers.tell("Warning", reason, message)
 
     # ── telling ──
@@ -201,14 +201,14 @@ class PodWorker:
 
     def _tell_annotation(self) -> None:
         """Say once what is wrong with an annotation of ours."""
-        told = ""
+        problem = ""
         try:
             planned_exit(self.containers.pod)
         except AnnotationError as error:
-            told = str(error)
-        if told and told != self._told_annotation:
-            self.containers.tell("Warning", "InvalidAnnotation", told)
-        self._told_annotation = told
+            problem = str(error)
+        if problem and problem != self._reported_problem:
+            self.containers.tell("Warning", "InvalidAnnotation", problem)
+        self._reported_problem = problem
 
     # ── doing ──
 

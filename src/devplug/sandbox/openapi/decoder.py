@@ -75,8 +75,8 @@ def _time_fault(type_: str, written: str) -> str:
         found = re.match(form, rest)
         if found is None:
             layout = "".join(part[0] for part in parts)
-            told = f"cannot parse {_quoted(rest)} as {_quoted(element)}"
-            return f"parsing time {_quoted(written)} as {_quoted(layout)}: {told}"
+            fault = f"cannot parse {_quoted(rest)} as {_quoted(element)}"
+            return f"parsing time {_quoted(written)} as {_quoted(layout)}: {fault}"
         rest = rest[found.end() :]
         if name:
             read[name] = int(found[1] if found.lastindex else found[0])

@@ -236,8 +236,8 @@ def _camel(group: str) -> str:
 
 
 def _query(name: str, dialect: int) -> Object:
-    type_, told = _QUERIES[name]
-    return _parameter(name, "query", type_, told, dialect)
+    type_, description = _QUERIES[name]
+    return _parameter(name, "query", type_, description, dialect)
 
 
 def _parameters(names: tuple[str, ...], dialect: int) -> Object:
@@ -247,8 +247,8 @@ def _parameters(names: tuple[str, ...], dialect: int) -> Object:
     return {"parameters": [*steps, _query("pretty", dialect)]}
 
 
-def _parameter(name: str, place: str, type_: str, told: str, dialect: int) -> Object:
-    parameter: Object = {"name": name, "in": place, "description": told}
+def _parameter(name: str, place: str, type_: str, description: str, dialect: int) -> Object:
+    parameter: Object = {"name": name, "in": place, "description": description}
     if place == "path":
         parameter["required"] = True
     return {**parameter, "type": type_} if dialect == 2 else {**parameter, "schema": {"type": type_}}

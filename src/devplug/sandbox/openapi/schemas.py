@@ -255,8 +255,8 @@ def schemas(resources: Iterable[Resource], *, dialect: int) -> dict[str, Object]
 def _schema(one: Type, dialect: int) -> Object:
     properties = {name: _property(one, field, dialect) for name, field in one.fields.items()}
     schema: Object = {"type": "object"}
-    if told := TYPE_DESCRIPTIONS.get(one.name):
-        schema["description"] = told
+    if description := TYPE_DESCRIPTIONS.get(one.name):
+        schema["description"] = description
     if properties:
         schema["properties"] = properties
     if required := [name for name, field in one.fields.items() if field.required]:
@@ -267,10 +267,10 @@ def _schema(one: Type, dialect: int) -> Object:
 
 
 def _property(owner: Type, field: Field, dialect: int) -> Object:
-    told = FIELD_DESCRIPTIONS.get(f"{owner.name}.{field.name}") or FIELD_DESCRIPTIONS.get(
+    description = FIELD_DESCRIPTIONS.get(f"{owner.name}.{field.name}") or FIELD_DESCRIPTIONS.get(
         f"*.{field.name}", ""
     )
-    schema: Object = {"description": told} if told else {}
+    schema: Object = {"description": description} if description else {}
     match field.form:
         case Form.ONE:
             schema |= _value(field.type, dialect, aside=True)

@@ -93,8 +93,8 @@ class Exchange:
     def query(self) -> Mapping[str, list[str]]:
         """The parameters; none if they cannot be read."""
         try:
-            told = self._query.decode("ascii", "replace")
-            return parse_qs(told, keep_blank_values=True, max_num_fields=_FIELD_LIMIT)
+            query = self._query.decode("ascii", "replace")
+            return parse_qs(query, keep_blank_values=True, max_num_fields=_FIELD_LIMIT)
         except ValueError:
             return {}
 
@@ -125,7 +125,7 @@ class Exchange:
 
     async def answer(self, answer: Answer) -> None:
         """Send a whole answer."""
-        warnings = [(b"warning", _warning(told)) for told in answer.warnings]
+        warnings = [(b"warning", _warning(text)) for text in answer.warnings]
         length = (b"content-length", str(len(answer.body)).encode())
         await self._begin(answer.code, answer.media_type, [length, *warnings])
         await self._send({"type": "http.response.body", "body": answer.body})
@@ -144,17 +144,17 @@ class Exchange:
 
     async def _begin(self, code: int, media_type: str, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun = True
-        told = [
+        common = [
             (b"content-type", media_type.encode()),
             (b"cache-control", b"no-cache, private"),
             (b"x-content-type-options", b"nosniff"),
         ]
-        await self._send({"type": "http.response.start", "status": code, "headers": [*told, *headers]})
+        await self._send({"type": "http.response.start", "status": code, "headers": [*common, *headers]})
 
 
-def _warning(told: str) -> bytes:
+def _warning(text: str) -> bytes:
     """Return one warning as its header has it (RFC 7234 section 5.5; apimachinery util/net http.go)."""
-    plain = "".join(character if character.isprintable() else " " for character in told)
+    plain = "".join(character if character.isprintable() else " " for character in text)
     escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{escaped}"'.encode()
 
@@ -214,8 +214,8 @@ class App:
         except StatusError as refusal:
             await self._refuse(exchange, refusal)
         except TimeoutError:
-            told = "the devplug sandbox is going down"
-            await self._refuse(exchange, StatusError(503, "ServiceUnavailable", told))
+            message = "the devplug sandbox is going down"
+            await self._refuse(exchange, StatusError(503, "ServiceUnavailable", message))
         except Exception as error:
             logger.exception("the API server failed on a request", extra={"method": exchange.method})
             await self._refuse(exchange, internal_error(f"{type(error).__name__} in the devplug sandbox"))
@@ -257,8 +257,8 @@ class App:
 
     async def _controlled(self, exchange: Exchange, path: str) -> Answer:
         body = await exchange.body()
-        told = decoded_json(body).value if body else None
-        answer = await self._control(exchange.method, path, told)
+        document = decoded_json(body).value if body else None
+        answer = await self._control(exchange.method, path, document)
         return nothing_here() if answer is None else json_answer(answer[1], answer[0])
 
     async def _acted(self, exchange: Exchange, request: Request) -> Answer:
@@ -266,11 +266,11 @@ class App:
         outcome = self._handlers.perform(request, await exchange.body(), exchange.header("content-type"))
         now = self._registry.now
         if isinstance(outcome.value, Page):
-            told = rendered_page(request.resource, outcome.value, form, now, include)
+            document = rendered_page(request.resource, outcome.value, form, now, include)
         else:
-            told = rendered_object(request.resource, outcome.value, form, now, include)
+            document = rendered_object(request.resource, outcome.value, form, now, include)
         pretty = wants_pretty(request.query, exchange.header("user-agent"))
-        return json_answer(told, outcome.code, pretty=pretty, warnings=outcome.warnings)
+        return json_answer(document, outcome.code, pretty=pretty, warnings=outcome.warnings)
 
     async def _watch(self, exchange: Exchange, request: Request) -> None:
         seconds = list_options(request.query, request.resource, watches=True).timeout_seconds

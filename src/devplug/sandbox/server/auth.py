@@ -110,8 +110,10 @@ def refuse_strangers(headers: Mapping[str, str], scheme: str) -> None:
     """
     host, origin = headers.get("host", ""), headers.get("origin")
     if _host_name(host) not in _LOOPBACK:
-        told = "the devplug sandbox answers to 127.0.0.1 and localhost only; use the server of its kubeconfig"
-        raise StatusError(403, "Forbidden", told)
+        message = (
+            "the devplug sandbox answers to 127.0.0.1 and localhost only; use the server of its kubeconfig"
+        )
+        raise StatusError(403, "Forbidden", message)
     if origin is not None and origin != f"{scheme}://{host}":
         raise StatusError(403, "Forbidden", "the devplug sandbox answers no web page of another origin")
 

@@ -126,9 +126,9 @@ def decoded_object(body: bytes, content_type: str, kind: str, api_version: str) 
             raise _unrecognised(kind, f"json parse error: {error}", body) from error
     if not isinstance(found.value, dict):
         words = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
-        told = words.get(type(found.value), "")
-        if told:
-            fault = f"json: cannot unmarshal {told} into Go value of type struct"
+        type_name = words.get(type(found.value), "")
+        if type_name:
+            fault = f"json: cannot unmarshal {type_name} into Go value of type struct"
             raise _unrecognised(kind, f"json parse error: {fault}", body)
     _refuse_other_kind(found.object, kind, api_version)
     told_kind: Object = {"kind": kind, "apiVersion": api_version}
@@ -142,29 +142,29 @@ def _refuse_other_kind(one: Object, kind: str, api_version: str) -> None:
     given_version, given_kind = text(one, "apiVersion") or api_version, text(one, "kind") or kind
     if given_kind == kind:
         if given_version != api_version:
-            told = f"the API version in the data ({given_version}) does not match"
-            raise bad_request(f"{told} the expected API version ({api_version})")
+            message = f"the API version in the data ({given_version}) does not match"
+            raise bad_request(f"{message} the expected API version ({api_version})")
         return
     version = given_version.rpartition("/")[2]
-    told = f"{given_kind} in version {go_quoted(version)} cannot be handled as a {kind}"
+    message = f"{given_kind} in version {go_quoted(version)} cannot be handled as a {kind}"
     if resource_of_kind(given_version, given_kind) is None:
         why = f"no kind {go_quoted(given_kind)} is registered for version {go_quoted(given_version)}"
-        raise bad_request(f'{told}: {why} in scheme "pkg/api/legacyscheme/scheme.go:30"')
+        raise bad_request(f'{message}: {why} in scheme "pkg/api/legacyscheme/scheme.go:30"')
     group = api_version.rpartition("/")[0].partition(".")[0]
     package = "core" if group in {"", "events"} else group
     why = f"converting ({version}.{given_kind}) to ({package}.{kind}): unknown conversion"
-    raise bad_request(f"{told}: {why}")
+    raise bad_request(f"{message}: {why}")
 
 
 def _unrecognised(kind: str, fault: str, body: bytes) -> StatusError:
     """Say that a body is no object at all, with how it begins (handlers/rest.go summarizeData)."""
     shown = body[:_SHOWN_BYTES]
-    told = shown.decode("utf-8", "replace") if body[:1] == b"{" else shown.hex()
+    quoted = shown.decode("utf-8", "replace") if body[:1] == b"{" else shown.hex()
     if len(body) > _SHOWN_BYTES:
-        told += " ..."
+        quoted += " ..."
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {fault} "
-        f"({told or '<empty>'})"
+        f"({quoted or '<empty>'})"
     )
 
 
@@ -172,7 +172,7 @@ def _unrecognised(kind: str, fault: str, body: bytes) -> StatusError:
 
 
 def _decoded(body: bytes) -> Decoded:
-    told = body.decode("utf-8", "replace")
+    sent = body.decode("utf-8", "replace")
     repeated: list[tuple[Object, str]] = []
 
     def joined(pairs: list[tuple[str, object]]) -> Object:
@@ -187,22 +187,22 @@ def _decoded(body: bytes) -> Decoded:
 
     try:
         value = json.loads(
-            told, object_pairs_hook=joined, parse_constant=_no_constant, parse_float=_float, parse_int=_int
+            sent, object_pairs_hook=joined, parse_constant=_no_constant, parse_float=_float, parse_int=_int
         )
     except json.JSONDecodeError as error:
-        raise _JSONFaultError(_complaint(error, told)) from error
+        raise _JSONFaultError(_complaint(error, sent)) from error
     except RecursionError as error:
         raise _JSONFaultError("exceeded max depth") from error
     _refuse_depth(value)
     duplicates = tuple(_named(value, repeated)) if repeated else ()
-    return Decoded(_sound(value) if _SURROGATES.search(told) or "\\ud" in told.lower() else value, duplicates)
+    return Decoded(_sound(value) if _SURROGATES.search(sent) or "\\ud" in sent.lower() else value, duplicates)
 
 
-def _complaint(error: json.JSONDecodeError, told: str) -> str:
-    if error.pos >= len(told.rstrip()) or error.msg.startswith("Unterminated string"):
+def _complaint(error: json.JSONDecodeError, sent: str) -> str:
+    if error.pos >= len(sent.rstrip()) or error.msg.startswith("Unterminated string"):
         return "unexpected end of JSON input"
     words = next((go for python, go in _COMPLAINTS.items() if error.msg.startswith(python)), error.msg)
-    character = told[error.pos]
+    character = sent[error.pos]
     shown = "'\\''" if character == "'" else f"'{go_quoted(character)[1:-1]}'"
     return f"invalid character {shown} {words}"
 
@@ -301,8 +301,8 @@ def delete_options(body: bytes, content_type: str, query: Mapping[str, Sequence[
         )
     orphans = part(asked, "orphanDependents")
     if policy and orphans is not None:
-        told = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(invalid_field("propagationPolicy", policy, told))
+        fault = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(invalid_field("propagationPolicy", policy, fault))
     refuse_options("DeleteOptions", errors)
     if isinstance(orphans, bool):
         policy = "Orphan" if orphans else "Background"
@@ -344,12 +344,13 @@ def of_body(
     if resource.refusal:
         return ()
     report = field_report(resource, given.value)
-    told = f"{resource.kind} in version {go_quoted(resource.version)} cannot be handled as a {resource.kind}"
+    kind = resource.kind
+    message = f"{kind} in version {go_quoted(resource.version)} cannot be handled as a {kind}"
     if report.unreadable:
-        raise bad_request(f"{told}: {report.unreadable}")
+        raise bad_request(f"{message}: {report.unreadable}")
     sentences = (*given.duplicates, *report.unknown)
     if sentences and wanted is FieldValidation.STRICT:
-        raise bad_request(f"{told}: {_strict(sentences)}")
+        raise bad_request(f"{message}: {_strict(sentences)}")
     return sentences if wanted is FieldValidation.WARN else ()
 
 

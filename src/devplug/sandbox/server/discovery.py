@@ -226,8 +226,8 @@ def document_at(method: str, path: str, accept: str, address: str, *, pretty: bo
             found = openapi_document(path, accept)
             return Answer(200, *found) if found else nothing_here()
         case ["api" | "apis"] if _wants_aggregated(accept):
-            told = json_text(aggregated(core=steps == ["api"]), pretty=pretty)
-            return Answer(200, told, AGGREGATED_MEDIA_TYPE)
+            body = json_text(aggregated(core=steps == ["api"]), pretty=pretty)
+            return Answer(200, body, AGGREGATED_MEDIA_TYPE)
     found_list = _discovery_document(steps, address)
     return nothing_here() if found_list is None else json_answer(found_list, pretty=pretty)
 
@@ -261,10 +261,10 @@ def _is_known(steps: list[str]) -> bool:
 
 def _wants_aggregated(accept: str) -> bool:
     wanted = ("apidiscovery.k8s.io", "v2", "apigroupdiscoverylist")
-    for media_type, told in accepted_forms(accept):
+    for media_type, parameters in accepted_forms(accept):
         if media_type in {"application/json", "*/*"}:
-            if (told.get("g"), told.get("v"), told.get("as")) == wanted:
+            if (parameters.get("g"), parameters.get("v"), parameters.get("as")) == wanted:
                 return True
-            if "as" not in told:
+            if "as" not in parameters:
                 return False
     return False

@@ -162,8 +162,8 @@ class RequestHandlers:
         if not text(binding, "target", "name"):
             errors.append(required_field("target.name"))
         if errors:
-            told = ", ".join(map(str, errors))
-            raise unclassified(told if len(errors) == 1 else f"[{told}]")
+            message = ", ".join(map(str, errors))
+            raise unclassified(message if len(errors) == 1 else f"[{message}]")
         node_name = text(binding, "target", "name")
         self._registry.bind(request.namespace, name, node_name, dry_run=options.dry_run)
         return Outcome(_DONE, 201)
@@ -181,8 +181,8 @@ class RequestHandlers:
     def _patch(self, request: Request, body: bytes, content_type: str) -> Outcome:
         resource, media_type = request.resource, media_type_of(content_type)
         if media_type.startswith(_APPLY):
-            told = "the devplug sandbox has no server-side apply; use kubectl apply without --server-side"
-            raise StatusError(415, "UnsupportedMediaType", told)
+            message = "the devplug sandbox has no server-side apply; use kubectl apply without --server-side"
+            raise StatusError(415, "UnsupportedMediaType", message)
         options = write_options(request.query, "PatchOptions")
         if media_type not in _PATCHES:
             raise unsupported_media_type(_PATCHES)
@@ -264,14 +264,14 @@ def _refuse_other_name(one: Object, request: Request) -> None:
     """Refuse an object whose name is not the path's (apiserver handlers/rest.go checkName)."""
     namespace, name = _key(one)
     if not name:
-        told = f"the name of the object ({request.name} based on URL) was undeterminable"
-        raise bad_request(f"{told}: name must be provided")
+        message = f"the name of the object ({request.name} based on URL) was undeterminable"
+        raise bad_request(f"{message}: name must be provided")
     if name != request.name:
-        told = f"the name of the object ({name}) does not match the name on the URL ({request.name})"
-        raise bad_request(told)
+        message = f"the name of the object ({name}) does not match the name on the URL ({request.name})"
+        raise bad_request(message)
     if request.namespace and namespace and namespace != request.namespace:
-        told = f"the namespace of the object ({namespace}) does not match the namespace on the request"
-        raise bad_request(f"{told} ({request.namespace})")
+        message = f"the namespace of the object ({namespace}) does not match the namespace on the request"
+        raise bad_request(f"{message} ({request.namespace})")
 
 
 # ── Watches ──

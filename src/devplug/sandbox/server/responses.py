@@ -165,8 +165,8 @@ def json_text(value: object, *, pretty: bool = False) -> bytes:
 
 def wants_pretty(query: Mapping[str, Sequence[str]], user_agent: str) -> bool:
     """Whether a person reads the answer as it is, so that it has lines and indents."""
-    if told := query.get("pretty"):
-        return told[0].lower() not in {"false", "0"}
+    if values := query.get("pretty"):
+        return values[0].lower() not in {"false", "0"}
     return user_agent.startswith(_READERS)
 
 
@@ -177,9 +177,9 @@ def json_answer(
     return Answer(code, json_text(value, pretty=pretty), warnings=warnings)
 
 
-def text_answer(told: str, code: int = 200) -> Answer:
+def text_answer(body: str, code: int = 200) -> Answer:
     """Answer a text."""
-    return Answer(code, told.encode(), "text/plain; charset=utf-8")
+    return Answer(code, body.encode(), "text/plain; charset=utf-8")
 
 
 def refusal_answer(refusal: StatusError, *, pretty: bool = False) -> Answer:
@@ -250,8 +250,8 @@ def watch_lines(
     lines: list[bytes] = []
     for event in events:
         first = with_columns and not lines
-        told = rendered_object(resource, event.object, form, now, include, with_columns=first)
-        lines.append(json_text({"type": event.type.value, "object": told}))
+        sent = rendered_object(resource, event.object, form, now, include, with_columns=first)
+        lines.append(json_text({"type": event.type.value, "object": sent}))
     return b"".join(lines)
 
 

@@ -114,12 +114,12 @@ def after(state: State, step: Step, stream_id: int) -> State:
     if following is not None:
         return following
     wrong = WRONG.get((state, step))
-    told = f"{step.name} on a stream that is {state.name}"
+    fault = f"{step.name} on a stream that is {state.name}"
     if wrong is None:
-        raise MisuseError(f"stream {stream_id}: {told}")
+        raise MisuseError(f"stream {stream_id}: {fault}")
     if wrong.ends_connection:
-        raise ConnectionFaultError(wrong.code, told)
-    raise StreamFaultError(stream_id, wrong.code, told)
+        raise ConnectionFaultError(wrong.code, fault)
+    raise StreamFaultError(stream_id, wrong.code, fault)
 
 
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────
