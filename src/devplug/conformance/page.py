@@ -25,7 +25,7 @@ it by the {count} rules below: {must} *must* (pods or the node suffer where one 
 *should* (it works, and somebody will be surprised one day) and {note} *notes* (advice, which never fails
 a run). How to run it, in a terminal, in CI and as pytest items, stands in [Judge any plugin](verify.md).
 
-An ID is a promise: it is never used for another rule. `devplug verify --explain ID` prints a rule's part
+An ID keeps its rule for ever. `devplug verify --explain ID` prints a rule's part
 of this page. *Quick* checks are those of `--quick`; *attach* marks those that are harmless enough for
 `--attach SOCKET`, a plugin that serves a real node.
 """
@@ -168,7 +168,7 @@ FAULTS: Final = (
     _fault("X13", "the plugin is killed", "RES18", "RES19"),
     _fault(
         "X14",
-        "the plugin is told to end: SIGTERM, SIGINT",
+        "the plugin gets SIGTERM or SIGINT",
         "END01",
         "END02",
         "END03",
@@ -180,7 +180,7 @@ FAULTS: Final = (
     _untried(
         "X16",
         "the plugin's own loop is blocked by its code",
-        "nothing from outside makes foreign code block; ALL12 and PRE06 see what comes of it",
+        "it cannot be caused from outside; ALL12 and PRE06 see its effects",
     ),
     _fault("X17", "no descriptors are left for a while", "HOS14"),
     _untried(
@@ -196,7 +196,7 @@ FAULTS: Final = (
     ),
     _fault(
         "X20",
-        "sockets of the dead, of strangers and of a twin are in the folder",
+        "sockets of dead plugins, of other programs and of a second copy are in the folder",
         "END05",
         "END06",
         "RES18",
@@ -210,13 +210,13 @@ FAULTS: Final = (
     _untried(
         "X25",
         "a hundred thousand devices come and go",
-        "nobody has so many, and no command makes them in general",
+        "no node has so many, and no command makes them in general",
     ),
     _fault("X26", "there are more devices than a list may hold", "STR10"),
     _untried(
         "X27",
         "a storm of events",
-        "needs a kernel or a folder that is the plugin's own; STR17 sees what comes of it",
+        "needs a kernel or a folder that is the plugin's own; STR17 sees its effects",
     ),
     _untried("X28", "a thousand resources in one plugin", "one resource is judged at a time (--resource)"),
     _untried(
@@ -225,8 +225,8 @@ FAULTS: Final = (
         "a matter of a node, not of a plugin; RES22 sees its part",
     ),
     # What may come over the socket.
-    _fault("X30", "frames that are none, cut short or in the wrong order", "HOS05", "HOS08"),
-    _fault("X31", "messages that are none", "HOS01", "HOS02"),
+    _fault("X30", "HTTP/2 frames that are invalid, cut short or in the wrong order", "HOS05", "HOS08"),
+    _fault("X31", "bytes that are no valid message", "HOS01", "HOS02"),
     _fault("X32", "messages of many megabytes", "HOS04"),
     _fault("X33", "very many connections, silent ones and short ones", "HOS06", "HOS07"),
     _fault("X34", "Allocate in every mixture of IDs, together", "ALL05", "ALL06", "ALL07", "ALL11", "HOS13"),

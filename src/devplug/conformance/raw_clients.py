@@ -162,7 +162,7 @@ def huge_headers(method: Method[Any, Any], size_bytes: int) -> bytes:
 NOT_HTTP2: Final[Sequence[tuple[str, bytes]]] = (
     ("bytes without sense", bytes((number * number * 167 + 13 * number) % 251 for number in range(4096))),
     ("an HTTP/1 request", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-    ("a greeting that is cut off", _PREFACE[:11]),
+    ("an HTTP/2 preface that is cut off", _PREFACE[:11]),
     ("settings of the wrong size", _PREFACE + _frame(_SETTINGS, 0, 0, b"\x00" * 5)),
 )
 """What a stranger may say on the socket."""

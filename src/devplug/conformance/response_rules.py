@@ -309,4 +309,4 @@ def refusal_faults(text: str) -> Iterator[str]:
     if len(text.encode()) > REFUSAL_LIMIT_BYTES:
         yield f"a refusal has {len(text.encode())} bytes: {quoted(text)}"
     if found := _CRASH.search(text):
-        yield f"a refusal tells of the plugin's inside ({quoted(found[0])})"
+        yield f"a refusal shows the plugin's code ({quoted(found[0])})"

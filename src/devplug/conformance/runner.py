@@ -64,7 +64,8 @@ async def judge(
         if not time_for_checks.expired():
             raise
         words = (
-            f"the run was over after {times.run_seconds:g} s; name these with --only for a run of their own"
+            f"the whole run has a limit of {times.run_seconds:g} s, which is over; judge these checks "
+            "in a run of their own with --only"
         )
         for one in checks:
             if one.id not in verdicts:
@@ -180,7 +181,7 @@ async def _try(one: Check, where: TestBed | TestRun, times: Times) -> Verdict:
     except RemoteError as error:
         outcome, seen = Outcome.FAILED, f"a call failed: {error}"
     except TimeoutError:
-        outcome, seen = Outcome.FAILED, f"it came to no end within {times.check_seconds:g} s"
+        outcome, seen = Outcome.FAILED, f"the check did not end within {times.check_seconds:g} s"
     except PluginError as error:
         outcome, seen = Outcome.FAILED, str(error)
     return Verdict(one, outcome, seen, time.monotonic() - begun)

@@ -183,7 +183,7 @@ async def unhealthy_device_is_refused(bed: TestBed) -> None:
     "ALL07",
     NOTE,
     "The same ID twice in one request is refused.",
-    why="no kubelet asks so: whoever does is wrong, and one device counts for two",
+    why="no kubelet sends such a request: its sender is at fault, and would count one device as two",
     change="answer with InvalidArgument if an ID comes twice",
     source="manager.go, the kubelet's IDs are a set",
 )
@@ -212,7 +212,7 @@ async def call_without_containers_is_refused(bed: TestBed) -> None:
     "ALL09",
     NOTE,
     "A container request without IDs is refused.",
-    why="a container that asks for no device and gets an answer has nothing, and nobody is told",
+    why="the container starts without a device, and nobody notices",
     change="answer with InvalidArgument if a container request has no IDs",
     source="manager.go, no call is made where no device is needed",
 )
@@ -237,7 +237,7 @@ async def _refusals(bed: TestBed) -> Sequence[RemoteError]:
 @check(
     "ALL28",
     SHOULD,
-    "A refusal is one line of at most 200 bytes that tells nothing of the plugin's inside.",
+    "A refusal is one line of at most 200 bytes without a stack trace.",
     why="the kubelet puts the text into the pod's status, where its user has to understand it",
     change="say in one sentence what was asked for and what to do, and log the rest",
     source="pkg/kubelet/cm/devicemanager/manager.go and pkg/kubelet/lifecycle, the message of "
@@ -255,7 +255,7 @@ async def refusals_are_readable(bed: TestBed) -> str:
     NOTE,
     "A refusal's status says who has to act.",
     why="Unknown makes a caller's mistake, a broken device and a fault of the plugin look alike",
-    change="answer with NotFound, FailedPrecondition, InvalidArgument or Unavailable, as it is",
+    change="answer with NotFound, FailedPrecondition, InvalidArgument or Unavailable, whichever applies",
     source="grpc.io, status codes; plain errors of Go are Unknown",
 )
 async def refusals_have_a_status(bed: TestBed) -> str:

@@ -35,9 +35,9 @@ _CHOKED: Final = ("ResourceExhausted", "Internal", "Unavailable", "Canceled", "D
     "ALL10",
     MUST,
     "The same request again has the same answer.",
-    why="the kubelet asks again for a device that an init container had, and each time a pod gets it anew; "
-    "no call tells of a release",
-    change="answer from what the device is, not from who had it before",
+    why="the kubelet allocates a device again after an init container had it, and for each new pod; the "
+    "API has no call for a release",
+    change="derive the response from the device, not from earlier allocations",
     source="manager.go, devicesToAllocate reuses devices of init containers; project-akri/akri#843",
     lane="again",
 )
@@ -52,12 +52,12 @@ async def same_request_has_same_answer(bed: TestBed) -> None:
             raise FailedError(f"{id_} was given once; asked for again, Allocate answers {error}") from error
         if len(responses) != 1 or hardware(responses[0]) != hardware(first):
             raise FailedError(
-                f"{id_} was answered with {_told(first)}, and then with "
-                f"{' and '.join(map(_told, responses)) or 'nothing'}"
+                f"{id_} was answered with {_described(first)}, and then with "
+                f"{' and '.join(map(_described, responses)) or 'nothing'}"
             )
 
 
-def _told(response: ContainerResponse) -> str:
+def _described(response: ContainerResponse) -> str:
     return (
         ", ".join(" ".join(part) for part in sorted(hardware(response))) or "no device node and no CDI name"
     )
@@ -66,9 +66,9 @@ def _told(response: ContainerResponse) -> str:
 @check(
     "ALL31",
     MUST,
-    "A call that is given up halfway leaves nothing behind that stops the next.",
-    why="a kubelet that restarts gives its calls up; a lock that stays held then fails every later pod",
-    change="release locks and undo half-made files whichever way the call ends",
+    "A cancelled call of Allocate does not block the next.",
+    why="a kubelet that restarts cancels its calls; a lock that stays held then fails every later pod",
+    change="release locks and remove half-made files however the call ends",
     source="grpc.io, cancellation; manager.go, Allocate runs without a deadline of its own",
     lane="again",
 )
@@ -95,7 +95,7 @@ async def cancelled_call_leaves_it_able(bed: TestBed) -> None:
 @check(
     "ALL11",
     MUST,
-    "Calls at the same time have the answers that they have one by one.",
+    "Concurrent calls get the same answers as calls one after the other.",
     why="pods whose containers restart are allocated in parallel; mixed up, two share a device",
     change="keep what belongs to one call in that call, and guard what they share",
     source="pkg/kubelet/cm/devicemanager/manager.go, GetDeviceRunContainerOptions in pod workers",
@@ -131,9 +131,12 @@ def _mixed_up(
     given = items(result[0])
     others = frozenset[tuple[str, ...]]().union(*alone.values()) - alone[id_]
     if given & others:
-        return f"asked at once with others, {id_} is answered with what is another's: {min(given & others)}"
+        return (
+            f"asked for together with others, {id_} is answered with a part of another device: "
+            f"{min(given & others)}"
+        )
     if alone[id_] - given:
-        return f"asked at once with others, {id_} comes without {min(alone[id_] - given)}"
+        return f"asked for together with others, {id_} comes without {min(alone[id_] - given)}"
     return ""
 
 
@@ -141,8 +144,9 @@ def _mixed_up(
     "ALL27",
     MUST,
     "Allocate is answered while several streams are open.",
-    why="streams of kubelets that have ended can stay open for a while; a pool of threads that they use up "
-    "leaves the kubelet waiting, which has no deadline, and no pod of the node starts (kubernetes#117435)",
+    why="streams of kubelets that have ended can stay open for a while; if they use up the threads of "
+    "the server, Allocate hangs, the kubelet waits without a deadline, and no pod of the node starts "
+    "(kubernetes#117435)",
     change="serve streams so that none of them holds a thread of the pool that answers calls",
     source="manager.go, Allocate without a timeout; gRPC's thread pools in Python and C++",
     lane="latency",

@@ -224,10 +224,10 @@ async def held_device_stays_listed(bed: TestBed) -> str:
     "STR23",
     MUST,
     "A device that comes back is Healthy again, with the ID that it had.",
-    why="a node loses a device for good with every fault that passes, until someone restarts the plugin; "
-    "under another ID a pod cannot get back what it had",
-    change="ask for the health of every device again and again, also of those that failed once; "
-    "make IDs of serial numbers or bus addresses, not of node names",
+    why="every passing fault costs the node a device until someone restarts the plugin; under another ID "
+    "a pod cannot get its device back",
+    change="keep checking the health of every device, also of those that failed; make IDs of serial numbers "
+    "or bus addresses, not of node names",
     source="NVIDIA/k8s-device-plugin#189; squat/generic-device-plugin#74",
     lane="change",
     alone=True,
@@ -267,11 +267,12 @@ async def _tell_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
     if unaware:
         await asyncio.sleep(bed.times.settle_seconds)  # or its return would be news in the next check
         raise FailedError(
-            f"{' and '.join(unaware)} had not been told {bed.times.change_seconds:g} s after a device went"
+            f"{' and '.join(unaware)} got no new list within {bed.times.change_seconds:g} s after a "
+            "device went"
         )
     if unaware := await untold(lambda client: before[client] <= healthy_ids(client)):
         raise FailedError(
-            f"{' and '.join(unaware)} had been told that a device went, but not "
+            f"{' and '.join(unaware)} got a list without the device, and no new list within "
             f"{bed.times.change_seconds:g} s after its return"
         )
 
@@ -284,11 +285,11 @@ def _require_open(*streams: Client) -> None:
 @check(
     "STR24",
     MUST,
-    "A change reaches the stream that is open, whatever streams were abandoned before.",
-    why="after a restart of the kubelet what is left of its old stream takes the news, "
-    "and the node goes on with a list that is wrong",
-    change="end the loop of ListAndWatch when the call's context is done, and let every stream compare "
-    "the list with what it sent itself; no channel or flag that one takes from another",
+    "A change reaches the open stream, even after earlier streams were abandoned.",
+    why="after a restart of the kubelet, what is left of its old stream takes the update, and the node "
+    "keeps a wrong list",
+    change="end the loop of ListAndWatch when the call's context is done, and let every stream compare the "
+    "list with what it sent itself; use no channel or flag that only one of them can read",
     source="Mellanox/k8s-rdma-shared-dev-plugin#46",
     lane="change",
     alone=True,
@@ -313,7 +314,7 @@ async def abandoned_streams_take_nothing(bed: TestBed) -> None:
     "STR25",
     MUST,
     "A change reaches every open stream.",
-    why="which stream is the kubelet's, and which a leftover that is still open, the plugin cannot know",
+    why="the plugin cannot know which open stream is the kubelet's, and which a leftover",
     change="keep one list with a version and wake all streams when it is replaced; "
     "each sends what is new to itself",
     source="Mellanox/k8s-rdma-shared-dev-plugin#74",

@@ -94,7 +94,7 @@ async def bears_malformed_calls(bed: TestBed) -> None:
     "HOS03",
     MUST,
     "A call that the API does not have is answered with UNIMPLEMENTED.",
-    why="callers find out by it what a plugin can do; anything else looks like a fault or an answer",
+    why="callers learn from it what a plugin supports; anything else looks like a fault or an answer",
     change="register the generated service only, and no handler for everything else",
     source="gRPC status codes, UNIMPLEMENTED",
     harmless=True,
@@ -126,8 +126,8 @@ async def bears_large_requests(bed: TestBed) -> None:
 @check(
     "HOS10",
     SHOULD,
-    "What is said to bytes that cannot be decoded is one line, without a trace of the code.",
-    why="it shows the inside of the plugin to people who look for a pod's fault",
+    "The refusal of bytes that cannot be decoded is one line, without a stack trace.",
+    why="people who look for a pod's fault read it, and a stack trace does not help them",
     change="return a status with a sentence, and log the rest",
     source="gRPC status codes; the kubelet puts a plugin's words into the pod's status",
 )
@@ -163,9 +163,9 @@ async def quotes_little(bed: TestBed) -> None:
 @check(
     "HOS13",
     SHOULD,
-    "Calls of Allocate that come together all come back.",
-    why="a call that is lost holds the admission of pods for good",
-    change="guard what calls share with a lock, and take it for short",
+    "Concurrent calls of Allocate are all answered.",
+    why="a call without an answer blocks the admission of pods for good",
+    change="guard what calls share with a lock, and hold it briefly",
     source="v1beta1 endpoint.go: the kubelet sets no deadline for Allocate",
 )
 async def answers_together(bed: TestBed) -> str:
@@ -204,8 +204,8 @@ async def answers_together(bed: TestBed) -> str:
 @check(
     "HOS05",
     MUST,
-    "What is not HTTP/2 on the socket does no harm.",
-    why="all pods lose their plugin to a probe or a scan of the sockets",
+    "Bytes on the socket that are not HTTP/2 do no harm.",
+    why="a probe or a scan of the sockets would take the plugin from all pods",
     change="leave the connections to the gRPC library; treat an error on one as the end of that one only",
     source="RFC 9113, 3.4: the connection preface",
 )
@@ -247,7 +247,7 @@ async def answers_beside_silent_connections(bed: TestBed) -> str:
     "HOS07",
     SHOULD,
     "Connections that come and go leave no descriptors behind.",
-    why="a plugin that runs for months comes to the limit, and is lost",
+    why="a plugin that runs for months reaches the limit of descriptors, and nobody can dial it",
     change="close a connection when its other end does",
     source="getrlimit(2), RLIMIT_NOFILE",
 )
@@ -282,7 +282,7 @@ async def bears_cut_requests(bed: TestBed) -> None:
     "HOS09",
     MUST,
     "Streams that end leave nothing behind.",
-    why="each restart of the kubelet, each tool that looks, costs a thread or a descriptor for ever",
+    why="each restart of the kubelet and each tool that opens a stream leaks a thread or a descriptor",
     change="end what serves a stream when the stream's context is cancelled, not at the next send",
     source="Mellanox/k8s-rdma-shared-dev-plugin#74: streams of kubelets that are gone",
     quick=False,
@@ -337,8 +337,10 @@ async def bears_huge_headers(bed: TestBed) -> None:
     "HOS14",
     SHOULD,
     "A plugin that was short of descriptors for a while serves again.",
-    why="a full table is a matter of moments on a busy node, and the plugin is gone after it",
-    change="take EMFILE for what passes: wait and accept again; do not end, and do not give up the socket",
+    why=(
+        "descriptors can run out for a moment on a busy node; a plugin that ends then takes its devices away"
+    ),
+    change="treat EMFILE as temporary: wait and accept again; do not end, and do not close the socket",
     source="getrlimit(2), RLIMIT_NOFILE; kubernetes/kubernetes#64614",
     lane="exhaustion",
     quick=False,

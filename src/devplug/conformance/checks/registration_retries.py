@@ -69,7 +69,10 @@ async def _slow_kubelet(test_run: TestRun) -> _Slow:
     "REG08",
     MUST,
     "A plugin waits for the answer to Register for longer than 10 s.",
-    why="the kubelet's own dial may take 10 s; one who gives up before is never registered on a busy node",
+    why=(
+        "the kubelet's own dial may take 10 s; a plugin that gives up earlier is never registered on a "
+        "busy node"
+    ),
     change="call Register without a deadline, or with one of 15 s or more",
     source="pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go (dial, 10 s)",
     lane="slow kubelet",
@@ -87,7 +90,7 @@ async def waits_for_a_slow_kubelet(test_run: TestRun) -> None:
     "REG09",
     MUST,
     "A plugin has one call of Register at a time for a resource.",
-    why="each overwrites the kubelet's record of the one before, whose connection is never closed",
+    why="each call replaces the kubelet's record of the one before, whose connection is never closed",
     change="wait for the end of a call before you make the next, whatever the folder's watcher tells",
     source="kubernetes/kubernetes#124716",
     lane="slow kubelet",
@@ -130,7 +133,7 @@ async def _absent_kubelet(test_run: TestRun) -> float:
     "REG10",
     MUST,
     "A plugin that starts before the kubelet waits for it.",
-    why="after a boot either may be first; one that ends is started ever more rarely",
+    why="after a boot either may start first; a plugin that ends is restarted after ever longer delays",
     change="keep running without kubelet.sock, watch the folder for it, and register when it is there",
     source="kubernetes/kubernetes#125506, NVIDIA/k8s-device-plugin#10",
     lane="absent kubelet",
@@ -146,7 +149,7 @@ async def waits_for_the_kubelet(test_run: TestRun) -> None:
     "REG11",
     SHOULD,
     "A plugin registers as soon as the kubelet has come.",
-    why="pods that are admitted before are refused for good",
+    why="until then pods that ask for the resource are refused for good",
     change="watch the folder (inotify) rather than look now and then; look once more after the watch is set",
     source="kubernetes/kubernetes#109595",
     lane="absent kubelet",
@@ -171,7 +174,7 @@ async def registers_at_once(test_run: TestRun) -> str:
     "REG15",
     MUST,
     "A plugin that finds the socket of a dead kubelet waits for a live one.",
-    why="kubelet.sock stays when a kubelet ends; one that takes it for a kubelet, once, is lost",
+    why="kubelet.sock stays when a kubelet ends; a plugin that dials it only once never registers",
     change="try again when the dial is refused, and when kubelet.sock is another file",
     source="devicemanager/manager.go (removed at the next start); bottlerocket-os/bottlerocket#4250",
     lane="absent kubelet",
@@ -217,7 +220,9 @@ async def _refusing_kubelet(test_run: TestRun) -> _Refused:
         kubelet.behavior = KubeletBehavior()
         try:
             if not fate:
-                await bed.wait_ready(times.return_seconds, "refused no longer, it did not register")
+                await bed.wait_ready(
+                    times.return_seconds, "the kubelet refused no longer, and it did not register"
+                )
         except FailedError as error:
             fate = str(error)
         return _Refused(count, fate)
@@ -246,7 +251,7 @@ async def tries_again(test_run: TestRun) -> str:
     "REG13",
     SHOULD,
     "A plugin whose registration is refused pauses before the next.",
-    why="a loop without a pause takes a processor from the node just when that is busy",
+    why="a loop without a pause takes a processor from the node just when the node is busy",
     change="pause 100 ms after the first refusal and longer after each further one",
     source="smarter-device-manager main.go retries without a pause",
     lane="refusing kubelet",

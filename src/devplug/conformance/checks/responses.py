@@ -113,7 +113,7 @@ async def node_paths_are_nodes(bed: TestBed) -> None:
     "ALL15",
     MUST,
     "The permissions of a device node are some of r, w and m, each at most once.",
-    why="no kubelet looks at them: the container has a node that it cannot open, or does not start",
+    why="the kubelet does not check them: the container has a node that it cannot open, or does not start",
     change="say `rw`, or `r` for what is only read",
     source="v1beta1 api.proto, DeviceSpec",
 )
@@ -232,7 +232,7 @@ async def loader_is_left_alone(bed: TestBed) -> None:
     "ALL26",
     NOTE,
     "A variable that differs between two devices names both where both are given.",
-    why="the container has two devices and is told of one",
+    why="the container has two devices and its variable names one",
     change="put the values of all its devices into one variable, with a comma between them",
     source="v1beta1 api.proto, envs is a map",
 )
@@ -316,7 +316,7 @@ def _spec_texts(folders: Iterable[Path]) -> Sequence[tuple[str, str]] | None:
     "ALL25",
     NOTE,
     "An answer gives the container something.",
-    why="a device that brings nothing is a number to count with, and the container has no more than others",
+    why="a device without a device node, a CDI name or a variable gives the container nothing",
     change="give the device's node, a CDI name, or at least a variable that tells which device it is",
     source="v1beta1 api.proto, ContainerAllocateResponse",
 )

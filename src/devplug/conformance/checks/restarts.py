@@ -45,7 +45,8 @@ _LANE = "lost stream"
     "A plugin registers again when the kubelet was restarted.",
     why="the new kubelet knows no plugin, and without one no pod gets a device any more",
     change="watch the plugin folder; when kubelet.sock is made anew, bind your socket again and call "
-    "Register. Do not end instead: what ends is started again after a delay that grows to 5 minutes",
+    "Register. Do not end instead: a container that ends is restarted after a delay that grows to 5 "
+    "minutes",
     source="Kubernetes documentation, Device Plugins, Handling kubelet restarts",
 )
 async def back_after_a_restart(bed: TestBed) -> None:
@@ -59,7 +60,7 @@ async def back_after_a_restart(bed: TestBed) -> None:
     SHOULD,
     "It is back soon after the restart.",
     why="pods that are admitted meanwhile fail for good",
-    change="be told of a new kubelet.sock (inotify) or look for it every second, and register at once; wait "
+    change="watch for a new kubelet.sock (inotify) or look for it every second, and register at once; wait "
     "only after a registration that failed",
     source="kubernetes/kubernetes#118559, k8snetworkplumbingwg/sriov-network-operator#812",
 )
@@ -96,7 +97,7 @@ async def same_ids_after_a_restart(bed: TestBed) -> None:
     "RES06",
     SHOULD,
     "A plugin whose socket file was removed can soon be dialled again.",
-    why="it goes on until the next registration, in which the kubelet finds nobody at the endpoint",
+    why="the open stream goes on, but at the next registration the kubelet finds nobody at the endpoint",
     change="look every second whether the file at your path is still the one that you made; if not, bind "
     "again and register",
     source="Kubernetes documentation, Device Plugins, Handling kubelet restarts; "
@@ -132,7 +133,10 @@ async def own_socket_returns(bed: TestBed) -> str:
     "RES07",
     SHOULD,
     "A new kubelet.sock is enough for a plugin to register, even if its own socket is still there.",
-    why="a socket that was made just after the kubelet had cleaned the folder stays, and no other sign comes",
+    why=(
+        "a socket that was made just after the kubelet had cleaned the folder stays, and the new "
+        "kubelet.sock is the only sign"
+    ),
     change="do not wait for the loss of your own socket: compare kubelet.sock itself (inode and time) with "
     "the one that you registered at, and take the end of ListAndWatch for a reason to register",
     source="intel-device-plugins-for-kubernetes pkg/deviceplugin/manager.go, its watch is set after Register",
@@ -155,7 +159,7 @@ async def back_without_a_wipe(bed: TestBed) -> None:
     MUST,
     "A plugin outlives a kubelet that is away for a while, and registers when it is back.",
     why="a plugin that ends meanwhile is started again only after a delay that grows to 5 minutes",
-    change="treat a missing kubelet.sock as something to wait for, without an end and without an exit",
+    change="wait for a missing kubelet.sock without a limit, and do not exit",
     source="kubernetes/kubernetes#125506",
     lane="kubelet away",
     quick=False,
@@ -216,8 +220,8 @@ async def back_after_two_at_once(bed: TestBed) -> None:
     "RES21",
     MUST,
     "A plugin that stood still while the kubelet was restarted registers when it goes on.",
-    why="a process that is stopped, starved or in a frozen node misses the moment and its events",
-    change="look at the facts from time to time (is kubelet.sock still the same, is my socket there, is the "
+    why="a process that is stopped or starved, or whose node is frozen, misses the restart and its events",
+    change="check the facts from time to time (is kubelet.sock still the same, is my socket there, is the "
     "stream open), and not only at events",
     source="kubernetes/kubernetes#117435, a plugin that is stopped; inotify(7), IN_Q_OVERFLOW",
     quick=False,
@@ -256,17 +260,19 @@ async def no_storm(bed: TestBed) -> str:
     await asyncio.sleep(bed.times.settle_seconds)
     calls = len(bed.kubelet.attempts_since(moment))
     if calls > _STORM:
-        raise FailedError(f"Register was called {calls} times after one restart; {_STORM} are plenty")
+        raise FailedError(
+            f"Register was called {calls} times after one restart; at most {_STORM} are allowed"
+        )
     return f"{calls} registration{'s' if calls > 1 else ''}"
 
 
 @check(
     "RES23",
     SHOULD,
-    "A plugin is not deaf when the plugin folder itself was made anew.",
+    "A plugin notices when the plugin folder itself was made anew.",
     why="a watch on the lost folder never reports anything again",
     change="watch the folder's path, not only the folder: when it is removed or another one, watch the new "
-    "one and register; where that cannot be, end with a code that is not 0",
+    "one and register; where that is impossible, exit with a code other than 0",
     source="inotify(7), IN_DELETE_SELF and IN_IGNORED",
     lane="folder",
     quick=False,
@@ -301,7 +307,7 @@ async def folder_made_anew(bed: TestBed) -> str | None:
     "RES04",
     MUST,
     "A plugin registers again when its stream was lost, though kubelet and sockets are still there.",
-    why="the kubelet holds all its devices for Unhealthy then and never calls ListAndWatch by itself",
+    why="the kubelet then marks all its devices Unhealthy, and never calls ListAndWatch by itself",
     change="take the end of ListAndWatch (its context is cancelled, or a send fails) for a reason to call "
     "Register again, unless another stream is open or you are ending",
     source="kubernetes/kubernetes#92958, #125501, #127803",
@@ -340,7 +346,10 @@ async def back_soon_after_a_lost_stream(bed: TestBed) -> str:
     "RES15",
     SHOULD,
     "Registrations that follow each other leave no sockets behind.",
-    why="behind each is a server that is never ended, or nothing, which stays until the kubelet restarts",
+    why=(
+        "each leftover socket has a server that never ends, or nobody behind it, and stays until the "
+        "kubelet restarts"
+    ),
     change="keep the one server over a new registration, or stop the old one and remove its socket first",
     source="kubevirt/device-plugin-manager pkg/dpm/manager.go, where StopServer works on a copy",
     lane=_LANE,
@@ -363,7 +372,7 @@ async def no_sockets_left(bed: TestBed) -> None:
     MUST,
     "A plugin whose new stream is lost at once registers a third time.",
     why="a kubelet that ends the old stream late takes the newest client down with it, up to 1.36",
-    change="do not count registrations or losses: a stream that ends while none is open asks for a new one",
+    change="do not limit registrations: register whenever a stream ends and no other is open",
     source="kubernetes/kubernetes#121994, handler.go of 1.36, PluginDisconnected by resource name",
     lane=_LANE,
     quick=False,

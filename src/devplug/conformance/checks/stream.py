@@ -63,7 +63,7 @@ async def first_list_in_time(bed: TestBed) -> str:
     "STR02",
     SHOULD,
     "The first list holds the devices that are there.",
-    why="after a reboot a pod that was on the node is refused for good in the moment without devices",
+    why="after a reboot the pods of the node are refused for good while the list is empty",
     change="look for devices before Register; register without any only if there are none after a search",
     source="kubernetes/kubernetes#109595, #125579: UnexpectedAdmissionError after a boot",
     lane=ARRIVAL,
@@ -165,7 +165,7 @@ async def second_stream(bed: TestBed) -> str:
     "STR13",
     MUST,
     "The end of one stream disturbs no other, and a new one gets the list at once.",
-    why="when an old connection breaks, the node loses all devices of a stream that was not meant",
+    why="a broken old connection ends the kubelet's stream too, and the node loses all devices",
     change="end only what belongs to the call whose context is done; "
     "an error from Send on one stream must not stop the server or close a shared channel",
     source="k8snetworkplumbingwg/sriov-network-device-plugin#648; "
@@ -178,7 +178,9 @@ async def cancelled_stream(bed: TestBed) -> None:
     if seen.second_seconds is None or seen.ended_beside:
         raise SkippedError("the plugin does not serve several streams at once (STR11)")
     if seen.ended_with_third:
-        raise FailedError(f"when a stream was cancelled, there ended {' and '.join(seen.ended_with_third)}")
+        raise FailedError(
+            f"when a stream was cancelled, the plugin also ended {' and '.join(seen.ended_with_third)}"
+        )
     if seen.new_trouble:
         raise FailedError(f"after a stream was cancelled, a new one got no list: {seen.new_trouble}")
 
@@ -278,8 +280,8 @@ async def no_flood(bed: TestBed) -> str:
     SHOULD,
     "No device leaves the list and comes back while nothing changed.",
     why="in between the kubelet has forgotten the device, and a pod that needs it is refused",
-    change="build the whole list first and publish it in one step; "
-    "take a failed look for devices as no news, not as their absence",
+    change="build the whole list first and publish it in one step; treat a failed scan as no news, not as "
+    "absent devices",
     source="manager.go, genericDeviceUpdateCallback: every list replaces all",
     lane="silence",
     quick=False,

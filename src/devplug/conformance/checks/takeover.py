@@ -107,8 +107,8 @@ async def no_dead_socket(bed: TestBed) -> None:
     SHOULD,
     "A plugin that is started before its predecessor has ended serves when that is gone.",
     why="with a rolling update that starts the new pod first, and with a slow end, two of them overlap",
-    change="where a second one may not run, have it wait until the first is gone, and not end; and remove a "
-    "socket at your end only if the file is still the one that you made",
+    change="if two may not run at once, let the second wait until the first is gone instead of ending; and "
+    "remove a socket at your end only if the file is still the one that you made",
     source="kubernetes/kubernetes#121994, #127803",
     lane=_LANE,
     quick=False,
