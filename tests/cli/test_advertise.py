@@ -82,7 +82,7 @@ def test_a_dry_run_asks_the_server_and_changes_nothing(standin: StandIn) -> None
 def test_a_node_that_is_not_there_is_told_with_those_that_are(standin: StandIn) -> None:
     ran = devplug("advertise", "worker-9", f"{WIDGET}=2", "--dir", standin.place.folder)
     assert ran.returncode == 1
-    assert 'devplug: the sandbox has no node "worker-9"; there is worker-0, worker-1\n' in ran.stderr
+    assert 'devplug: the sandbox has no node "worker-9"; it has worker-0, worker-1\n' in ran.stderr
 
 
 def test_bad_input_is_refused_before_anybody_is_asked(standin: StandIn) -> None:

@@ -136,8 +136,8 @@ def test_nothing_to_propose_is_said_and_is_no_success(
     said = capsys.readouterr()
     assert (code, said.out) == (1, "")
     assert (
-        said.err
-        == "devplug: nothing was found here that a pod would want; everything: devplug discover --all\n"
+        said.err == "devplug: this machine has no device that a pod would want; "
+        "devplug discover --all shows all devices\n"
     )
 
 

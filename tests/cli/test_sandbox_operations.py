@@ -63,7 +63,7 @@ def test_what_the_sandbox_refuses_is_said_in_one_line(standin: StandIn, ask: Ask
     code, _, said = ask("reboot", "worker-9")
     assert (code, said) == (
         1,
-        'devplug: the sandbox has no node "worker-9"; there is worker-0, worker-1\n',
+        'devplug: the sandbox has no node "worker-9"; it has worker-0, worker-1\n',
     )
 
 

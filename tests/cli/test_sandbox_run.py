@@ -89,7 +89,7 @@ def test_a_program_runs_on_the_node_that_is_named(place: SandboxDir) -> None:
 def test_a_node_that_is_not_there_is_bad_input(place: SandboxDir) -> None:
     ran = devplug("sandbox", "run", "--dir", place.folder, "--node", "worker-9", "--", "true")
     assert ran.returncode == 2
-    assert 'no node "worker-9"; there is worker-0, worker-1' in ran.stderr
+    assert 'no node "worker-9"; it has worker-0, worker-1' in ran.stderr
 
 
 def test_output_goes_where_ours_does_and_the_exit_code_is_the_programs(place: SandboxDir) -> None:
@@ -168,7 +168,7 @@ def test_a_program_ends_with_its_sandbox(short_dir: Path, number: signal.Signals
         with started(*command) as process:
             said_until(process, "ready", on_error=False)
             up.send_signal(number)
-            said_until(process, "the sandbox is down, and so the program is ended")
+            said_until(process, "the sandbox has ended, so the program is ended too")
             assert ended(process) == 7
 
 

@@ -69,7 +69,7 @@ def test_other_paths_are_not_ours(path: str) -> None:
     [
         ("GET", "nowhere", None, 404, "no operation GET /sandbox/v1/nowhere"),
         ("PUT", "down", None, 404, "no operation PUT"),
-        ("GET", "nodes/worker-9", None, 404, 'no node "worker-9"; there is worker-0, worker-1'),
+        ("GET", "nodes/worker-9", None, 404, 'no node "worker-9"; it has worker-0, worker-1'),
         ("POST", "nodes/worker-9/reboot", None, 404, "no node"),
         ("POST", "nodes/worker-0/reboot", None, 422, "worker-0 does not come back"),
         ("POST", "pods/lab/gone/end", None, 404, 'pods "gone" not found'),

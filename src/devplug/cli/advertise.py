@@ -47,7 +47,7 @@ class _Nodes(Protocol):
 
     @property
     def where(self) -> str:
-        """What is told of it, as in `the sandbox in /tmp/x`."""
+        """Its name for people, as in `the sandbox in /tmp/x`."""
 
     def get(self, name: str) -> Object:
         """Return a node."""
@@ -113,7 +113,7 @@ class _SandboxNodes:
         answer = self._client.ask("GET", _path(name))
         if answer.code == 404:
             known = ", ".join(self._client.record.nodes)
-            raise AdvertisementError(f"the sandbox has no node {quoted(name)}; there is {known}")
+            raise AdvertisementError(f"the sandbox has no node {quoted(name)}; it has {known}")
         if answer.code != 200:
             raise AdvertisementError(text(answer.body, "message"))
         return answer.body

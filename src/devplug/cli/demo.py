@@ -1,4 +1,4 @@
-"""`devplug demo`: a story in six steps, of a real daemon and a kubelet of ours, on this machine's devices.
+"""`devplug demo`: six steps with a real daemon and a kubelet of ours, on this machine's devices.
 
 Every figure and every sentence in quotes is an answer of one of the two; nothing is written here beforehand.
 """
@@ -43,7 +43,7 @@ STEP_SECONDS: Final = 20.0
 """How long any step may take before the demo gives up and says which."""
 
 LIST_SECONDS: Final = 1.0
-"""How long a list may be on its way where many devices come and go."""
+"""How long a new list may take to reach the kubelet where many devices come and go."""
 
 STEADY_DEVICES: Final = 2
 
@@ -53,7 +53,7 @@ class DemoError(DevplugError):
 
 
 def demo(*, output: str, color: str) -> int:
-    """Tell the story; return the exit code."""
+    """Run the demo and print its steps; return the exit code."""
     # The kubelet's log tells of every lost stream, which is what the story is about, and a source's that no
     # container could open a terminal.
     logging.getLogger("devplug").addHandler(logging.NullHandler())
@@ -74,7 +74,7 @@ async def _play_or_clean_up(reporter: Reporter) -> None:
 
 
 async def play(reporter: Reporter, new_plug: Callable[[], HotPlug] = best_plug) -> None:
-    """Tell `reporter` the story, with devices that `new_plug` makes; raises `DemoError` where it gets stuck.
+    """Run the steps and report each to `reporter`, with devices that `new_plug` makes; raises `DemoError`.
 
     Whatever happens, the daemon, the devices and the temporary folder are gone at the end.
     """
@@ -82,7 +82,7 @@ async def play(reporter: Reporter, new_plug: Callable[[], HotPlug] = best_plug) 
 
 
 class _Demo:
-    """One telling of the story, with everything that has to be given back at its end."""
+    """One run of the demo, and everything that it has to release at its end."""
 
     def __init__(self, reporter: Reporter, new_plug: Callable[[], HotPlug]) -> None:
         self._reporter = reporter
@@ -170,7 +170,7 @@ class _Demo:
         """Run one pod, and ask for more than is left with another; return what the first one holds."""
         self._reporter.doing("two pods ask for devices")
         limits = {name: 1 for name in names if name == hot or name == names[0]}
-        async with _step("no answer to pod-a"):
+        async with _step("the kubelet neither admitted nor refused pod-a"):
             pod = Pod("pod-a", "pod-a", containers=(Container("main", limits),))
             listed = kubelet.devices(hot)
             status = await kubelet.run_pod(pod)
@@ -183,7 +183,7 @@ class _Demo:
             raise DemoError(f"pod-a does not run: {status.message or status.containers[0].message}")
         self._reporter.pod_runs(_pod_facts("pod-a", limits, status))
         more = {hot: kubelet.capacity()[hot]}
-        async with _step("no answer to pod-b"):
+        async with _step("the kubelet neither admitted nor refused pod-b"):
             refused = await kubelet.admit(Pod("pod-b", "pod-b", containers=(Container("main", more),)))
         self._reporter.pod_refused(
             {

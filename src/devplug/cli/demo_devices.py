@@ -95,20 +95,20 @@ class HotPlug(Protocol):
     kind: str
     """The kind that its resource is named after."""
     glob: str
-    """What covers its nodes."""
+    """The glob that its device nodes match."""
     path: str
-    """Its node, once it was plugged."""
+    """The path of its device node, once it was plugged."""
 
     async def plug(self) -> float:
-        """Make the device; return when the kernel told of it, by the monotonic clock in seconds."""
+        """Make the device; return the time of the kernel's event, in seconds of the monotonic clock."""
 
     async def unplug(self) -> float:
-        """Remove the device; return when the kernel told of it. Safe to repeat."""
+        """Remove the device; return the time of the kernel's event. Safe to repeat."""
 
 
 @dataclass(slots=True)
 class LoopPlug:
-    """A loop device, made and removed through /dev/loop-control; its events are heard from the kernel."""
+    """A loop device, made and removed through /dev/loop-control; the kernel sends its events."""
 
     number: int
     kind: str = "loop"
@@ -176,7 +176,7 @@ def _kernel_events() -> socket.socket:
 
 
 async def _hear(events: socket.socket, message: bytes) -> float | None:
-    """Return when the kernel told it, or None if that was not heard (a user namespace of its own, say)."""
+    """Return the time of the kernel's event, or None without one (in a user namespace of its own, say)."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_EVENT_SECONDS):

@@ -22,7 +22,7 @@ ROOMY_COLUMNS = 75
 
 
 class Reporter(Protocol):
-    """Told each step of the demo as it ends, with its facts."""
+    """Shows each step of the demo as it ends, with its facts."""
 
     def doing(self, what: str) -> None:
         """Say what is under way."""
@@ -52,7 +52,7 @@ class Reporter(Protocol):
         """Whether everything went as promised."""
 
     def close(self) -> None:
-        """Leave the terminal as it was, however the story ended."""
+        """Leave the terminal as it was, however the demo ended."""
 
 
 class _Promises:
@@ -80,7 +80,7 @@ class JsonReporter(_Promises):
         self._story: Facts = {}
 
     def doing(self, what: str) -> None:
-        """Say nothing: machines wait."""
+        """Print nothing: programs wait for the end."""
 
     def close(self) -> None:
         """Do nothing: there is no spinner."""

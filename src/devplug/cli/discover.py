@@ -64,7 +64,10 @@ def discover(*, output: str, color: str, is_all: bool, is_proposal: bool, host: 
 def _propose(proposals: Sequence[Proposal]) -> int:
     if not proposals:
         click.echo(
-            "devplug: nothing was found here that a pod would want; everything: devplug discover --all",
+            (
+                "devplug: this machine has no device that a pod would want; devplug discover --all shows "
+                "all devices"
+            ),
             err=True,
         )
         return FAILED

@@ -35,12 +35,15 @@ Examples:
     metavar="ADDRESS",
     default="127.0.0.1:9411",
     show_default=True,
-    help="Serve /metrics, /healthz and /readyz there: HOST:PORT, :PORT for all interfaces, or unix:PATH.",
+    help=(
+        "Serve /metrics, /healthz and /readyz at this address: HOST:PORT, :PORT for all interfaces, or "
+        "unix:PATH."
+    ),
 )
 @click.option(
     "--others-only",
     is_flag=True,
-    help="Leave out what devplug daemons serve: their own /metrics tell of it, and it would count twice.",
+    help="Leave out the resources of devplug daemons, which their own /metrics count already.",
 )
 @click.option(
     "--device-series-limit",
@@ -48,7 +51,7 @@ Examples:
     default=1000,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Devices that get series of their own; held and unhealthy ones come first.",
+    help="At most so many devices get series of their own, held and unhealthy ones first.",
 )
 @kubelet_root
 @plugin_dir

@@ -89,14 +89,14 @@ def _facts(found: Translation) -> Value:
     "--from",
     "peer",
     type=click.Choice(["squat", "smarter", "nvidia"]),
-    help="Whose configuration it is. Default: what its content says.",
+    help="The device plugin that FILE configures. Default: recognised by its content.",
 )
 @click.option(
     "--domain",
     metavar="DOMAIN",
-    help="The domain of squat's resources, where it is not in FILE. Default: squat.ai, as squat's own.",
+    help="The domain of squat's resources if FILE has none. Default: squat.ai, its own default.",
 )
-@click.option("--key", metavar="KEY", help="The configuration under this key, of several in a ConfigMap.")
+@click.option("--key", metavar="KEY", help="The key of the configuration, of several in a ConfigMap.")
 @click.option(
     "-o",
     "--output",
@@ -104,13 +104,13 @@ def _facts(found: Translation) -> Value:
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="A file to run, or one JSON object with the configuration and the problems.",
+    help="A file for devplug run, or one JSON object with the configuration and the problems.",
 )
 def import_(file: str, peer: Peer | None, domain: str | None, key: str | None, output: str) -> int:
     """Translate another device plugin's configuration: squat's, smarter's or NVIDIA's.
 
     FILE is its configuration, a ConfigMap with that, or a DaemonSet with squat's --device flags; - is
-    standard input. What works differently, or was left out, is told on standard error with its line.
+    standard input. Standard error names what works differently or was left out, with its line.
 
     Exit code 0: all is translated; 1: something was left out, or pods must change; 2: FILE is unreadable.
     """

@@ -50,8 +50,8 @@ def main() -> None:
     metavar="LABELS",
     help="Pods with these labels; nodes, with --nodes.",
 )
-@click.option("--nodes", "only_nodes", is_flag=True, help="Only what the nodes have.")
-@click.option("--pods", "only_pods", is_flag=True, help="Only what the pods hold.")
+@click.option("--nodes", "only_nodes", is_flag=True, help="Show only the table of nodes.")
+@click.option("--pods", "only_pods", is_flag=True, help="Show only the table of pods.")
 @kubeconfig_option
 @context_option
 @click.option(
@@ -60,7 +60,7 @@ def main() -> None:
     type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
     default="table",
     show_default=True,
-    help="A table, one with all there is, or the facts for programs.",
+    help="A table, a table with all columns, or a form for programs.",
 )
 @color_option
 @click.version_option(__version__, prog_name="kubectl devices")
@@ -78,11 +78,11 @@ def devices_command(
 ) -> int:
     """Show the devices of a cluster: what its nodes have, and which pods hold what.
 
-    These are extended resources, whoever serves them. Which devices a pod holds is told by clusters whose
+    These are extended resources, whoever serves them. Which devices a pod holds is known in clusters whose
     kubelets have the feature gate ResourceHealthStatus (on from Kubernetes 1.36).
     """
     if only_nodes and only_pods:
-        raise click.UsageError("--nodes and --pods are both there without either")
+        raise click.UsageError("both tables are shown without --nodes and --pods; write one of them at most")
     if output == "csv" and not only_nodes and not only_pods:
         raise click.UsageError("one CSV holds one table: add --nodes or --pods")
     return devices(
@@ -132,7 +132,7 @@ def devices(
     for sentence in lists.unread:
         click.echo(f"devplug: {sentence}", err=True)
     if lists.nodes is not None and lists.everyone is None:
-        click.echo("devplug: not all pods could be read: REQUESTED and FREE count only these", err=True)
+        click.echo("devplug: some pods could not be read; REQUESTED and FREE count only the others", err=True)
     counted = lists.everyone if lists.everyone is not None else lists.pods
     nodes = None if lists.nodes is None else node_counts(lists.nodes, counted or ())
     pods = None if lists.pods is None else pod_devices(lists.pods)

@@ -29,7 +29,7 @@ Examples:
 _EPILOG_VALIDATE = """\b
 Examples:
   devplug validate devplug.yaml
-  devplug validate --no-host devplug.yaml     in CI: only the file is looked at
+  devplug validate --no-host devplug.yaml     in CI: checks the file alone
   kubectl get cm devplug -o jsonpath='{.data.config\\.yaml}' | devplug validate -
 """
 _EPILOG_DISCOVER = """\b
@@ -83,7 +83,7 @@ def commands() -> None:
 @click.option(
     "--no-host",
     is_flag=True,
-    help="Look at the file alone and not at this machine, as in CI.",
+    help="Check the file alone, without looking at this machine, as in CI.",
 )
 @kubelet_root
 @plugin_dir
@@ -118,10 +118,16 @@ def _validate(
 
 @commands.command("discover", epilog=_EPILOG_DISCOVER)
 @click.option(
-    "--all", "is_all", is_flag=True, help="Also what no pod would want: terminals, disks and so on."
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Show also devices that no pod would want: terminals, disks and so on.",
 )
 @click.option(
-    "--propose", "is_proposal", is_flag=True, help="Write a configuration that serves what is here."
+    "--propose",
+    "is_proposal",
+    is_flag=True,
+    help="Print a configuration that serves the devices of this machine.",
 )
 @output
 @color
@@ -140,7 +146,7 @@ def _discover(*, is_all: bool, is_proposal: bool, output: str, color: str) -> in
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="A story for people, or one JSON object for machines.",
+    help="Text for people, or one JSON object for programs.",
 )
 @color
 def _demo(output: str, color: str) -> int:
@@ -157,7 +163,10 @@ def _demo(output: str, color: str) -> int:
 @commands.command("new", epilog=_EPILOG_NEW)
 @click.argument("name")
 @click.option(
-    "--resource", "resource_name", metavar="NAME", help="What pods ask for. Default: example.com/ and NAME."
+    "--resource",
+    "resource_name",
+    metavar="NAME",
+    help="The resource that pods ask for. Default: example.com/NAME.",
 )
 @click.option(
     "--directory",
@@ -182,14 +191,20 @@ def _new(name: str, resource_name: str | None, directory: str | None) -> int:
     "--remove",
     multiple=True,
     metavar="NAME",
-    help="A resource to advertise no more, or DevicesReady: the condition that a daemon with --kube-events "
-    "leaves on its node. Repeatable.",
+    help="Remove this resource, or DevicesReady, the condition that a daemon with --kube-events leaves on "
+    "its node. Repeatable.",
 )
-@click.option("--kubeconfig", metavar="FILE", help="The cluster's, not the sandbox. Default: $KUBECONFIG.")
-@click.option("--context", metavar="NAME", help="This context of the kubeconfig.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="The kubeconfig of a cluster, instead of the sandbox. Default: $KUBECONFIG.",
+)
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.option(
-    "--force", is_flag=True, help="Change also what a device plugin serves, until the kubelet counts again."
+    "--force",
+    is_flag=True,
+    help="Change also a resource that a device plugin serves; the kubelet soon writes its own count again.",
 )
 @sandbox_dir
 def _advertise(

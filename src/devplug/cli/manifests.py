@@ -63,7 +63,8 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
 
     if (form in _IN_FOLDERS) != (folder is not None):
         raise click.UsageError(
-            "--format chart and --format kustomize need --to DIR, and nothing else takes it"
+            "--format chart and --format kustomize need --to DIR; the other formats are printed and "
+            "take no --to"
         )
     source, name = _source(config_file)
     posture = posture_of(load(source, name))
@@ -87,7 +88,7 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
 
 
 def _source(file: str | None) -> tuple[bytes, str]:
-    """Return the configuration's text, and what it is called."""
+    """Return the configuration's text, and the name of its file for people."""
     from devplug.daemon.config.document import SIZE_LIMIT_BYTES
     from devplug.daemon.config_reader import read_config_file
     from devplug.deploy.chart import starter
@@ -160,13 +161,15 @@ def _write(folder: Path, files: Mapping[str, str]) -> int:
     envvar="DEVPLUG_CONFIG",
     help="The configuration to deploy; - for standard input. Default: a starter with fuse, kvm and tun.",
 )
-@click.option("--name", default="devplug", show_default=True, help="Name of the DaemonSet and all around it.")
+@click.option(
+    "--name", default="devplug", show_default=True, help="Name of the DaemonSet and of the objects around it."
+)
 @click.option(
     "-n",
     "--namespace",
     default="devplug",
     show_default=True,
-    help="Namespace; it is made, but for those that each cluster has.",
+    help="Namespace of the objects; it is created unless every cluster has it.",
 )
 @click.option("--image", metavar="IMAGE", help="The image. Default: devplug's own of this version.")
 @click.option(
@@ -177,7 +180,11 @@ def _write(folder: Path, files: Mapping[str, str]) -> int:
     show_default=True,
     help="The kubelet's folder on the machines; k0s: /var/lib/k0s/kubelet.",
 )
-@click.option("--runtime-class", metavar="NAME", help="Runtime class. Default: nvidia where NVIDIA is asked.")
+@click.option(
+    "--runtime-class",
+    metavar="NAME",
+    help="Runtime class of the pods. Default: nvidia if the configuration serves NVIDIA GPUs.",
+)
 @click.option("--kube-events", is_flag=True, help="Write Events and a condition of the Node; needs a token.")
 @click.option(
     "--device-access/--no-device-access",
@@ -200,7 +207,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> int:
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="What is printed.",
+    help="The form of what is printed.",
 )
 def manifests_command(
     config_file: str | None,

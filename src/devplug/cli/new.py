@@ -72,5 +72,5 @@ def _reason(folder: Path, error: OSError) -> str:
     if not parent.is_dir():
         return f"{parent} is no folder; make it first"
     if error.errno in _IN_THE_WAY:
-        return "it is there already, and is no empty folder; name another one with --directory"
+        return "it exists and is not an empty folder; name another one with --directory"
     return str(error.strerror)

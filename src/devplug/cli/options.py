@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
-"""Set by who means a sandbox, and for each program in one."""
+"""The variable that names the folder of a sandbox; set for each program in one."""
 
 color = click.option(
     "--color",
@@ -69,7 +69,7 @@ output = click.option(
     type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="A table, one with all there is, or the facts for programs.",
+    help="A table, a table with all columns, or a form for programs.",
 )
 sandbox_dir = click.option(
     "--dir",
@@ -109,7 +109,7 @@ namespace_option = click.option(
 
 
 def place_of(folder: str | None) -> SandboxDir:
-    """Return the sandbox's folder that is meant."""
+    """Return the folder of the sandbox that the options and the environment name."""
     from pathlib import Path
 
     from devplug.sandbox.sandboxdir import SandboxDir, default_folder
@@ -147,7 +147,7 @@ def pod_resources_socket(kubelet_root: str) -> Path:
 def account_of(
     kubeconfig: str | None, context: str | None, *, folder: str | None = None, knows_sandboxes: bool = False
 ) -> Account:
-    """Return the account that is meant; raises `ClusterError`.
+    """Return the account of the cluster or sandbox that the options name; raises `ClusterError`.
 
     A sandbox is meant where its folder is named, or where it is up and nothing names a cluster.
     """

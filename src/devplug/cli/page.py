@@ -20,7 +20,7 @@ __all__ = ["EXIT_CODES", "page"]
 
 EXIT_CODES: Final = {
     OK: "It worked, or ended as asked: Ctrl-C is how one stops `run`, `exporter`, `ui` and `sandbox up`.",
-    FAILED: "Something was judged and failed, or cannot go on; the last line says what.",
+    FAILED: "A check failed, or the command cannot go on; the last line says why.",
     BAD_INPUT: "Bad input: the arguments, the file, or a right that is missing.",
     OUR_BUG: "A bug of devplug. The lines above the last one are what to report.",
     INTERRUPTED: "Interrupted, for commands that end by themselves.",

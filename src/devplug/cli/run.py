@@ -35,7 +35,7 @@ DEFAULT_CONFIG: Final = "/etc/devplug/config.yaml"
 
 _THREADS_LIMIT: Final = 4
 _IDLE_SECONDS: Final = 0.5
-"""Disks are waited for in threads; one that has nothing more to do ends, as a daemon mostly has nothing."""
+"""Threads wait for disks; a thread that is idle ends, since a daemon has mostly nothing to do."""
 
 
 def run(
@@ -87,7 +87,7 @@ def run(
 
 
 def _folder_fault(plugin_dir: Path) -> str | None:
-    """Return what keeps this user from serving in the folder, or None; one that does not exist may come."""
+    """Return why this user cannot serve in the folder, or None; a folder that does not exist may come."""
     try:
         is_folder = stat.S_ISDIR(plugin_dir.stat().st_mode)
         has_right = os.access(plugin_dir, os.W_OK | os.X_OK)

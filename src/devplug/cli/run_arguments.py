@@ -41,8 +41,8 @@ Examples:
     "--listen",
     metavar="ADDRESS",
     envvar="DEVPLUG_LISTEN",
-    help="Serve /healthz, /readyz and /metrics there: 127.0.0.1:9410, :9410 or unix:PATH. Default: only at "
-    "the status socket, which devplug status reads.",
+    help="Serve /healthz, /readyz and /metrics at this address: 127.0.0.1:9410, :9410 or unix:PATH. "
+    "Default: only at the status socket, which devplug status reads.",
 )
 @click.option(
     "--log-format",
@@ -58,14 +58,14 @@ Examples:
     default="info",
     show_default=True,
     envvar="DEVPLUG_LOG_LEVEL",
-    help="Leave out what is less; audit lines stay.",
+    help="Leave out lines below this level; audit lines stay.",
 )
 @click.option(
     "--kube-events",
     is_flag=True,
     envvar="DEVPLUG_KUBE_EVENTS",
-    help="Tell the cluster what happens: Events and the condition DevicesReady of this Node. Needs "
-    "devplug[k8s] and rights; devplug manifests --kube-events grants them.",
+    help="Write Events and the condition DevicesReady of this Node to the cluster. Needs devplug[k8s] and "
+    "rights; devplug manifests --kube-events grants them.",
 )
 @click.pass_context
 def run_command(

@@ -23,7 +23,7 @@ __all__ = ["LazyCommands", "do_without_openssl", "uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage for a block that loads modules: there is none, and every look takes longer."""
+    """Switch off the garbage collector for a block that loads modules: they leave none."""
     gc.disable()
     try:
         yield

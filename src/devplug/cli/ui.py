@@ -31,7 +31,7 @@ Examples:
     metavar="ADDRESS",
     default="127.0.0.1:8420",
     show_default=True,
-    help="Where the page is: HOST:PORT, :PORT for all interfaces, or unix:PATH.",
+    help="The address of the page: HOST:PORT, :PORT for all interfaces, or unix:PATH.",
 )
 @kubelet_root
 @plugin_dir

@@ -86,7 +86,7 @@ def _source(file: str) -> tuple[str, bytes]:
 
 
 class _Remarks(logging.Handler):
-    """What sources say while they look, by the resource that they look for; nothing is printed."""
+    """A log handler that keeps what sources log during a scan, by resource, and prints nothing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -77,7 +77,7 @@ def selected(
     except UnknownCheckError as error:
         raise click.UsageError(str(error)) from error
     if not checks:
-        raise click.UsageError("these options leave no check to be made")
+        raise click.UsageError("these options select no check; devplug verify --list shows all")
     return checks
 
 
@@ -92,7 +92,7 @@ def subject_of(
 ) -> Subject:
     """Return what is to be judged; raises `click.UsageError`.
 
-    A command that is told the folder nowhere gets ours at the kubelet's own path, where that can be done.
+    A command that does not name the folder gets ours at the kubelet's own path, where that can be done.
     """
     variables = {}
     for word in environment:

@@ -23,7 +23,7 @@ Examples:
 
 @click.command("verify", epilog=_EPILOG)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@click.option("--quick", is_flag=True, help="Only what takes less than ten seconds in all.")
+@click.option("--quick", is_flag=True, help="Only checks that take less than ten seconds in all.")
 @click.option(
     "--only", multiple=True, metavar="CHECK", help="Only this check, group or glob (RES*). Repeatable."
 )
@@ -43,7 +43,9 @@ Examples:
     metavar="NAME=VALUE",
     help="Set this for the plugin. Repeatable. {dir} works in VALUE, and DEVPLUG_PLUGIN_DIR always has it.",
 )
-@click.option("--resource", "resource_name", metavar="NAME", help="Judge this one of several resources.")
+@click.option(
+    "--resource", "resource_name", metavar="NAME", help="Judge this resource of a plugin that serves several."
+)
 @click.option("--unplug", default="", metavar="COMMAND", help="A command that takes a device away.")
 @click.option("--replug", default="", metavar="COMMAND", help="A command that brings it back.")
 @click.option(
@@ -60,7 +62,7 @@ Examples:
     default=6,
     show_default=True,
     type=click.IntRange(min=1),
-    help="How many copies of the plugin may run at a time; 1 for one that bears no other.",
+    help="How many copies of the plugin may run at a time; 1 if a second copy would disturb it.",
 )
 @click.option(
     "-o",
@@ -92,9 +94,9 @@ def verify_command(
 ) -> int:
     """Judge a device plugin, in any language, by numbered checks: COMMAND starts it where we are the kubelet.
 
-    In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin that is told no folder
-    finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit code 0: it
-    passed, maybe with notes; 1: it failed; 2: it could not be judged.
+    In COMMAND, {dir} becomes the plugin folder and {work} a private one. A plugin whose command does not name
+    the folder finds ours at the kubelet's own path, in a mount namespace of its own; that needs root. Exit
+    code 0: it passed, maybe with notes; 1: it failed; 2: it could not be judged.
     """
     from pathlib import Path
 

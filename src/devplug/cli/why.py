@@ -51,7 +51,7 @@ Examples:
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Sentences for people, or one object for programs.",
+    help="Sentences for people, or one JSON or YAML object for programs.",
 )
 @color_option
 def why_command(

@@ -125,7 +125,7 @@ class Control:
     def _node(self, name: str) -> str:
         if name not in self._cluster.nodes():
             known = ", ".join(self._cluster.nodes())
-            raise _RefusedError(404, f"the sandbox has no node {quoted(name)}; there is {known}")
+            raise _RefusedError(404, f"the sandbox has no node {quoted(name)}; it has {known}")
         return name
 
 

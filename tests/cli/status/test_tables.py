@@ -204,7 +204,7 @@ def test_the_wide_table_has_a_row_for_each_device_with_all_there_is() -> None:
         (
             node(processes=()),
             [
-                "no plugin has told of a resource here",
+                "no plugin has listed a resource here",
                 (
                     f"no daemon answers in {FOLDER}; on a machine with its config: devplug run -c FILE; "
                     "in a cluster, look at the log of its pod"

@@ -60,7 +60,7 @@ def test_programs_get_a_document_for_each_change(on_node: SyncKubelet, short_dir
 
 def test_a_node_where_nobody_answers_yet_is_waited_for(kubelet: SyncKubelet, short_dir: Path) -> None:
     with started("status", "-w", "--kubelet-root", kubelet.root) as watch:
-        assert "no plugin has told of a resource here" in read_until(watch, "no daemon answers")
+        assert "no plugin has listed a resource here" in read_until(watch, "no daemon answers")
         with served(kubelet, configured(short_dir), tty=0):
             assert " example.com/tty added" in read_until(watch, "added")
 

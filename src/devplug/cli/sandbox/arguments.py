@@ -107,14 +107,14 @@ def sandbox() -> None:
     default="container",
     show_default=True,
     type=click.Choice(["container", "pod"]),
-    help="What that policy places as one.",
+    help="Whether that policy aligns each container or the whole pod.",
 )
 @sandbox_dir
 @click.option(
     "--port",
     default=0,
     type=click.IntRange(0, 65535),
-    help="Of the API server, on 127.0.0.1. Default: one that is free.",
+    help="Port of the API server on 127.0.0.1. Default: a free one.",
 )
 @click.option(
     "--image",
@@ -124,7 +124,9 @@ def sandbox() -> None:
     help="Start this local command for containers of this image. Repeatable; {dir} works in COMMAND.",
 )
 @click.option(
-    "--state", metavar="FILE", help="Keep all objects in this file; else they end with the sandbox."
+    "--state",
+    metavar="FILE",
+    help="Keep all objects in this file; without it they are gone when the sandbox ends.",
 )
 @click.option(
     "--scoring",
@@ -136,11 +138,19 @@ def sandbox() -> None:
 @click.option(
     "--like-real-timing",
     is_flag=True,
-    help="Let a node's status follow every 10 s, as a real one's; it is 0 of all after a kubelet restart.",
+    help=(
+        "Update the status of nodes every 10 s only, as real kubelets do; until then a restarted kubelet "
+        "has 0 of each resource."
+    ),
 )
 @click.option("--tls-cert", metavar="FILE", help="Serve the API with TLS and this certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="The private key of that certificate.")
-@click.option("--detach", is_flag=True, allow_from_autoenv=False, help="Return when it is up; it runs on.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Return when the sandbox is up; it runs on in the background.",
+)
 def _up(
     command: tuple[str, ...],
     *,
@@ -208,8 +218,8 @@ def _run(command: tuple[str, ...], *, node: str | None, folder: str | None) -> i
     """Start a plugin in the sandbox, on this terminal. If no sandbox is up, one lives as long as the plugin.
 
     In COMMAND, {dir} becomes the plugin folder, {dev} the folder of devices that `plug` fills and {node} the
-    node's name. A plugin that is told no folder finds ours at the kubelet's own path, in a mount namespace
-    of its own; that needs root. It ends with the sandbox; the exit code is COMMAND's.
+    node's name. A plugin whose command does not name the folder finds ours at the kubelet's own path, in a
+    mount namespace of its own; that needs root. It ends with the sandbox; the exit code is COMMAND's.
     """
     from devplug.cli.sandbox import start
 
@@ -322,7 +332,7 @@ def _unplug(names: tuple[str, ...], folder: str | None) -> int:
     type=click.Choice(["table", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="Tables for people, or the facts for programs.",
+    help="Tables for people, or a form for programs.",
 )
 @color
 def _describe(node: str | None, *, folder: str | None, output: str, color: str) -> int:
@@ -341,7 +351,7 @@ def _describe(node: str | None, *, folder: str | None, output: str, color: str) 
     default=0,
     show_default=True,
     type=click.IntRange(0, 255),
-    help="How its programs end: 0 is success.",
+    help="The exit code of its programs; 0 is success.",
 )
 @sandbox_dir
 def _end(pod: str, *, namespace: str, container: str | None, exit_code: int, folder: str | None) -> int:

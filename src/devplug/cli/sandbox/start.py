@@ -62,7 +62,7 @@ _LAST_LINES: Final = 20
 
 
 def _exports(place: SandboxDir, environment: Mapping[str, str]) -> list[str]:
-    """Return what a shell has to be told so that kubectl and devplug find the sandbox."""
+    """Return the variables that a shell needs so that kubectl and devplug find the sandbox."""
     lines = [f"export KUBECONFIG={shlex.quote(str(place.kubeconfig))}"]
     usual = default_folder({**environment, SANDBOX_DIR_VARIABLE: ""}, os.geteuid())
     if place.folder != usual:
@@ -163,7 +163,7 @@ async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, No
         ended, over = group.create_task(child.wait()), group.create_task(until)
         await asyncio.wait((ended, over), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            click.echo("devplug: the sandbox is down, and so the program is ended", err=True)
+            click.echo("devplug: the sandbox has ended, so the program is ended too", err=True)
             signal_group(child.pid, signal.SIGTERM)
             await asyncio.wait((ended,), timeout=_GRACE_SECONDS)
             signal_group(child.pid, signal.SIGKILL)
@@ -172,7 +172,7 @@ async def _end_with(child: asyncio.subprocess.Process, until: Coroutine[None, No
 
 
 class _SignalsPassedOn:
-    """What we are told by signals while the block lasts, for the group of a program that is started in it.
+    """The signals that we get while the block lasts, for the group of a program that is started in it.
 
     In what is started before, signals that a background job ignores (SIGINT in a script's) stay ignored, and
     it would not end by them.
@@ -260,14 +260,15 @@ async def _run_in_own(place: SandboxDir, node: str | None, command: Sequence[str
         chosen = _node(record, node)
         variables = "\n".join(f"  {line}" for line in _exports(place, os.environ))
         click.echo(
-            f"devplug: no sandbox was up; this one lives as long as the program:\n{variables}", err=True
+            f"devplug: no sandbox was up; a new one was started, and ends with the program:\n{variables}",
+            err=True,
         )
         return await _run_program(place, chosen, command, sandbox.wait_down)
 
 
 def _record(place: SandboxDir) -> SandboxRecord:
     record = place.running()
-    assert record is not None, "a sandbox that is up has told so"
+    assert record is not None, "a sandbox that is up has written its record"
     return record
 
 
@@ -275,7 +276,7 @@ def _node(record: SandboxRecord, name: str | None) -> str:
     if name is None:
         return record.nodes[0]
     if name not in record.nodes:
-        raise click.UsageError(f"the sandbox has no node {quoted(name)}; there is {', '.join(record.nodes)}")
+        raise click.UsageError(f"the sandbox has no node {quoted(name)}; it has {', '.join(record.nodes)}")
     return name
 
 

@@ -57,7 +57,7 @@ def _nodes(function: _F) -> _F:
 
 
 @click.command("status", epilog=_EPILOG_STATUS)
-@click.option("-w", "--watch", "is_watch", is_flag=True, help="Show each change, too, until Ctrl-C.")
+@click.option("-w", "--watch", "is_watch", is_flag=True, help="Show each change as well, until Ctrl-C.")
 @click.option("--unhealthy", is_flag=True, help="List only devices that are not healthy.")
 @_nodes
 @click.option(
@@ -67,7 +67,7 @@ def _nodes(function: _F) -> _F:
     type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
     default="table",
     show_default=True,
-    help="A table, one with all there is, or the facts for programs.",
+    help="A table, a table with all columns, or a form for programs.",
 )
 @color
 @click.pass_context
@@ -91,7 +91,7 @@ def status(
     -w it is 0.
     """
     if is_watch and output == "csv":
-        raise click.UsageError("CSV has no way to tell changes; with -w write -o json")
+        raise click.UsageError("CSV cannot show changes; write -o json with -w")
     from devplug.cli.status.report import StatusQuery, watch
     from devplug.cli.status.report import status as show
 

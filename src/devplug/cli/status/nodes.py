@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 FIRST_SECONDS: Final = 3.0
-"""How long the first table waits for those who do not answer."""
+"""How long the first table waits for sockets that do not answer."""
 
 
 # ── folders ───────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +71,7 @@ def sandbox_folders(folder: str, names: Sequence[str]) -> list[NodeFolders]:
 
 
 def folder_fault(folders: NodeFolders) -> str:
-    """Return what keeps this user from looking into a plugin folder; empty if nothing does."""
+    """Return why this user cannot look into a plugin folder; empty if he can."""
     folder = folders.plugin_dir
     try:
         if not folder.exists():
@@ -85,7 +85,7 @@ def folder_fault(folders: NodeFolders) -> str:
 
 
 def no_answer(folders: NodeFolders, problems: Sequence[str]) -> str:
-    """Return what to tell people where nobody answers."""
+    """Return the message for a node whose sockets do not answer."""
     why = "".join(f"\n  {problem}" for problem in problems)
     return (
         f"no devplug daemon answers in {folders.plugin_dir}, nor the kubelet at "
@@ -154,7 +154,7 @@ class Follower:
                 group.create_task(self._relay(one))
 
     async def wait_first(self) -> None:
-        """Wait until everybody has been asked, in `run`; but not long for one who does not answer."""
+        """Wait until `run` has asked every socket, but not long for one that does not answer."""
         try:
             async with asyncio.timeout(FIRST_SECONDS):
                 for one in self._collectors:

@@ -1,4 +1,4 @@
-"""`devplug status`: what a node's plugins and kubelet tell at this moment, or whatever changes of it."""
+"""`devplug status`: what a node's plugins and kubelet report now, and each change of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PACE_SECONDS: Final = 0.1
 """Changes that come within this time are shown as one."""
 
 TICK_SECONDS: Final = 1.0
-"""How often the ages on a terminal are drawn anew; nobody is asked for that."""
+"""How often the ages on a terminal are drawn anew, without asking any socket."""
 
 
 # ── query ─────────────────────────────────────────────────────────────────────────────────────────
@@ -60,11 +60,11 @@ class StatusQuery:
     """Whether programs get a list of nodes, as of a sandbox, and not the one that was asked for."""
 
     def fault(self) -> str:
-        """Return what keeps us from looking at all; empty if nothing does."""
+        """Return why the node cannot be looked at; empty if it can."""
         return next((fault for one in self.nodes if (fault := folder_fault(one))), "")
 
     def keep_logs_quiet(self) -> None:
-        """Say nothing of what is logged: what the monitor logs stands in the status, too."""
+        """Drop log lines: what the monitor logs is part of the status as well."""
         logging.getLogger("devplug").addHandler(logging.NullHandler())
 
     def of(self, statuses: Sequence[NodeStatus]) -> tuple[NodeStatus, ...]:

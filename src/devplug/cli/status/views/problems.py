@@ -19,12 +19,12 @@ __all__ = ["answers", "closing", "daemon_state", "essence", "kubelet_state", "pr
 
 
 def answers(node: NodeStatus) -> bool:
-    """Whether anybody tells anything of the node: a process of ours, or its kubelet."""
+    """Whether a process of ours, or the kubelet, has answered."""
     return bool(node.processes) or node.pod_resources.answered_at is not None
 
 
 def essence(node: NodeStatus) -> NodeStatus:
-    """Return what of a status has to differ before people are shown it again: not when somebody was asked."""
+    """Return the parts of a status whose change is shown to people: not the times of the last answers."""
     return replace(
         node,
         at=0,
@@ -67,12 +67,12 @@ def _problems(node: NodeStatus) -> Iterator[str]:
 
 
 def _is_bad(device: DeviceStatus) -> bool:
-    """Whether it is known not to be healthy; of another plugin's device often nobody tells."""
+    """Whether it is known not to be healthy; the health of another plugin's device is often unknown."""
     return not device.is_healthy and (device.health != UNKNOWN or bool(device.reason))
 
 
 def daemon_state(node: NodeStatus) -> Cell:
-    """Return how our processes are, in a few words."""
+    """Return the state of our processes, in a few words."""
     if not node.processes:
         return Cell("no daemon answers", Tone.BAD)
     faulty = [process for process in node.processes if process.faults]
@@ -90,7 +90,7 @@ def _word(process: ProcessStatus) -> str:
 
 
 def kubelet_state(node: NodeStatus) -> Cell:
-    """Return how it stands with the kubelet, in a few words."""
+    """Return the state of the kubelet, in a few words."""
     if node.pod_resources.trouble:
         return Cell("kubelet does not answer", Tone.BAD)
     if node.pod_resources.answered_at is None:

@@ -34,7 +34,7 @@ CHANGES_LIMIT: Final = 10
 """Most of the last changes that are drawn; on a low terminal there are fewer."""
 
 FIXED_LINES: Final = 8
-"""What is no device and no change: three lines on the node, two headings, two of details, one of keys."""
+"""Lines that show no device and no change: three on the node, two headings, two of details, one of keys."""
 
 HELD_BY_COLUMNS: Final = 20
 """Other columns are cut to leave as much for the last one."""
@@ -173,7 +173,7 @@ def screen_lines(
 
 
 def _keys(view: View, nodes: int) -> Line:
-    """Return what the keys do, and how it is set."""
+    """Return the line of keys: what each does, and its present setting."""
     words = (
         "q quit",
         *["n node"] * (nodes > 1),

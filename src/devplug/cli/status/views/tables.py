@@ -76,7 +76,7 @@ CSV_COLUMNS: Final = (
     "holders", "outdated", "leaves_at", "registered", "process", "attributes",
 )  # fmt: skip
 
-NO_RESOURCE: Final = "no plugin has told of a resource here"
+NO_RESOURCE: Final = "no plugin has listed a resource here"
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
@@ -93,17 +93,17 @@ class Group:
 
     @cached_property
     def is_healthy(self) -> bool:
-        """Whether all of it is."""
+        """Whether all of its replicas are healthy."""
         return all(device.is_healthy for device in self.devices)
 
     @cached_property
     def is_held(self) -> bool:
-        """Whether any of it is held, or may be."""
+        """Whether any of its replicas is held, or may be."""
         return any(device.is_held for device in self.devices)
 
     @cached_property
     def health(self) -> str:
-        """The word that all of it has, or how many have the worse one."""
+        """The health of all its replicas, or how many of them have the worse one."""
         words = {device.health for device in self.devices}
         if len(words) == 1:
             return words.pop()
@@ -112,7 +112,7 @@ class Group:
 
     @cached_property
     def since(self) -> float | None:
-        """Since when it is as it is, as a Unix time: its last change."""
+        """The Unix time of its last change of health."""
         return max((device.since for device in self.devices if device.since is not None), default=None)
 
     @cached_property

@@ -76,7 +76,7 @@ _ELLIPSIS: Final = "…"
 
 
 class Tone(enum.Enum):
-    """What a text is to its reader; the terminal has a colour for it. No text depends on its colour."""
+    """The meaning of a text, for which the terminal has a colour. No text depends on its colour."""
 
     PLAIN = enum.auto()
     HEAD = enum.auto()
@@ -184,7 +184,7 @@ def capacity(resource: ResourceStatus) -> str:
 
 
 def kubelet(resource: ResourceStatus, now: float) -> Cell:
-    """Return how a resource stands with the kubelet."""
+    """Return the state of a resource's registration with the kubelet."""
     retired = "; no longer in the config, kept for its holders" if resource.is_retired else ""
     if resource.is_registered is None:
         fault = one_line(resource.fault)
