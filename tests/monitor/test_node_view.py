@@ -101,7 +101,7 @@ def test_a_plugin_of_others_is_shown_by_what_the_kubelet_knows_of_it() -> None:
         ("gone", UNKNOWN, (), True),
         ("x", "Healthy", (0, 1), True),
     ]
-    assert one.devices[0].reason == "held, and no longer among the devices that the node can give"
+    assert one.devices[0].reason == "held, but no longer among the devices that the node can allocate"
 
 
 def test_a_kubelet_too_old_to_tell_what_it_can_give_blames_no_device() -> None:

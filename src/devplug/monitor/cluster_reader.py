@@ -22,10 +22,10 @@ __all__ = ["ClusterLists", "cluster_lists", "evidence_on"]
 
 @dataclass(frozen=True, slots=True)
 class ClusterLists:
-    """What the tables over a cluster are made from."""
+    """The objects of a cluster that the tables show."""
 
     nodes: tuple[Object, ...] | None
-    """None if they were not wanted, or could not be read; likewise below."""
+    """None if they were not asked for, or could not be read; likewise below."""
     everyone: tuple[Object, ...] | None
     """All pods of the cluster, by which the nodes are counted."""
     pods: tuple[Object, ...] | None

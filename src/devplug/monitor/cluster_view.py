@@ -68,7 +68,7 @@ class NodeCount:
 
     @property
     def unhealthy(self) -> int:
-        """How many the node has and cannot give."""
+        """How many of its devices the node cannot allocate."""
         return max(0, self.capacity - self.allocatable)
 
     def value(self) -> dict[str, object]:
@@ -121,18 +121,18 @@ class PodDevices:
     resource: str
     count: int
     devices: tuple[HeldDevice, ...] | None
-    """By ID; None where they are not told."""
+    """By ID; None where the pod's status does not name them."""
     phase: str = ""
     reason: str = ""
 
     @property
     def health(self) -> str:
-        """The health of all devices in one word; empty where they are not told."""
+        """The health of all devices in one word; empty where they are not known."""
         sick = sorted({one.health for one in self.devices or ()} - {_HEALTHY})
         return ",".join(sick) if sick else _HEALTHY if self.devices else ""
 
     def value(self) -> dict[str, object]:
-        """Return it in values that JSON has; `devices` is null where they are not told."""
+        """Return it in values that JSON has; `devices` is null where they are not known."""
         devices = None
         if self.devices is not None:
             devices = [_of_device(one) for one in self.devices]
@@ -196,7 +196,7 @@ def holder_name(pod: Object) -> str:
 
 
 def is_ready(node: Object) -> bool:
-    """Whether a node says that it is ready; one that says nothing is taken at its word."""
+    """Whether a node says that it is ready; a node without that condition counts as ready."""
     statuses = [
         text(one, "status") for one in maps(node, "status", "conditions") if text(one, "type") == "Ready"
     ]

@@ -33,7 +33,7 @@ RESYNC_SECONDS: Final = 5.0
 """In the plugin folder: the kubelet writes it anew in each Allocate and for each list (manager.go)."""
 
 KEPT: Final = ".json"
-"""How the names of files end in which a process of ours remembers a resource over its restart."""
+"""The suffix of the files in which a process of ours remembers a resource over its restart."""
 
 RETRY_SECONDS: Final = 1.0
 
@@ -42,7 +42,7 @@ ANSWER_SECONDS: Final = 3.0
 
 
 class Collector:
-    """A node's status, always as new as its owners tell; lives as long as `run`.
+    """The latest status of a node; lives as long as `run`.
 
     `plugin_dir` is the folder with `kubelet.sock`, `pod_resources` the kubelet's socket for monitors; both
     absolute. `notifier` tells when `status` may have changed.
@@ -68,7 +68,7 @@ class Collector:
         self._left: frozenset[str] = frozenset()
 
     def status(self) -> NodeStatus:
-        """Return how the node is at this moment, as far as anybody has told."""
+        """Return the status of the node, from the latest answers."""
         holders = self._holders
         return joined(
             self.node_name,
@@ -82,7 +82,7 @@ class Collector:
         )
 
     async def run(self) -> None:
-        """Follow everybody until cancelled; whoever does not answer is tried again."""
+        """Follow all processes and the kubelet until cancelled; one that does not answer is tried again."""
         async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
             group.create_task(self._holders.run())
             woken = asyncio.Event()
@@ -147,7 +147,7 @@ class Collector:
         self.notifier.notify()
 
     async def _follow(self, path: Path) -> None:
-        """Take every status that a process tells, until its socket is gone."""
+        """Keep each status that a process sends, until its socket is gone."""
         while True:
             try:
                 async with lines(UnixAddress(str(path)), "/status?watch=1") as documents:
@@ -155,7 +155,7 @@ class Collector:
                         self._processes[path] = process_of(line)
                         self._note_problem(path, "")
                         self.notifier.notify()
-                problem = f"{path.name}: the process has ended the answer"
+                problem = f"{path.name}: the process closed the connection"
             except (WebClientError, ValueError) as error:
                 problem = f"{path.name}: {one_line(str(error))}"
             self._processes.pop(path, None)
@@ -175,7 +175,7 @@ def _files(folder: Path) -> tuple[set[Path], str]:
 
 
 async def collected(plugin_dir: Path, pod_resources: Path, *, node_name: str) -> NodeStatus:
-    """Return a node's status from one look at everybody; who does not answer in 3 s is a problem in it."""
+    """Return a node's status after asking all once; one that does not answer in 3 s is a problem in it."""
     collector = Collector(plugin_dir, pod_resources, node_name=node_name)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(collector.run())

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 __all__ = ["Exporter", "exporting", "node_families"]
 
 _STARTED_AT: Final = time.time()
-"""Close enough to when the process began: this is imported when it starts to serve."""
+"""The start of the process, nearly: this module is imported when it starts to serve."""
 
 
 def node_families(
     status: NodeStatus, *, started_at: float, limit: int, others_only: bool = False
 ) -> Iterator[Family]:
-    """Yield what there is to tell of a node; at most `limit` devices get series of their own.
+    """Yield the metric families of a node; at most `limit` devices get series of their own.
 
     `started_at` is a Unix time in seconds. With `others_only` the resources are left out that processes of
-    ours serve: those tell of them at an address of their own.
+    ours serve: those serve their own metrics.
     """
     resources = [one for one in status.resources if not (others_only and one.is_registered is not None)]
     yield Family(catalogue.BUILD_INFO, [Sample((devplug.__version__, platform.python_version()), 1)])
@@ -48,9 +48,9 @@ def node_families(
 
 
 class Exporter:
-    """Says how a node is whenever it is scraped; lives as long as its collector.
+    """The metrics of a node at each scrape; lives as long as its collector.
 
-    A scrape is answered whatever the kubelet does: what it told last stays, and its age is told beside it.
+    A scrape is answered whatever the kubelet does: its last answer stays, with the age of that answer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The changes of a node from one status to the next, and its history of an hour. Pure: times are told."""
+"""The changes of a node between two statuses, and its history of an hour. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ class Segment:
     since: float
     """As a Unix time in seconds."""
     health: str
-    """`Healthy`, `Unhealthy`, another word that was told, or `Gone`."""
+    """`Healthy`, `Unhealthy`, another word of the plugin, or `Gone`."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is remembered of all nodes; a value that `after` makes a newer one of."""
+    """The last hour of all nodes, a value; `after` returns a newer one."""
 
     latest: Mapping[str, NodeStatus] = field(default_factory=dict)
     """Each node's last status, by its name."""

@@ -1,4 +1,4 @@
-"""A node's status: what plugins tell of themselves and what the kubelet tells of everybody, joined. Pure.
+"""A node's status: what each plugin says of itself, joined with what the kubelet says of all. Pure.
 
 Here are also the devices that a person would count: all replicas that stand for one are taken together.
 """
@@ -23,10 +23,10 @@ __all__ = ["UNKNOWN", "PhysicalDevice", "joined", "physical_devices", "physical_
 
 
 UNKNOWN: Final = "Unknown"
-"""The health of a device of which nobody tells one: a kubelet lists what is held, whatever its health."""
+"""The health of a device that only the kubelet lists: it lists held devices, whatever their health."""
 
-UNANSWERED: Final = "devplug has served it, and no process of it answers"
-"""The fault of a resource of which only the kubelet tells, and which is ours by what it left behind."""
+UNANSWERED: Final = "a devplug daemon served it, and no daemon answers now"
+"""The fault of a resource that only the kubelet lists, and for which a daemon of ours left a ledger."""
 
 LISTED_WITHIN_SECONDS: Final = 1.0
 """How soon after it was given out a device is in the kubelet's answers."""
@@ -139,7 +139,7 @@ def _with_names(resource: ResourceStatus, holders: Mapping[str, Sequence[Holder]
 def _with_holders(resource: ResourceStatus, holders: Mapping[str, Sequence[Holder]]) -> ResourceStatus:
     listed = {device.id: device for device in resource.devices}
     for device_id in holders.keys() - listed.keys():
-        reason = "held, and its plugin does not list it"
+        reason = "held, but its plugin does not list it"
         listed[device_id] = DeviceStatus(id=device_id, health=UNKNOWN, reason=reason)
     return replace(
         resource,
@@ -178,12 +178,12 @@ def _foreign(
     *,
     is_told: bool,
 ) -> ResourceStatus:
-    """Return a resource of which no process of ours tells, as far as the kubelet does.
+    """Return a resource that no process of ours serves, with what the kubelet says of it.
 
     GetAllocatableResources lists healthy devices only (podresources/server_v1.go), so one that is held and
     not in it is not healthy.
     """
-    gone = "held, and no longer among the devices that the node can give" if is_told else ""
+    gone = "held, but no longer among the devices that the node can allocate" if is_told else ""
     return ResourceStatus(
         name=name,
         devices=tuple(
@@ -211,7 +211,7 @@ class PhysicalDevice:
     devices: tuple[DeviceStatus, ...]
     """At least one; several if it is shared."""
     worst: DeviceStatus
-    """The one that tells how it is: the first that is Unhealthy, or else of unknown health."""
+    """The one whose health counts: the first that is Unhealthy, or else of unknown health."""
     held: int
     """How many of them a container holds, or may hold."""
 

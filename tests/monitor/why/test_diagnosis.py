@@ -19,7 +19,7 @@ def test_a_recorded_refusal_of_a_quota_is_told_in_numbers() -> None:
     told = event("FailedCreate", f"Error creating: pods {QUOTA}") | {"involvedObject": owner}
     result = judged(None, events=(told,))
     assert (result.state, result.rejected_by) == (State.NOT_FOUND, Actor.QUOTA)
-    assert result.because == "quota q lets ReplicaSet mine make no more pods"
+    assert result.because == "quota q lets ReplicaSet mine create no more pods"
     numbers = f"requests.{RESOURCE}=1"
     assert result.facts[0] == f"asked for {numbers}; in use {numbers}; allowed {numbers}"
     assert not result.is_unknown
@@ -39,7 +39,10 @@ def test_another_refusal_is_the_api_servers_and_another_owners_is_none() -> None
 def test_the_name_of_what_makes_pods_leads_to_its_pods() -> None:
     result = judged(None, others=(running("mine-abcde"), running("mine-fghij")))
     assert result.is_unknown
-    assert result.because == "namespace default has no such pod; these begin so: mine-abcde and mine-fghij"
+    assert (
+        result.because
+        == "namespace default has no such pod; pods with that beginning: mine-abcde and mine-fghij"
+    )
 
 
 RECORDED: dict[str, Any] = recorded("65-pod.json")
@@ -102,7 +105,7 @@ def test_what_holds_a_container_up_says_who_and_that_it_is_tried_again(
     result = judged(waiting(reason, message))
     assert (result.state, result.rejected_by) == (State.WAITING, rejected_by)
     assert result.because.startswith(because)
-    assert "make the pod anew" not in " ".join(result.advice)
+    assert "create it again" not in " ".join(result.advice)
 
 
 def test_a_program_that_crashes_again_and_again_says_how_it_ended() -> None:
@@ -167,13 +170,15 @@ def test_a_device_that_is_not_healthy_any_more_is_told_of_a_pod_that_runs() -> N
 
 def test_a_cluster_that_tells_no_devices_is_said_to_do_so() -> None:
     (fact,) = judged(running("mine", 2)).facts
-    assert fact.startswith(f"it has 2 {RESOURCE}; which ones is not told")
+    assert fact.startswith(f"it holds 2 {RESOURCE}; their IDs are not known")
 
 
 def test_a_pod_that_was_bound_to_a_node_without_the_resource_runs_without_it() -> None:
     bare = {"metadata": {"name": "worker-0"}, "status": {"capacity": {"cpu": "4"}}}
     result = judged(running("mine"), nodes=(bare,))
-    assert f"worker-0 does not know {RESOURCE}: it was bound there by name, and runs without" in result.facts
+    assert (
+        f"worker-0 does not know {RESOURCE}: the pod was bound by name, and runs without it" in result.facts
+    )
 
 
 def test_a_pod_that_ends_and_one_that_has_ended_are_said_to() -> None:

@@ -63,7 +63,7 @@ SICK = f"cannot allocate unhealthy devices {RESOURCE}"
         (
             "no containers return in allocation response &{}",
             Actor.PLUGIN,
-            "the plugin's answer was of no use: no containers return in allocation response &{}",
+            "the kubelet cannot use the plugin's answer: no containers return in allocation response &{}",
         ),
         (
             'failed to write checkpoint file "kubelet_internal_checkpoint": disk full',
@@ -76,8 +76,8 @@ def test_each_error_of_an_allocation_says_who_and_why(error: str, rejected_by: A
     message = f"Allocate failed due to {error}, which is unexpected"
     result = refused("UnexpectedAdmissionError", f"Pod was rejected: {message}")
     assert (result.state, result.rejected_by, result.because) == (State.FAILED, rejected_by, because)
-    assert f"told: {message}" in result.facts
-    assert "make the pod anew" in result.advice[-1]
+    assert f"message: {message}" in result.facts
+    assert "delete the pod and create it again" in result.advice[-1]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_each_error_of_an_allocation_says_who_and_why(error: str, rejected_by: A
             "Evicted",
             "The node was low on resource: memory.",
             Actor.NODE,
-            "the node was short of something and put the pod out",
+            "the node ran short of a resource and evicted the pod",
         ),
         (
             "Preempting",
@@ -122,8 +122,8 @@ def test_each_other_refusal_says_who_and_why(
 ) -> None:
     result = refused(reason, f"Pod was rejected: {message}")
     assert (result.state, result.rejected_by, result.because) == (State.FAILED, rejected_by, because)
-    assert f"told: {message}" in result.facts
-    assert "make the pod anew" in result.advice[-1]
+    assert f"message: {message}" in result.facts
+    assert "delete the pod and create it again" in result.advice[-1]
 
 
 def test_a_recorded_refusal_is_told_in_numbers() -> None:
@@ -174,7 +174,7 @@ def test_a_pod_that_was_put_out_says_by_whom() -> None:
     made = pod(nodeName="worker-0")
     told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "m"}
     made["status"] = {"phase": "Failed", "conditions": [told]}
-    assert judged(made).because == "it was put out (PreemptionByScheduler)"
+    assert judged(made).because == "it was evicted (PreemptionByScheduler)"
 
 
 def test_a_program_that_failed_is_no_refusal() -> None:

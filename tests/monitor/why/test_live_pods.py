@@ -164,7 +164,7 @@ def test_a_pod_that_the_topology_manager_refuses_is_told_that_the_scheduler_know
         _, result = judged(stage, capsys, "both")
     here = [fact for fact in result["facts"] if "these are free now" in fact]
     assert here == ["of example.com/fpga these are free now: NUMA node 0: fpga-0; NUMA node 1: fpga-1"]
-    assert "make the pod anew" in result["advice"][-1]
+    assert "delete the pod and create it again" in result["advice"][-1]
 
 
 def test_what_a_plugin_says_when_it_refuses_is_passed_on(
@@ -227,7 +227,7 @@ def test_a_pod_that_a_quota_kept_from_being_made_is_explained_by_its_owners_name
         pass  # each look takes kubectl a moment
     code, result = judged(stage, capsys, "poor/beam")
     assert (code, result["state"], result["rejectedBy"]) == (1, "NotFound", "quota")
-    assert result["because"] == "quota none-at-all lets DaemonSet beam make no more pods"
+    assert result["because"] == "quota none-at-all lets DaemonSet beam create no more pods"
 
 
 def test_a_name_that_no_pod_has_is_bad_input_with_the_nearest(

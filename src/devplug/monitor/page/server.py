@@ -79,13 +79,13 @@ class Source(Protocol):
     notifier: Notifier
 
     def status(self) -> NodeStatus:
-        """Return how the node is."""
+        """Return the status of the node."""
 
     async def run(self) -> None:
-        """Keep it so, until cancelled."""
+        """Keep the status up to date until cancelled."""
 
     async def wait_first(self) -> None:
-        """Wait until everybody has been asked once; in `run`."""
+        """Wait until `run` has asked every socket once."""
 
 
 class Follower:

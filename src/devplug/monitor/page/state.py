@@ -65,7 +65,7 @@ class Resource(TypedDict):
 
     name: str
     capacity: int
-    """At least, where only the kubelet has told of it: where `is_registered` is None."""
+    """A lower bound where only the kubelet knows the resource: where `is_registered` is None."""
     found: int
     """How many devices were found; `replicas` stand for each."""
     allocatable: int

@@ -47,7 +47,7 @@ _RANKS: Final[tuple[Callable[[PhysicalDevice], bool], ...]] = (
     lambda device: device.worst.is_healthy and device.held > 0,
     lambda device: device.worst.is_healthy and device.held == 0,
 )
-"""In which order tiles are drawn where not all can be."""
+"""The order in which tiles are drawn where there is no room for all."""
 
 TILES_LIMIT: Final = 600
 """Of all nodes together: what a person can look at, and a browser draws at once."""
@@ -232,7 +232,7 @@ def _node(node: NodeStatus, history: History, now: float, limit: int, wanted: st
 
 
 def _takeovers(node: NodeStatus) -> Iterator[str]:
-    """Yield what tells of other plugins of our names, unless it stands among the faults."""
+    """Yield a sentence for each resource that another plugin took over, unless it is among the faults."""
     for one in node.resources:
         if one.takeover is not None and not one.fault:
             yield f"{one.name}: {one.takeover.reason}"

@@ -62,7 +62,7 @@ _UNHEALTHY: Final = "Unhealthy"
 
 
 def _missing(evidence: Evidence) -> Diagnosis:
-    """Judge a name that no pod has: it may be that of what should make the pods."""
+    """Judge a name that no pod has: it may be the name of the controller that should create the pods."""
     refusals = [
         one for one in evidence.events if text(one, "reason") == "FailedCreate" and _is_of(evidence, one)
     ]
@@ -73,14 +73,14 @@ def _missing(evidence: Evidence) -> Diagnosis:
     meant = nearest(evidence.name, here)
     because = f"namespace {evidence.namespace} has no such pod"
     if own:
-        because += f"; these begin so: {some(own)}"
+        because += f"; pods with that beginning: {some(own)}"
     elif meant:
         because += f"; did you mean {meant}?"
-    advice = [f"kubectl get pods -n {evidence.namespace} names those there are; -n names another namespace"]
+    advice = [f"kubectl get pods -n {evidence.namespace} lists its pods; -n names another namespace"]
     if not own and not meant:
         advice.append(
-            "if kubectl or a controller could not make it, its answer says why: what the API server refuses "
-            "(a quota, a fraction of a device) never becomes a pod"
+            "if kubectl or a controller could not create it, read the answer that it got: a pod that "
+            "the API server refuses (a quota, a fraction of a device) never exists"
         )
     return _not_found(evidence, Actor.NOBODY, because, advice=tuple(advice))
 
@@ -102,21 +102,21 @@ def _refused(evidence: Evidence, event: Object) -> Diagnosis:
         return _not_found(
             evidence,
             Actor.QUOTA,
-            f"quota {quota['quota']} lets {kind} {owner} make no more pods",
+            f"quota {quota['quota']} lets {kind} {owner} create no more pods",
             facts=(
                 f"asked for {quota['requested']}; in use {quota['used']}; allowed {quota['limited']}",
-                f"told: {message}",
+                f"message: {message}",
             ),
             advice=(
-                "delete pods of the namespace that ask for it, or ask for less",
+                "delete pods of the namespace that ask for the resource, or ask for less",
                 f"have the quota raised: kubectl edit quota -n {evidence.namespace} {quota['quota']}",
             ),
             message=message,
         )
     found = _FORBIDDEN.search(message) or _INVALID.search(message)
-    because = f"it lets {kind} {owner} make no pod: {found['why'] if found else message}"
-    advice = (f"mend the pod template of {kind} {owner}, or what is told",)
-    facts = (f"told: {message}",)
+    because = f"{kind} {owner} may create no pod: {found['why'] if found else message}"
+    advice = (f"mend the pod template of {kind} {owner}, or what the message names",)
+    facts = (f"message: {message}",)
     return _not_found(evidence, Actor.API_SERVER, because, facts=facts, advice=advice, message=message)
 
 
@@ -175,7 +175,7 @@ def _diagnosis(
         state=state,
         rejected_by=rejected_by,
         because=because,
-        facts=(*facts, *([f"told: {message}"] if message else [])),
+        facts=(*facts, *([f"message: {message}"] if message else [])),
         advice=tuple(advice),
         message=message,
         unread=evidence.unread,
@@ -206,7 +206,9 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
         )
     if reason in _IMAGE:
         because = f"the image {text(status, 'image')} of container {name} cannot be had ({reason})"
-        advice = ("see that the image's name is right, that the registry answers, and who may pull",)
+        advice = (
+            "see that the image's name is right, that the registry answers, and that the node may pull it",
+        )
         return _diagnosis(evidence, State.WAITING, Actor.IMAGE, because, advice=advice, message=message)
     if reason == "CrashLoopBackOff":
         end = fields(status, "lastState", "terminated")
@@ -219,7 +221,7 @@ def _of_waiting(evidence: Evidence, pod: Object, status: Object, waiting: Object
         )
     rejected_by = Actor.RUNTIME if reason in _RUNTIME else Actor.KUBELET
     because = f"container {name} cannot be made ({reason}); it is tried again"
-    advice = ("mend what is told; the pod need not be made anew",)
+    advice = ("mend what the message names; the pod need not be created again",)
     return _diagnosis(evidence, State.WAITING, rejected_by, because, advice=advice, message=message)
 
 
@@ -236,7 +238,7 @@ def _of_pre_start(evidence: Evidence, container: str, message: str) -> Diagnosis
         Actor.PLUGIN,
         because,
         facts=("the kubelet tries it again by itself, and the pod keeps its devices",),
-        advice=("do what the plugin says; the pod need not be made anew",),
+        advice=("do what the plugin says; the pod need not be created again",),
         message=message,
     )
 
@@ -249,7 +251,7 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
     known = next((one for one in evidence.nodes or () if text(one, "metadata", "name") == node), None)
     if known is None and evidence.nodes:
         because = f"there is no node {node}, to which it is bound"
-        advice = ("mend spec.nodeName and make the pod anew",)
+        advice = ("mend spec.nodeName and create the pod again",)
         return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
     if known is not None and not is_ready(known):
         because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
@@ -259,7 +261,7 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
     if trouble:
         rejected_by = Actor.RUNTIME if text(trouble, "reason") == _TROUBLES[0] else Actor.KUBELET
         because = f"its containers cannot be made yet ({text(trouble, 'reason')}); it is tried again"
-        advice = ("mend what is told; the pod need not be made anew",)
+        advice = ("mend what the message names; the pod need not be created again",)
         return _diagnosis(
             evidence, State.WAITING, rejected_by, because, advice=advice, message=text(trouble, "message")
         )
@@ -300,7 +302,7 @@ def _running(evidence: Evidence, pod: Object) -> Diagnosis:
             Actor.PLUGIN,
             f"it runs, but {some(sick, 10)} is not healthy any more",
             facts=(*_devices(pod), "the kubelet stops no container because of that"),
-            advice=("mend the device, or make the pod anew: it then gets one that is healthy",),
+            advice=("mend the device, or delete the pod and create it again: it then gets a healthy one",),
         )
     facts = [*_devices(pod), *_without(evidence, pod)]
     unready = [text(one, "name") for one in container_statuses(pod) if _is_unready(one)]
@@ -316,7 +318,7 @@ def _is_unready(status: Object) -> bool:
 
 
 def _devices(pod: Object) -> list[str]:
-    """Say which devices each container holds, or why that is not told."""
+    """Return which devices each container holds, or why that is not known."""
     asked = device_requests(pod)
     if not asked:
         return ["it asks for no devices"]
@@ -328,11 +330,16 @@ def _devices(pod: Object) -> list[str]:
     if holdings or text(pod, "status", "phase") != "Running":
         return holdings
     parts = some([f"{number} {name}" for name, number in asked.items()])
-    return [f"it has {parts}; which ones is not told (the kubelet's gate ResourceHealthStatus is off)"]
+    return [
+        (
+            f"it holds {parts}; their IDs are not known (the kubelet's feature gate ResourceHealthStatus is "
+            "off)"
+        )
+    ]
 
 
 def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
-    """Say which resources its node does not know: by name bound, a pod starts without them."""
+    """Return which resources its node does not know: a pod that is bound by name starts without them."""
     node = text(pod, "spec", "nodeName")
     known = [one for one in evidence.nodes or () if text(one, "metadata", "name") == node]
     for resource in device_requests(pod):
@@ -340,7 +347,7 @@ def _without(evidence: Evidence, pod: Object) -> Iterator[str]:
             **device_counts(known[0], "status", "capacity"),
             **device_counts(known[0], "status", "allocatable"),
         }:
-            yield f"{node} does not know {resource}: it was bound there by name, and runs without"
+            yield f"{node} does not know {resource}: the pod was bound by name, and runs without it"
 
 
 # ── diagnosis ─────────────────────────────────────────────────────────────────────────────────────

@@ -62,7 +62,7 @@ class Evidence:
 
 
 class State(enum.StrEnum):
-    """How a pod stands; the word that the person reads."""
+    """The state of a pod; the value is what people read."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -107,7 +107,7 @@ class Diagnosis:
     counts: tuple[NodeCount, ...] = ()
     """What the nodes have of the resources that the pod asks for, where that matters."""
     message: str = ""
-    """What was told, to the letter."""
+    """The message of the event or status, to the letter."""
     unread: tuple[str, ...] = ()
 
     @property
@@ -162,7 +162,7 @@ def last_event(events: Iterable[Object], *reasons: str) -> Object:
 
 
 def _when(event: Object) -> str:
-    """Return when an event was last told; all of them write times alike, in UTC."""
+    """Return the time of an event's last occurrence; all components write times alike, in UTC."""
     return (
         text(event, "series", "lastObservedTime")
         or text(event, "lastTimestamp")
@@ -184,7 +184,7 @@ def container_statuses(pod: Object) -> list[Object]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the name that is likely meant; empty if none is near."""
+    """Return the name most like it; empty if none is near."""
     found = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
     return found[0] if found else ""
 
@@ -202,7 +202,7 @@ def held_by(pods: dict[str, int]) -> str:
 
 
 def why_unfit(pod: Object, node: Object) -> str:
-    """Return what but for resources keeps a pod off a node, as far as nodeSelector, taints and cordons go."""
+    """Return why a node is closed to a pod: nodeSelector, taints or a cordon; empty if it is open."""
     labels = texts(node, "metadata", "labels")
     for key, value in texts(pod, "spec", "nodeSelector").items():
         if labels.get(key) != value:

@@ -1,4 +1,4 @@
-"""The failure of a pod for good: the kubelet refused it, threw it out, or its program ended. Pure.
+"""The failure of a pod for good: the kubelet refused or evicted it, or its program ended. Pure.
 
 The kubelet's words are those of pkg/kubelet and its packages cm/admission, cm/devicemanager and lifecycle.
 """
@@ -30,7 +30,8 @@ __all__ = ["failed", "plugin_said"]
 
 _PREFIX: Final = "Pod was rejected: "
 _AGAIN: Final = (
-    "make the pod anew, for the kubelet never tries this one again; controllers do it by themselves"
+    "delete the pod and create it again, since the kubelet never tries this one again; a controller "
+    "does so by itself"
 )
 _ALLOCATE: Final = re.compile(r"Allocate failed due to (?P<error>.*), which is unexpected", re.DOTALL)
 _TAKEN: Final = re.compile(
@@ -39,7 +40,7 @@ _TAKEN: Final = re.compile(
 )
 _RPC: Final = re.compile(r"rpc error: code = (?P<code>\w+) desc = (?P<said>.*)", re.DOTALL)
 _OUR_STEP: Final = re.compile(r"^(allocate|pre-start): ")
-"""What our own plugins write first; whoever reads it is told anyway."""
+"""The prefix that our own plugins write; the diagnosis names the plugin anyway."""
 
 _SHORT: Final = re.compile(
     r"Node didn't have enough resource: (?P<resource>\S+), requested: (?P<asked>\d+), used: (?P<used>\d+), "
@@ -61,11 +62,11 @@ _GONE: Final = {"Unavailable", "Canceled"}
 _OTHER_REASONS: Final = {
     "Evicted": (
         Actor.NODE,
-        "the node was short of something and put the pod out",
-        "see what it was short of",
+        "the node ran short of a resource and evicted the pod",
+        "see in the message which resource ran short",
     ),
     "Preempting": (Actor.KUBELET, "it had to make room for a critical pod", "give it a higher priority"),
-    "Terminated": (Actor.NODE, "the node was shut down", "nothing: a controller makes it anew elsewhere"),
+    "Terminated": (Actor.NODE, "the node was shut down", "nothing: a controller creates it again elsewhere"),
     "NodeShutdown": (Actor.NODE, "the node was being shut down", "wait until the node is back"),
     "NodeLost": (Actor.NODE, "its node does not answer any more", "see what has become of the node"),
     "DeadlineExceeded": (Actor.KUBELET, "it ran longer than its activeDeadlineSeconds", "allow it more time"),
@@ -93,7 +94,7 @@ def failed(evidence: Evidence, pod: Object) -> Diagnosis:
     if reason:
         return _diagnosis(evidence, Actor.KUBELET, f"{reason}", advice=(_AGAIN,), message=message, pod=pod)
     if disruption := condition(pod, "DisruptionTarget"):
-        because = f"it was put out ({text(disruption, 'reason')})"
+        because = f"it was evicted ({text(disruption, 'reason')})"
         message = text(disruption, "message")
         return _diagnosis(evidence, Actor.NODE, because, advice=(_AGAIN,), message=message, pod=pod)
     return _of_program(evidence, pod)
@@ -122,7 +123,11 @@ def _diagnosis(
         state=State.FAILED,
         rejected_by=rejected_by,
         because=because,
-        facts=(*([f"it was on {node}"] if node else []), *facts, *([f"told: {message}"] if message else [])),
+        facts=(
+            *([f"it was on {node}"] if node else []),
+            *facts,
+            *([f"message: {message}"] if message else []),
+        ),
         advice=tuple(advice),
         message=message,
         unread=evidence.unread,
@@ -182,17 +187,19 @@ def _of_allocation(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
             evidence, Actor.PLUGIN, f"{call} was refused: {said}", advice=advice, message=message, pod=pod
         )
     if _EMPTY in error or _LESS in error or _PREFERRED in error:
-        because = f"the plugin's answer was of no use: {error}"
+        because = f"the kubelet cannot use the plugin's answer: {error}"
         advice = ("judge the plugin with devplug verify, and mend it", _AGAIN)
         return _diagnosis(evidence, Actor.PLUGIN, because, advice=advice, message=message, pod=pod)
     return _diagnosis(evidence, Actor.KUBELET, error, advice=(_AGAIN,), message=message, pod=pod)
 
 
 def _who_placed_it(evidence: Evidence) -> list[str]:
-    """Say that nobody counted, of a pod that the scheduler does not tell to have placed."""
+    """Return the fact that nobody counted, for a pod without an event `Scheduled`."""
     if last_event(evidence.events, "Scheduled"):
         return []
-    return ["no event says that the scheduler placed it: bound by name, nobody counts (events last an hour)"]
+    return [
+        "no event says that the scheduler placed it: a pod bound by name is not counted (events last an hour)"
+    ]
 
 
 # ── topology and shortage ─────────────────────────────────────────────────────────────────────────
@@ -234,7 +241,10 @@ def _of_topology(evidence: Evidence, pod: Object, message: str) -> Diagnosis:
             "ask for no more than one NUMA node has free"
             + ("" if known else "; devplug status on the node shows its devices by NUMA node"),
             "wait until other pods let go of devices that lie together",
-            "run the kubelet with --topology-manager-policy=best-effort, if near is good enough",
+            (
+                "run the kubelet with --topology-manager-policy=best-effort, if the devices need not "
+                "share a NUMA node"
+            ),
             _AGAIN,
         ),
         message=message,
@@ -282,7 +292,7 @@ def _node_facts(status: NodeStatus | None, resources: set[str]) -> list[str]:
                 free.setdefault(place, []).append(device.id)
             elif not device.is_healthy:
                 facts.append(
-                    f"{device.id} of {resource.name} is unhealthy: {device.reason or 'no reason told'}"
+                    f"{device.id} of {resource.name} is unhealthy: {device.reason or 'no reason given'}"
                 )
         listed = "; ".join(f"NUMA node {place}: {some(ids)}" for place, ids in sorted(free.items()))
         facts.append(f"of {resource.name} these are free now: {listed or 'none'}")

@@ -54,7 +54,7 @@ _ADVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Shortage:
-    """Why one resource is not to be had, in sentences without a full stop."""
+    """Why the pod cannot have one resource, in sentences without a full stop."""
 
     because: str
     facts: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def _shortages_of(
 def _unknown(resource: str, known: set[str]) -> _Shortage:
     meant = nearest(resource, known)
     facts = [f"the nodes have {some(sorted(known), 10)}" if known else "no node has any extended resource"]
-    advice = [f"write {meant} in the pod, if that is what is meant"] if meant else []
+    advice = [f"write {meant} in the pod, if you mean that"] if meant else []
     return _Shortage(
         f"no node has the resource {resource}" + (f"; did you mean {meant}?" if meant else ""),
         tuple(facts),
@@ -172,8 +172,8 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
         return _diagnosis(
             evidence,
             rejected_by=Actor.NOBODY,
-            because=f"nobody may look for a node yet: it has the scheduling gate {some(gates)}",
-            advice=("whoever set spec.schedulingGates takes them away; so does kubectl patch",),
+            because=f"the scheduler may not place it yet: the pod has the scheduling gate {some(gates)}",
+            advice=("the program that set spec.schedulingGates removes them; kubectl patch does so, too",),
         )
     if not message:
         return _unseen(evidence, pod)
