@@ -110,7 +110,7 @@ class StateFile:
             except sqlite3.Error as error:
                 if not is_told:
                     logger.error(  # noqa: TRY400 -- what happened is said by SQLite's sentence
-                        "the sandbox's state cannot be kept; trying again",
+                        "the sandbox's state could not be written; trying again",
                         extra={"file": str(self.path), "reason": str(error)},
                     )
                 is_told = True
@@ -134,7 +134,7 @@ class StateFile:
         try:
             self._save(here | gone, registry.version)
         except sqlite3.Error as error:
-            raise StateFileError(f"{self.path} could not be written at last: {error}") from error
+            raise StateFileError(f"{self.path} could not be written at the end: {error}") from error
 
     def _write(self, changed: dict[_Key, Object | None], version: int) -> None:
         """Write from a thread, which may come too late."""

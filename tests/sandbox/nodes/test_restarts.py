@@ -144,7 +144,7 @@ async def test_a_container_can_be_ended_by_hand(short_dir: Path) -> None:
         assert first(pod)["lastState"]["terminated"]["exitCode"] == 5
         await bed.agent.end_container("default", "a", None, 0)
         assert (await bed.ended("a"))["status"]["phase"] == "Succeeded"
-        with pytest.raises(KubeletError, match="no container of pod default/a runs"):
+        with pytest.raises(KubeletError, match="no container of pod default/a is running"):
             await bed.agent.end_container("default", "a", None, 0)
         with pytest.raises(KubeletError, match="has no container x; it has c, d"):
             await bed.agent.end_container("default", "a", "x", 0)

@@ -150,7 +150,7 @@ class NodeAgent:
         apps = [one.name for one in containers.plan.of_role(Role.APP)]
         ending = [one for one in (apps if container is None else [container]) if one in containers.running]
         if not ending:
-            raise KubeletError(f"no container of pod {namespace}/{name} runs that could end")
+            raise KubeletError(f"no container of pod {namespace}/{name} is running, so none can be ended")
         for one in ending:
             await containers.end(one, exit_code)
 

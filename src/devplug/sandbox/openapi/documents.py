@@ -68,14 +68,14 @@ _METHODS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 _QUERIES: Final[Mapping[str, tuple[str, str]]] = {
-    "allowWatchBookmarks": ("boolean", "Whether a watch tells now and then how far it has come."),
-    "continue": ("string", "Where a list goes on, as the part before told."),
+    "allowWatchBookmarks": ("boolean", "Whether a watch sends bookmarks with the latest resource version."),
+    "continue": ("string", "The token of the previous part of a list, to get the next one."),
     "dryRun": ("string", "With `All`, everything is done but storing."),
     "fieldManager": ("string", "Who makes the change."),
     "fieldSelector": ("string", "Only objects with such fields, as in `status.phase=Running`."),
     "fieldValidation": (
         "string",
-        "What becomes of unknown fields: `Ignore`, `Warn` (unless told) or `Strict`, which refuses.",
+        "What becomes of unknown fields: `Ignore`, `Warn` (the default) or `Strict`, which refuses.",
     ),
     "gracePeriodSeconds": (
         "integer",
@@ -84,12 +84,12 @@ _QUERIES: Final[Mapping[str, tuple[str, str]]] = {
     "labelSelector": ("string", "Only objects with such labels."),
     "limit": ("integer", "How many objects an answer has at most."),
     "pretty": ("string", "Whether the answer is laid out for people."),
-    "propagationPolicy": ("string", "What becomes of the objects that it owns."),
+    "propagationPolicy": ("string", "What is done with the objects that it owns."),
     "resourceVersion": ("string", "The version that the answer is of, or that a watch begins after."),
     "resourceVersionMatch": ("string", "How `resourceVersion` is meant for a list."),
     "sendInitialEvents": ("boolean", "Whether a watch begins with the objects that there are."),
     "timeoutSeconds": ("integer", "How long a list or a watch takes at most, in seconds."),
-    "watch": ("boolean", "Whether changes are told as they happen."),
+    "watch": ("boolean", "Whether to send changes as they happen."),
 }
 
 _LISTING: Final = (

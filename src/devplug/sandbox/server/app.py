@@ -104,7 +104,9 @@ class Exchange:
         if self._length.isdigit() and int(self._length) > BODY_LIMIT_BYTES:
             raise over
         if coding := self.header("content-encoding"):
-            raise bad_request(f"the content encoding {go_quoted(coding)} is not read here; send it as it is")
+            raise bad_request(
+                f"the content encoding {go_quoted(coding)} is not supported; send the body unencoded"
+            )
         body = bytearray()
         more = True
         while more:
