@@ -85,5 +85,5 @@ async def test_another_user_gets_no_answer_though_the_file_lets_everybody_in(
     caplog.set_level(logging.WARNING)
     await story()
     (record,) = caplog.records
-    assert record.message == "another user may not ask here, though the socket's file lets it in"
+    assert record.message == "a connection of another user was refused, although the socket's file permits it"
     assert vars(record)["user"] == 65534

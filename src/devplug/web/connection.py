@@ -88,7 +88,7 @@ class Connection:
         except (OSError, _DroppedError):
             pass  # it is gone, or it reads too slowly
         except Exception:  # noqa: BLE001 -- ours to mend; the server goes on
-            _log.exception("a connection was dropped by a fault of ours")
+            _log.exception("a connection was dropped because of a bug in devplug")
         finally:
             self.close()
 

@@ -143,7 +143,7 @@ _WORDS: Final = {
     413: "requests with a body are not taken",
     421: "on loopback this server answers to IP addresses and to localhost, and to no other host name",
     431: "the request's headers are too large",
-    501: "requests with a body are not taken, in this form neither",
+    501: "requests with a body are not taken, whatever its encoding",
     503: "too many connections; try again later",
 }
 

@@ -174,7 +174,7 @@ class _Server:
         if user not in self._refused_users and len(self._refused_users) < _REFUSED_LIMIT:
             self._refused_users.add(user)
             _log.warning(
-                "another user may not ask here, though the socket's file lets it in",
+                "a connection of another user was refused, although the socket's file permits it",
                 extra={"server": self._name, "user": user, "address": str(self._address)},
             )
         return False

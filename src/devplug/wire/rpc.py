@@ -207,7 +207,7 @@ def request_of(fields: Sequence[Field]) -> Request:
         try:
             seconds = _timeout_seconds(given.decode("latin-1"))
         except ValueError:
-            raise RpcError("Internal", "a grpc-timeout that is no time") from None
+            raise RpcError("Internal", "a malformed grpc-timeout") from None
     return Request(path, seconds, found.get(b"grpc-encoding", b"identity").decode("latin-1"))
 
 

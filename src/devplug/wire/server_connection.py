@@ -299,7 +299,7 @@ class ServerConnection(SocketConnection):
         except TimeoutError:  # of the deadline: `Handlers` lets no other one out
             end = self._refusal(call, "DeadlineExceeded", "context deadline exceeded")
         except Exception:
-            logger.exception("a call was dropped by a fault of ours")
+            logger.exception("a call was dropped because of a bug in devplug")
             self.http.reset(call.id, ErrorCode.INTERNAL_ERROR)
             end = b""
         if self.calls.get(call.id) is call:

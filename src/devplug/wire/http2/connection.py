@@ -220,7 +220,7 @@ class Connection:
 
     def _strike(self) -> None:
         if not self._floods.strike(self._now):
-            raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM, "too many frames of no worth")
+            raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM, "too many useless frames")
 
     def _fail_stream(self, fault: StreamFaultError) -> None:
         self._strike()
@@ -274,7 +274,7 @@ class Connection:
     def _take_content(self, stream: Stream, frame: Data) -> None:
         stream.step(Step.RECEIVE_DATA)
         if self._is_client and not stream.has_head:
-            raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, "content before a head")  # 8.1
+            raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")  # 8.1
         if not stream.receive_window.take(frame.size):
             raise StreamFaultError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more than the stream's window")
         stream.receive(len(frame.content), ends=frame.ends_stream)
@@ -314,7 +314,7 @@ class Connection:
             self._take_end(stream)
 
     def _take_trailers(self, stream: Stream, fields: tuple[Field, ...], *, ends_stream: bool) -> None:
-        wrong = wrong_in_trailers(fields) or ("" if ends_stream else "trailers that end nothing")  # 8.1
+        wrong = wrong_in_trailers(fields) or ("" if ends_stream else "trailers without END_STREAM")  # 8.1
         if wrong:
             raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, wrong)
         stream.receive(0, ends=True)
@@ -326,7 +326,7 @@ class Connection:
             raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, wrong)
         if self._is_client and any(name == b":status" and value[:1] == b"1" for name, value in fields):
             if ends_stream:
-                raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, "an end without a head")
+                raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, "END_STREAM on a 1xx response")
             self._strike()
             return  # one that says to wait for another (8.1)
         stream.has_head = True

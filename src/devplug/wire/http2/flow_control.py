@@ -134,7 +134,7 @@ class PeerSettings:
             elif identifier == Setting.MAX_CONCURRENT_STREAMS:
                 self.streams_limit = value
             elif identifier == Setting.ENABLE_PUSH and value and from_server:
-                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a server that wants pushes")
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a server that enables push")
         return self.initial_window - before
 
 

@@ -255,7 +255,7 @@ def _read_reset(_flags: int, stream_id: int, payload: bytes) -> Reset:
 def _read_settings(flags: int, stream_id: int, payload: bytes) -> Settings:
     _on_connection("SETTINGS", stream_id)
     if flags & _ACK:
-        _sized("the answer to SETTINGS", payload, 0)
+        _sized("SETTINGS with ACK", payload, 0)
     elif len(payload) % _PAIR.size:
         raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes")
     return Settings(tuple(_PAIR.iter_unpack(payload)), bool(flags & _ACK))

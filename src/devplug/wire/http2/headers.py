@@ -178,7 +178,7 @@ class BlockReader:
             if not (isinstance(frame, Continuation) and frame.stream_id == self.head.stream_id):
                 raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a frame amid header fields")
         elif isinstance(frame, Continuation):
-            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
 
     def begin(self, head: Headers) -> tuple[Field, ...] | None:
         """Take the first frame of a block; return its fields if it is the last one, too."""

@@ -227,7 +227,7 @@ class Streams:
             return None
         if stream_id <= self._begun:
             if stream_id not in self._were_reset:
-                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a stream with a number from before")
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a stream number that was used before")
             return self.find(stream_id, Step.RECEIVE_HEADERS)
         if self.is_shut:
             return None
