@@ -1,4 +1,4 @@
-"""The answers to Allocate: asked for once, and looked at by many checks.
+"""The responses of Allocate that many checks share; each is asked for once.
 
 Which device is given at all, and in which shape, is for the first checks of Allocate; all others look at the
 answers that came, and are skipped where there is none.
@@ -48,7 +48,7 @@ async def answer(bed: TestBed, *ids: str) -> ContainerResponse:
 
 
 async def steady(bed: TestBed, id_: str) -> frozenset[tuple[str, ...]]:
-    """Return the items that a device brings each time; what is made for one call alone is not in it."""
+    """Return the items that a device brings in every call, without those made for one call alone."""
     return items(await answer(bed, id_)) & items(await answer(bed, id_))
 
 

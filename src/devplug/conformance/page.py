@@ -1,6 +1,6 @@
 """The page on the checks, docs/checks.md, with the faults they try: `python -m devplug.conformance.page`.
 
-The faults are every way in which a kubelet, a caller or the machine can wrong a plugin.
+The faults are those that a kubelet, a caller or the machine can cause a plugin.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ What can go wrong between a kubelet and a plugin, and the checks that try it; wh
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong, and the checks that try it, or why none can."""
+    """One fault, and the checks that try it, or why none can."""
 
     number: str
     """In the catalogue: L for lists, A for Allocate, C for the other calls, X for what else happens."""

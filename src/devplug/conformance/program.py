@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["CDI_DIRS", "TICK_SECONDS", "Figures", "Program", "Scheduling", "Subject"]
 
 CDI_DIRS: Final = ("/etc/cdi", "/var/run/cdi")
-"""Where container runtimes look for CDI spec files unless they are told otherwise (`cdi_spec_dirs`)."""
+"""Where container runtimes look for CDI spec files by default (`cdi_spec_dirs`)."""
 
 TICK_SECONDS: Final = 0.01
 """The kernel counts processor time in steps of this; one may be of the time before."""
@@ -61,7 +61,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How the threads of some processes fared with the scheduler so far: on a busy machine they wait.
+    """The run and wait times of some processes' threads so far: on a busy machine they wait.
 
     Empty where the kernel does not tell (proc(5), schedstat).
     """

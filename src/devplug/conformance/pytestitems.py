@@ -28,7 +28,7 @@ __all__ = ["PluginConformance"]
 Verdicts = dict[str, "Future[Verdict]"]
 
 RUN_SECONDS = 600.0
-"""How long a whole run may take before its tests are told that it hangs."""
+"""How long a whole run may take before its tests fail because it hangs."""
 
 
 class PluginConformance:

@@ -1,4 +1,4 @@
-"""Clients that no kubelet is: raw bytes on the socket, connections and streams beyond measure.
+"""Clients unlike any kubelet: raw bytes on the socket, and very many connections and streams.
 
 The bytes are requests that are no message, and HTTP/2 frames made by hand. Whether a plugin serves before and
 after such clients is asked here, too.
@@ -165,7 +165,7 @@ NOT_HTTP2: Final[Sequence[tuple[str, bytes]]] = (
     ("an HTTP/2 preface that is cut off", _PREFACE[:11]),
     ("settings of the wrong size", _PREFACE + _frame(_SETTINGS, 0, 0, b"\x00" * 5)),
 )
-"""What a stranger may say on the socket."""
+"""Bytes that another program may send to the socket."""
 
 # ── whether it serves ──
 
@@ -191,7 +191,7 @@ async def require_service(bed: TestBed) -> None:
 
 
 async def _trouble(bed: TestBed) -> str:
-    """Return how it fails to give a device, and to give it again; empty if it does not."""
+    """Return why it fails to allocate a device twice; empty if it succeeds."""
     try:
         for _ in range(2):
             await probe(bed, bed.client.peer, bed.times.answer_seconds)
@@ -226,7 +226,7 @@ async def settled(bed: TestBed, is_right: Callable[[Figures], bool]) -> Figures:
 
 
 async def talk(bed: TestBed, content: bytes) -> None:
-    """Say something on a connection of its own, listen for a moment, and break off."""
+    """Send bytes on a connection of its own, read for a moment, and close it."""
     with suppress(OSError, TimeoutError):
         async with connection(bed) as (reader, writer):
             writer.write(content)

@@ -40,7 +40,7 @@ async def judge(
 ) -> Sequence[Verdict]:
     """Try a plugin by each of `checks`; return the verdicts in their order, and tell each when it falls.
 
-    First it is started once, and `on_arrival` is told what it has registered, the judged resource first. If
+    First it is started once, and `on_arrival` gets what it has registered, the judged resource first. If
     it does not get as far as to send a list, what cannot be tried then is skipped. The other lanes run side
     by side, at most `jobs` of them, and those that must be alone at the end. What is not judged when
     `times.run_seconds` are nearly over is `UNJUDGED`, and all that was started ends. With `attached` the

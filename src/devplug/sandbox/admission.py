@@ -162,7 +162,7 @@ def _usage(shapes: Iterable[Shape]) -> dict[str, int]:
 def admit(pod_name: str, shape: Shape, quotas: Iterable[Quota], existing: Iterable[Shape]) -> None:
     """Let a pod be made beside those that exist in its namespace. Raises `QuotaExceededError`.
 
-    The first quota that it breaks is told of, by name, with all that it breaks there.
+    The error names the first quota that the pod exceeds, with all that it exceeds there.
     """
     requested, used = _usage([shape]), _usage(existing)
     for quota in sorted(quotas, key=lambda one: one.name):
@@ -208,7 +208,7 @@ def used_by_pods(pods: Iterable[Object], now: datetime) -> dict[str, str]:
 def quota_status(quota: Object, used: Mapping[str, str], counts: Mapping[str, int]) -> Object:
     """Return the status of a quota; `counts` has how many objects there are, by qualified plural.
 
-    Quotas with scopes are not kept here, so that of these only the limits are told.
+    Quotas with scopes are not kept here, so the status of these has only the limits.
     """
     hard = fields(quota, "spec", "hard")
     if entries(quota, "spec", "scopes") or fields(quota, "spec", "scopeSelector"):

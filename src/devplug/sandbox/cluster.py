@@ -49,10 +49,10 @@ __all__ = ["Sandbox"]
 logger = logging.getLogger(__name__)
 
 _LOCAL, _REMOTE = 10, 20
-"""Distances between NUMA nodes, as the kernel tells them of most machines with several."""
+"""Distances between NUMA nodes, as on most machines with several."""
 
 _ADDRESSES: Final = "192.0.2.{}"
-"""The addresses that nodes tell: of a network that nobody has (RFC 5737), as nothing listens there."""
+"""The addresses of nodes: of a network for documentation (RFC 5737), as nothing listens there."""
 
 
 class Sandbox:
@@ -67,7 +67,7 @@ class Sandbox:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file that kubectl is told of; there while the sandbox is up."""
+        """The kubeconfig for kubectl; it exists while the sandbox is up."""
         return self.place.kubeconfig
 
     async def wait_down(self) -> None:

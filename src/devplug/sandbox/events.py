@@ -40,7 +40,7 @@ def reference(one: Object, field_path: str = "") -> Object:
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """Who tells of something."""
+    """The component that writes an event."""
 
     component: str
     host: str = ""
@@ -96,14 +96,14 @@ def event_again(event: Object, now: datetime) -> Object:
 
 
 class EventRecorder:
-    """One component's pen; lives as long as the component.
+    """The event recorder of one component; lives as long as the component.
 
-    Where an event cannot be kept, because its namespace is ending, nobody is told.
+    An event that cannot be stored, because its namespace is ending, is dropped.
     """
 
     def __init__(self, registry: Registry, source: EventSource) -> None:
         self.is_cut_off = False
-        """Whether the component cannot reach the API server, so that nobody is told."""
+        """Whether the component cannot reach the API server, so that events are dropped."""
         self._registry = registry
         self._source = source
         self._written: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()

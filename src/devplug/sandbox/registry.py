@@ -1,4 +1,4 @@
-"""The registry of all objects: whoever reads or changes one, over HTTP or in this process, does it here.
+"""The registry of all objects, which every read and change goes through, over HTTP or in this process.
 
 It is a store with the rules of admission, which gives out UIDs and times, and wakes those who follow changes.
 Nothing in it waits but `follow` and `watch`, so no two changes can be in each other's way.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["DAEMON_SETS", "EVENTS", "LEASES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "Registry"]
 
 _LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013")))
-"""What random ends of names are made of: no vowels, and nothing that looks alike (apimachinery util/rand)."""
+"""The letters of random name suffixes: no vowels, none that look alike (apimachinery util/rand)."""
 
 _GONE: Final = 410
 
@@ -131,7 +131,7 @@ class Registry(Store):
         return self.update(resource, namespace, name, apply, part_name=part_name, dry_run=dry_run)
 
     def set_status(self, resource: Resource, namespace: str, name: str, status: Object) -> Object | None:
-        """Replace the status of an object, for who owns it; None if the object has gone meanwhile."""
+        """Replace the status of an object; None if the object has gone meanwhile."""
         if self.find(resource, namespace, name) is None:
             return None
         return self.update(
@@ -196,7 +196,7 @@ class Registry(Store):
     ) -> AsyncGenerator[WatchEvent, None]:
         """Yield every object as added, and then every change, for ever.
 
-        Who is too far behind is not told every step, but always how it ended, as an informer tells it.
+        A follower that is too far behind misses steps, but always gets the last state, as with an informer.
         """
         known: dict[tuple[str, str], Object] = {}
         while True:

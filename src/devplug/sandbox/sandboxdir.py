@@ -1,4 +1,4 @@
-"""The folder of a sandbox: what lies where in it, who is up in it, and the devices that can be plugged in.
+"""The folder of a sandbox: its layout, the sandbox that is up in it, and its devices.
 
 One process is up in a folder at a time; the kernel's lock says which, so a sandbox that was killed leaves
 nothing to clean up.
@@ -56,7 +56,7 @@ class SandboxDirError(DevplugError):
 
 @dataclass(frozen=True, slots=True)
 class SandboxRecord:
-    """What others have to know of a sandbox that is up; it stands in `sandbox.json` for as long as it is."""
+    """What other programs need to know of a running sandbox; `sandbox.json` while it is up."""
 
     pid: int
     server: str
@@ -219,7 +219,7 @@ class SandboxDir:
             os.close(fd)
 
     def announce(self, record: SandboxRecord) -> None:
-        """Tell others that the sandbox is up. Call it last, with the folder claimed."""
+        """Write the record of the running sandbox. Call it last, with the folder claimed."""
         self.write_private(self.record_file, json.dumps(asdict(record), indent=2) + "\n")
 
     def write_private(self, file: Path, content: str) -> None:

@@ -30,7 +30,7 @@ __all__ = ["StateFile", "StateFileError", "opened"]
 logger = logging.getLogger(__name__)
 
 _APPLICATION_ID: Final = 0x64707367
-"""Says in the file's header whose it is (sqlite.org/pragma.html#pragma_application_id)."""
+"""The application ID in the file's header (sqlite.org/pragma.html#pragma_application_id)."""
 
 _SCHEMA_VERSION: Final = 1
 

@@ -40,7 +40,7 @@ __all__ = ["SyncKubelet"]
 Result = TypeVar("Result")
 
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
-"""How long anything may take before a test is told that it hangs."""
+"""How long anything may take before a test fails because it hangs."""
 
 _END_SECONDS: Final = 10.0
 _LAST_STEP_SECONDS: Final = 1.0

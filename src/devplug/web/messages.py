@@ -87,7 +87,7 @@ class Stream:
 Answer: TypeAlias = Page | Stream
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Answers one request. What it raises becomes a 500 with an incident number, and is told in the log only."""
+"""Answers one request. What it raises becomes a 500 with an incident number, and is only logged."""
 
 
 @dataclass(frozen=True, slots=True)

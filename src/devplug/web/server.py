@@ -27,11 +27,11 @@ _log: Final = logging.getLogger(__name__)
 
 _USUAL: Final = Limits()
 _TURNED_AWAY_LIMIT: Final = 16
-"""Connections that are told at once that there are too many; beyond, they are closed without a word."""
+"""Connections beyond the limit that get the status 503; further ones are closed without an answer."""
 _AT_ONCE: Final = 64
 """Connections that are taken before the loop gets its turn."""
 _REFUSED_LIMIT: Final = 16
-"""Of how many users the log tells that they were refused; each is told once."""
+"""How many refused users are logged, each once."""
 _RETRY_SECONDS: Final = 1.0
 """After a connection could not be taken, for want of descriptors or memory."""
 

@@ -53,7 +53,7 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ChannelPeer:
-    """The peer behind a transport's channel."""
+    """The `Peer` behind a transport's channel."""
 
     _channel: Channel
 

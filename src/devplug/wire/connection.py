@@ -49,7 +49,7 @@ class SocketConnection(asyncio.Protocol):
     # ── called by the loop ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take over the socket, and say hello."""
+        """Take over the socket, and send the preface."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.flush()
@@ -67,7 +67,7 @@ class SocketConnection(asyncio.Protocol):
         self._is_held = True
 
     def resume_writing(self) -> None:
-        """Let it through again."""
+        """Send content again."""
         self._is_held = False
         self.flush()
 

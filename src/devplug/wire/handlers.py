@@ -72,7 +72,7 @@ class Handlers:
         return self._by_path.get(path)
 
     def not_served(self, path: str) -> str:
-        """Return what is said of a path that nothing serves, in Go's words: the kubelet repeats them."""
+        """Return the error for a path that nothing serves, in Go's words: the kubelet repeats them."""
         service, _, method = path.removeprefix("/").rpartition("/")
         if any(binding.method.service == service for binding in self.bindings):
             return f"unknown method {method} for service {service}"

@@ -1,4 +1,4 @@
-"""The API that tells who holds which resources of the node: messages and methods of its versions.
+"""The PodResources API, which lists the devices of each pod: messages and methods of its versions.
 
 Apart from the device plugin API, because a plugin neither serves nor calls it.
 """

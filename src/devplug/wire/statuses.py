@@ -69,7 +69,7 @@ CLOSING: Final = "grpc: the client connection is closing"
 
 
 class RpcError(Exception):
-    """A call that ends with this status; what is told is for the other end."""
+    """A call that ends with this status; its message is for the other end."""
 
     def __init__(self, status: str, text: str) -> None:
         self.status = status

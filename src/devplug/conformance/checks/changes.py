@@ -242,11 +242,11 @@ async def return_noticed(bed: TestBed) -> str:
     return f"{trip.back_after_seconds:.2f} s"
 
 
-# ── who is told ──
+# ── which streams get the change ──
 
 
 async def _tell_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
-    """Take a device away and bring it back; raise `FailedError` if one of the streams is not told of both.
+    """Take a device away and bring it back; raise `FailedError` if one of the streams does not get both.
 
     A stream that ended has told its kubelet all.
     """

@@ -1,4 +1,4 @@
-"""Footprint: what a registered plugin takes from its node, and what it keeps of many restarts of the kubelet.
+"""Footprint: the memory, CPU time, threads and descriptors of a plugin, idle and over kubelet restarts.
 
 An idle one is measured while nothing happens; what a plugin keeps of each restart adds up.
 """
@@ -45,7 +45,7 @@ _GROWTH_MEBIBYTES = 8
 
 
 async def _settled(bed: TestBed) -> Figures:
-    """Return what it takes when the bustle of its start is over."""
+    """Return its usage when its start has settled."""
     over_at = bed.client.stream_opened_at + bed.times.settle_seconds
     await asyncio.sleep(max(0.0, over_at - time.monotonic()))
     return bed.program.figures()

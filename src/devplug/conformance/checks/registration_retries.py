@@ -37,7 +37,7 @@ async def _watch(bed: TestBed, seconds: float, when: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Slow:
-    """How a plugin took it that Register was answered late."""
+    """What a plugin did while the answer to Register was late."""
 
     waited_seconds: float
     was_given_up: bool

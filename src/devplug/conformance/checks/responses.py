@@ -1,4 +1,4 @@
-"""Allocate: what the answers hold, and whether a container runtime can do something with it."""
+"""Allocate: what the answers hold, and whether a container runtime can use it."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ async def cdi_names_are_names(bed: TestBed) -> None:
     source="tags.cncf.io/container-device-interface pkg/cdi, InjectDevices",
 )
 async def cdi_names_are_defined(bed: TestBed) -> str:
-    """Look for the names in the spec files of /etc/cdi and /var/run/cdi, or of the folders that are told."""
+    """Look for the names in the spec files of /etc/cdi and /var/run/cdi, or of the given folders."""
     responses = await _with(bed, "a CDI name", cdi_names)
     names = {
         name for response in responses if not any(cdi_name_faults(response)) for name in cdi_names(response)

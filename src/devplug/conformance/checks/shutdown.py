@@ -1,4 +1,4 @@
-"""Shutdown: how soon a plugin ends when it is told to, and what it leaves and spares in the folder."""
+"""Shutdown: how soon a plugin ends on a signal, and which files of the folder it removes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CRASH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """What was seen of a plugin that was told to end while it served."""
+    """The end of a plugin that got SIGTERM while it served."""
 
     seconds: float | None
     """How long it took; None if it had to be killed."""

@@ -26,7 +26,7 @@ class Column:
     type: str = "string"
     format: str = ""
     priority: int = 0
-    """0 stands always, 1 in the wide form."""
+    """0 is always shown, 1 in the wide form only."""
 
     @property
     def definition(self) -> Object:
@@ -72,7 +72,7 @@ def _wide(name: str, description: str, *, format_: str = "") -> Column:
 
 
 OTHERS: Final = (_NAME, _AGE)
-"""What is told of a kind that has no columns of its own."""
+"""The columns of a kind that has none of its own."""
 
 COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
     "Pod": (

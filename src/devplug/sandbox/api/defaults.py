@@ -89,7 +89,7 @@ def _strategy(spec: Object) -> Object:
 
 
 def qos_class(pod: Object) -> str:
-    """Return how hard a pod is to move out of the way (component-helpers qos.ComputePodQOS)."""
+    """Return the QoS class of a pod (component-helpers qos.ComputePodQOS)."""
     containers = [one for word in _CONTAINERS for one in entries(pod, "spec", word)]
     guaranteed = bool(containers)
     burstable = False

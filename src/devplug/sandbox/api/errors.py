@@ -242,7 +242,7 @@ class FieldError:
     """The way to the field, as in `spec.containers[0].resources.limits[example.com/fpga]`."""
     detail: str = ""
     value: object = None
-    """The value that is wrong; not told for a fault of which the value says nothing."""
+    """The value that is wrong; left out where the value does not matter."""
 
     @property
     def body(self) -> str:

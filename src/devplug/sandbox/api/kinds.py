@@ -1,7 +1,7 @@
 """The kinds that the sandbox serves, and those that it only knows in order to refuse them in words.
 
 The names, short names, verbs and subresources are Kubernetes' own (discovery of v1.36). What becomes of an
-object of a kind is told by a flag here and done by `strategy`.
+object of a kind is set by a flag here and done by `strategy`.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ SERVED: Final = (
     Resource(plural="leases", kind="Lease", group="coordination.k8s.io", needs_version=True),
     Resource(plural="events", kind="Event", group="events.k8s.io", short_names=("ev",)),
 )
-"""What there is, in the order in which discovery tells it: by group, then by name."""
+"""All kinds, in the order of discovery: by group, then by name."""
 
 
 def _refused(

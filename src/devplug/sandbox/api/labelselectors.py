@@ -59,7 +59,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, object]) -> bool:
-        """Whether the labels meet it; a label that is not there meets what must not be so."""
+        """Whether the labels meet it; a missing label meets `!=`, `notin` and `!`."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.EXISTS:

@@ -1,6 +1,6 @@
 """The rules for names and labels, each as the sentences that the API server says of a text that breaks it.
 
-The sentences are those of Kubernetes 1.36 (apimachinery pkg/api/validate/content); an empty list is praise.
+The sentences are those of Kubernetes 1.36 (apimachinery pkg/api/validate/content); an empty list means valid.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _WAITING: Final = {
 
 
 class FieldValidation(enum.Enum):
-    """What becomes of fields that a kind does not have."""
+    """What is done with fields that a kind does not have."""
 
     IGNORE = "Ignore"
     WARN = "Warn"
@@ -84,7 +84,7 @@ class FieldValidation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContinueToken:
-    """Where a list goes on that was answered in pieces: after one object, with the first piece's version."""
+    """Where the next piece of a list begins: after one object, at the first piece's version."""
 
     version: int
     namespace: str
@@ -199,13 +199,13 @@ def include_of(query: Mapping[str, Sequence[str]]) -> IncludeObject:
 
 
 def flag_of(query: Mapping[str, Sequence[str]], name: str) -> bool | None:
-    """Return a boolean, None if it is not told: only `false` and `0` are false (runtime/conversion.go)."""
+    """Return a boolean, None if it is not given: only `false` and `0` are false (runtime/conversion.go)."""
     values = query.get(name)
     return None if not values else values[0].lower() not in {"false", "0"}
 
 
 def number_of(query: Mapping[str, Sequence[str]], name: str) -> int | None:
-    """Return a whole number, None if it is not told; raises `StatusError`."""
+    """Return a whole number, None if it is not given; raises `StatusError`."""
     written = (query.get(name) or [""])[0]
     if not written:
         return None

@@ -1,8 +1,8 @@
 """The store of all objects and their versions, in memory.
 
-It decides who comes too late (409), what is not there (404) and what is forgotten (410). What becomes of an
-object is `strategy`'s; to keep the store over a restart is for its owner, by `contents` and `version`. The
-registry is a store that has rules of admission, a clock and UIDs, and that can be waited for.
+It refuses updates of an old version (409), unknown objects (404) and forgotten versions (410). The rules of a
+change are in `strategy`; the owner keeps the store over a restart, by `contents` and `version`. The
+registry is a store with rules of admission, a clock and UIDs, that can be waited for.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Listing:
     items: tuple[Object, ...]
 
     def document(self, resource: Resource) -> Object:
-        """What is answered; the items' kind is told once, by the list's."""
+        """Return the list object; the list's kind stands for that of its items."""
         items = [
             {key: value for key, value in one.items() if key not in {"kind", "apiVersion"}}
             for one in self.items

@@ -203,7 +203,7 @@ class PodCollector:
 
 
 def is_expired(event: Object, now: datetime) -> bool:
-    """Whether an event was last told longer ago than events live; one without any time is not."""
+    """Whether the last occurrence of an event is older than events live; one without a time is not."""
     times = [time for path in _TOLD if (time := moment(text(event, *path)))]
     return bool(times) and now - max(times) > EVENT_LIFE
 

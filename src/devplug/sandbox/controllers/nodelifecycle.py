@@ -76,7 +76,7 @@ class NodeLifecycleController:
         self._work = WorkQueue(seconds)
 
     async def run(self) -> None:
-        """Watch over nodes until cancelled; those that are there at first are told of as new ones."""
+        """Watch over nodes until cancelled; those that exist at the start count as new ones."""
         await run_loop(self._registry, {NODES: self._note}, self._work, self._look)
 
     def _note(self, event: WatchEvent) -> None:

@@ -83,7 +83,7 @@ def tail(rows: bytes, count: int) -> bytes:
 
 
 def blocks(rows: bytes) -> Iterator[bytes]:
-    """Yield rows in pieces that can be told without keeping others waiting."""
+    """Yield rows in pieces that can be sent without keeping others waiting."""
     start = 0
     while start < len(rows):
         end = rows.find(b"\n", min(start + _BLOCK_BYTES, len(rows) - 1)) + 1 or len(rows)

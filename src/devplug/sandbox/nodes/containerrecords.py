@@ -134,7 +134,7 @@ class ContainerRecord:
         return replace(self, started=None, ended=end, ended_before=self.ended)
 
     def waiting(self, reason: str, message: str, retry_at: datetime | None = None) -> ContainerRecord:
-        """Return the record of a container that waits for a reason that people are told."""
+        """Return the record of a container that waits, with the reason and message of its status."""
         return replace(self, waits_for=reason, message=message, retry_at=retry_at)
 
     def patient(self) -> ContainerRecord:

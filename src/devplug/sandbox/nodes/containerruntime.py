@@ -48,7 +48,7 @@ _SIGNALLED: Final = 128
 """What is added to a signal's number in the exit code of a container, as shells do."""
 
 
-# ── What an agent asks for, and is told back ──
+# ── What an agent asks for, and gets back ──
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class ContainerRuntime(Protocol):
         """Start a container. Raises `DevplugError` or `OSError` if it cannot be started."""
 
     async def stop(self, pod_uid: str, container: str, grace_seconds: float) -> None:
-        """Stop a container and return once it is gone and told of; one that does not run is no error."""
+        """Stop a container and return once it is gone and reported; one that does not run is no error."""
 
 
 # ── Programs of this machine ──
@@ -130,7 +130,7 @@ class ProcessRuntime:
     """Runs the program of each container whose image is mapped to one; one for all nodes.
 
     `run` must run, and when it is cancelled all programs end with it; `start` and `stop` work as long as it
-    does. `on_ended` is told once of each container that was started, but not of those that end with the
+    does. `on_ended` is called once for each container that was started, but not for those that end with the
     sandbox. `logs` has the logs.
     """
 

@@ -72,7 +72,7 @@ class NodeRegistration:
         self._kubelet = kubelet
         self._registry = registry
         self.recorder = EventRecorder(registry, EventSource("kubelet", facts.name))
-        """For what the kubelet tells of nodes and pods."""
+        """The recorder of the kubelet's events on nodes and pods."""
 
     @property
     def node(self) -> Object | None:

@@ -74,7 +74,7 @@ class NodeFacts:
     boot_id: str
     """Another one after each boot."""
     internal_ip: str = ""
-    """Empty for a node that tells no addresses."""
+    """Empty for a node without addresses."""
     labels: Mapping[str, str] | None = None
     """Labels beside those that every node has."""
 

@@ -189,7 +189,7 @@ class PodResult:
     reason: str = ""
     message: str = ""
     was_rejected: bool = False
-    """Whether the kubelet did not admit it; then nothing is told of its containers."""
+    """Whether the kubelet did not admit it; the status then has no containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ Records: TypeAlias = "Mapping[str, ContainerRecord]"
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What a look at a pod has shown: what to do now, or until when there is nothing to do."""
+    """The plan for a pod: what to do now, or until when there is nothing to do."""
 
     step: Step | None = None
     until: datetime | None = None

@@ -187,7 +187,7 @@ class PodFacts:
 
 
 def status_of(pod: Object, facts: PodFacts, now: datetime) -> Object:
-    """Return the status of a pod that is on a node; what is not the kubelet's to tell is kept."""
+    """Return the status of a pod that is on a node; fields of other components are kept."""
     old = fields(pod, "status")
     result = facts.result
     phase = result.phase if result is not None else phase_of(facts.plan, facts.records)
@@ -308,7 +308,7 @@ def _container_statuses(pod: Object, facts: PodFacts) -> Object:
 def _resources(pod: Object, *, is_settled: bool) -> Object:
     """Return what the pod as a whole has (KEP-2837).
 
-    At first the spec is told, later what the runtime says of it, which knows of nothing but CPU and memory.
+    At first that is the spec, later what the runtime reports, which knows CPU and memory only.
     """
     limits, requests = _total(pod, "limits"), _total(pod, "requests")
     found: Object = {}

@@ -37,7 +37,7 @@ _ZONE: Final = ("Z07:00", r"Z|[+-](?:[01][0-9]|2[0-4]):(?:[0-5][0-9]|60)", "", r
 _BASE64: Final = frozenset(string.ascii_letters + string.digits + "+/")
 _MONTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MOST_UNKNOWN: Final = 100
-"""So many are told at most (kubernetes_patch.go saveStrictError)."""
+"""The most that are reported (kubernetes_patch.go saveStrictError)."""
 
 _BITS: Final = {"int32": 31, "int64": 63}
 _TOLD_AS_NULL: Final = frozenset({"FieldsV1", "MicroTime", "Time"})

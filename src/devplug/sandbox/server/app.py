@@ -205,7 +205,7 @@ class App:
             _end_now(limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. What goes wrong here is told as a Status, and its trace to the log alone."""
+        """Answer one request. A fault of ours is answered with a Status; its traceback is only logged."""
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)

@@ -100,7 +100,7 @@ class _JSONFaultError(ValueError):
 
 
 def media_type_of(content_type: str) -> str:
-    """Return the media type without its parameters; JSON if none is told."""
+    """Return the media type without its parameters; JSON if none is given."""
     return content_type.partition(";")[0].strip().lower() or _JSON
 
 

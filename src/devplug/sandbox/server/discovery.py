@@ -207,7 +207,7 @@ def version_document(machine: str = platform.machine()) -> Object:
 
 
 def document_at(method: str, path: str, accept: str, address: str, *, pretty: bool = False) -> Answer | None:
-    """Return what is told under a path; None if it is none of these. Raises `StatusError`.
+    """Return the answer for a path of discovery; None for other paths. Raises `StatusError`.
 
     `address` is the server's host and port.
     """

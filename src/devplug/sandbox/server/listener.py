@@ -35,7 +35,7 @@ _GRACE_SECONDS: Final = 5
 
 
 class ServingError(DevplugError):
-    """The server cannot listen as it is told to; the sentence says what to change."""
+    """The server cannot listen with its settings; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)

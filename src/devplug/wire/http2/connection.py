@@ -60,7 +60,7 @@ class Limits:
 
 
 class Connection:
-    """One end of a connection; lives as long as its socket. It is told what came, and asked what to send."""
+    """One end of a connection, for as long as its socket: bytes that came go in, bytes to send come out."""
 
     def __init__(self, *, is_client: bool, limits: Limits) -> None:
         self._is_client = is_client
@@ -239,7 +239,7 @@ class Connection:
     # ── frames ──
 
     def _take_next(self) -> bool:
-        """Take the next frame; tell whether there was one."""
+        """Take the next frame; return whether there was one."""
         try:
             frame = self._frames.next()
             if frame is None:

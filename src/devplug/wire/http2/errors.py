@@ -32,7 +32,7 @@ def code_name(code: int) -> str:
 
 
 class ConnectionFaultError(Exception):
-    """The other end broke the contract for the whole connection: say GOAWAY and close (5.4.1)."""
+    """The other end broke the protocol for the whole connection: send GOAWAY and close (5.4.1)."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         self.code = code
@@ -41,7 +41,7 @@ class ConnectionFaultError(Exception):
 
 
 class StreamFaultError(Exception):
-    """The other end broke the contract for one stream: say RST_STREAM and go on with the others (5.4.2)."""
+    """The other end broke the protocol for one stream: send RST_STREAM, go on with the others (5.4.2)."""
 
     def __init__(self, stream_id: int, code: ErrorCode, why: str) -> None:
         self.stream_id = stream_id

@@ -45,7 +45,7 @@ class SendWindow:
         self.room = room
 
     def grow(self, increment: int) -> bool:
-        """Take a WINDOW_UPDATE or a new first value; tell whether it may be so (6.9.1)."""
+        """Take a WINDOW_UPDATE or a new first value; return whether it is allowed (6.9.1)."""
         self.room += increment
         return self.room <= WINDOW_LIMIT
 
@@ -62,7 +62,7 @@ class ReceiveWindow:
         """What was read and not yet given back."""
 
     def take(self, size: int) -> bool:
-        """Note that `size` bytes have come; tell whether they were allowed to."""
+        """Note that `size` bytes have come; return whether they were allowed."""
         self._room -= size
         return self._room >= 0
 
@@ -156,12 +156,12 @@ class FloodGuard:
         self._since = 0.0
 
     def strike(self, now: float) -> bool:
-        """Note one frame of no worth, at a time in seconds; tell whether it can be borne."""
+        """Count one useless frame, at a time in seconds; return whether the limit still allows it."""
         forgiven = (now - self._since) * FORGIVEN_PER_SECOND
         self._since = now
         self._strikes = max(0.0, self._strikes - forgiven) + 1
         return self._strikes <= STRIKES_LIMIT
 
     def reward(self, worth: float = 1.0) -> None:
-        """Note something of worth: gRPC's clients ask with a PING for each answer that they get."""
+        """Count a useful frame: gRPC's clients send a PING for each answer that they get."""
         self._strikes = max(0.0, self._strikes - worth)
