@@ -26,8 +26,8 @@ VERB_FORM: Final = re.compile(
 )
 
 BANNED: Final = (
-    *("answerer", "contest", "custody", "grounds", "shelf", "shelves", "stake", "stranger", "surroundings"),
-    *("tally", "wrongs"),
+    *("answerer", "bustle", "contest", "custody", "farewell", "grounds", "plenty", "shelf", "shelves"),
+    *("stake", "stranger", "strangers", "surroundings", "tally", "twin", "untold", "wrongs"),
 )
 """Words that files, classes or messages of ours once had for what the field has a word for."""
 

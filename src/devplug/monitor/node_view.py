@@ -73,7 +73,7 @@ def joined(
     others = _allocatable(allocatable)
     for other in (others.keys() | holders.keys()) - resources.keys():
         resources[other] = _foreign(
-            other, others.get(other, {}), holders.get(other, {}), is_told=allocatable is not None
+            other, others.get(other, {}), holders.get(other, {}), knows_health=allocatable is not None
         )
         if has_left(other):
             resources[other] = replace(resources[other], fault=UNANSWERED)
@@ -176,14 +176,14 @@ def _foreign(
     listed: Mapping[str, tuple[int, ...]],
     holders: Mapping[str, Sequence[Holder]],
     *,
-    is_told: bool,
+    knows_health: bool,
 ) -> ResourceStatus:
     """Return a resource that no process of ours serves, with what the kubelet says of it.
 
     GetAllocatableResources lists healthy devices only (podresources/server_v1.go), so one that is held and
     not in it is not healthy.
     """
-    gone = "held, but no longer among the devices that the node can allocate" if is_told else ""
+    gone = "held, but no longer among the devices that the node can allocate" if knows_health else ""
     return ResourceStatus(
         name=name,
         devices=tuple(

@@ -100,7 +100,7 @@ class StateFile:
                 self._woken.set()
 
     async def _keep_writing(self, registry: Registry) -> None:
-        is_told = False
+        is_logged = False
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -108,17 +108,17 @@ class StateFile:
             try:
                 await asyncio.to_thread(self._write, taken, version)
             except sqlite3.Error as error:
-                if not is_told:
+                if not is_logged:
                     logger.error(  # noqa: TRY400 -- what happened is said by SQLite's sentence
                         "the sandbox's state could not be written; trying again",
                         extra={"file": str(self.path), "reason": str(error)},
                     )
-                is_told = True
+                is_logged = True
                 self._changed = taken | self._changed
                 self._woken.set()
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
-                is_told = False
+                is_logged = False
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     def _taken(self) -> dict[_Key, Object | None]:

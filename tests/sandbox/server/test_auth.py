@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.server.auth import admitted_path, kubeconfig, refuse_strangers
+from devplug.sandbox.server.auth import admitted_path, kubeconfig, refuse_web_pages
 from devplug.sandbox.server.listener import ServingError, Tls
 from tests.sandbox.server.beds import TOKEN, Kubectl, served, unserved
 
@@ -74,7 +74,7 @@ def test_the_server_lets_in_by_token_only(server: Server) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[::1"])
 def test_a_name_that_is_not_this_machine_is_refused(host: str) -> None:
     with pytest.raises(StatusError) as error:
-        refuse_strangers({"host": host}, "http")
+        refuse_web_pages({"host": host}, "http")
     assert error.value.code == 403
 
 
@@ -83,8 +83,8 @@ def test_web_pages_of_others_are_refused_even_with_the_token(server: Server) -> 
     assert server.ask("GET", "/version", headers={"Origin": own}).code == 200
     for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
         assert server.ask("GET", "/version", headers=headers).code == 403
-    refuse_strangers({"host": "localhost:1"}, "http")
-    refuse_strangers({"host": "[::1]:1", "origin": "http://[::1]:1"}, "http")
+    refuse_web_pages({"host": "localhost:1"}, "http")
+    refuse_web_pages({"host": "[::1]:1", "origin": "http://[::1]:1"}, "http")
 
 
 def test_a_kubeconfig_names_the_server_and_a_context() -> None:

@@ -245,23 +245,25 @@ async def return_noticed(bed: TestBed) -> str:
 # ── which streams get the change ──
 
 
-async def _tell_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
+async def _change_on_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
     """Take a device away and bring it back; raise `FailedError` if one of the streams does not get both.
 
-    A stream that ended has told its kubelet all.
+    For a stream that ended, its end tells the kubelet that all devices are Unhealthy.
     """
     before = {client: healthy_ids(client) for client in streams.values()}
 
-    async def untold(is_told: Callable[[Client], bool]) -> Sequence[str]:
+    async def without_change(has_change: Callable[[Client], bool]) -> Sequence[str]:
         def missing() -> list[str]:
-            return [name for name, client in streams.items() if not client.has_ended and not is_told(client)]
+            return [
+                name for name, client in streams.items() if not client.has_ended and not has_change(client)
+            ]
 
         await bed.kubelet.until(lambda: not missing(), bed.times.change_seconds)
         return missing()
 
     try:
         await bed.run(bed.test_run.subject.unplug)
-        unaware = await untold(lambda client: not before[client] <= healthy_ids(client))
+        unaware = await without_change(lambda client: not before[client] <= healthy_ids(client))
     finally:
         await bed.run(bed.test_run.subject.replug)
     if unaware:
@@ -270,7 +272,7 @@ async def _tell_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
             f"{' and '.join(unaware)} got no new list within {bed.times.change_seconds:g} s after a "
             "device went"
         )
-    if unaware := await untold(lambda client: before[client] <= healthy_ids(client)):
+    if unaware := await without_change(lambda client: before[client] <= healthy_ids(client)):
         raise FailedError(
             f"{' and '.join(unaware)} got a list without the device, and no new list within "
             f"{bed.times.change_seconds:g} s after its return"
@@ -307,7 +309,7 @@ async def abandoned_streams_take_nothing(bed: TestBed) -> None:
     # One that ends all streams with one may do so a moment later.
     await bed.kubelet.until(lambda: client.has_ended, bed.times.settle_seconds)
     _require_open(client)
-    await _tell_all(bed, {"the kubelet's stream": client})
+    await _change_on_all(bed, {"the kubelet's stream": client})
 
 
 @check(
@@ -322,7 +324,7 @@ async def abandoned_streams_take_nothing(bed: TestBed) -> None:
     alone=True,
     quick=False,
 )
-async def every_stream_is_told(bed: TestBed) -> None:
+async def every_stream_gets_the_change(bed: TestBed) -> None:
     """Open two more streams beside the kubelet's, then take a device away and bring it back."""
     (await once(bed, _trip)).require_return()
     client = bed.client
@@ -333,4 +335,4 @@ async def every_stream_is_told(bed: TestBed) -> None:
             if not streams[name].lists:
                 raise SkippedError(f"{name} got no list (STR11)")
         _require_open(*streams.values())
-        await _tell_all(bed, streams)
+        await _change_on_all(bed, streams)

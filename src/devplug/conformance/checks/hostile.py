@@ -209,7 +209,7 @@ async def answers_together(bed: TestBed) -> str:
     change="leave the connections to the gRPC library; treat an error on one as the end of that one only",
     source="RFC 9113, 3.4: the connection preface",
 )
-async def bears_strangers(bed: TestBed) -> None:
+async def survives_other_protocols(bed: TestBed) -> None:
     """Connect and send noise, an HTTP/1 request, half a greeting, and wrong settings."""
     for name, content in NOT_HTTP2:
         await talk(bed, content)

@@ -18,7 +18,7 @@ from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import StatusError, bad_request, internal_error, too_large
 from devplug.sandbox.api.options import include_of, list_options, log_options, refuse_without_log
 from devplug.sandbox.registry import PODS
-from devplug.sandbox.server.auth import admitted_path, refuse_strangers
+from devplug.sandbox.server.auth import admitted_path, refuse_web_pages
 from devplug.sandbox.server.bodies import BODY_LIMIT_BYTES, decoded_json
 from devplug.sandbox.server.discovery import document_at, nothing_here
 from devplug.sandbox.server.handlers import BEAT_SECONDS, RequestHandlers, watched
@@ -230,7 +230,7 @@ class App:
         await exchange.answer(refusal_answer(refusal, pretty=pretty))
 
     async def _serve(self, exchange: Exchange) -> None:
-        refuse_strangers(exchange.headers, exchange.scheme)
+        refuse_web_pages(exchange.headers, exchange.scheme)
         path = admitted_path(exchange.path, exchange.header("authorization"), self._token)
         if path.startswith("/sandbox/"):
             async with self._limited():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["CONTEXT", "admitted_path", "kubeconfig", "refuse_strangers", "review"]
+__all__ = ["CONTEXT", "admitted_path", "kubeconfig", "refuse_web_pages", "review"]
 
 USER: Final = "devplug-sandbox"
 """Who everybody is that has the token; the name of the user in the kubeconfig."""
@@ -103,7 +103,7 @@ def admitted_path(path: str, authorization: str, token: str) -> str:
     raise unauthorized()
 
 
-def refuse_strangers(headers: Mapping[str, str], scheme: str) -> None:
+def refuse_web_pages(headers: Mapping[str, str], scheme: str) -> None:
     """Refuse what a web page sends on behalf of somebody who has it open, with a 403.
 
     Another name in `Host` is DNS rebinding; an `Origin` that is not this server is another site's script.
