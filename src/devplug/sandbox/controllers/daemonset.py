@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["DaemonSetController"]
 
 _MOST_AT_ONCE: Final = 250
-"""So many pods are made, and so many deleted, in one look (BurstReplicas)."""
+"""The most pods that one sync creates, and the most that it deletes (BurstReplicas)."""
 
 _NODES_PER_SECOND: Final = 5000.0
 """How long changes are gathered before a look: a second for so many nodes, nearly nothing for a few."""
@@ -86,7 +86,7 @@ class DaemonSetController:
         """By the set's UID and the node."""
 
     async def run(self) -> None:
-        """Keep the pods of all sets until cancelled. That they end with their set is `garbagecollector`'s."""
+        """Keep the pods of all sets until cancelled. `garbagecollector` deletes them with their set."""
         notes = {NODES: self._note_node, DAEMON_SETS: self._note_set, PODS: self._note_pod}
         await run_loop(self._registry, notes, self._work, self._look)
 

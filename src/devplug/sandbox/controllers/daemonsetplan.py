@@ -61,7 +61,7 @@ _TOLERATED: Final = (
     ("pid-pressure", "NoSchedule"),
     ("unschedulable", "NoSchedule"),
 )
-"""What every daemon puts up with (daemon/util/daemonset_util.go AddOrUpdateDaemonPodTolerations)."""
+"""The tolerations of every daemon pod (daemon/util/daemonset_util.go AddOrUpdateDaemonPodTolerations)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def target_node(pod: Object) -> str:
 
 
 def revision_of(daemons: Object) -> str:
-    """Return the hash of the template, by which its pods are told from those of another."""
+    """Return the hash of the template, by which its pods differ from those of another."""
     written = json.dumps(part(daemons, "spec", "template"), sort_keys=True, separators=(",", ":"))
     number = 2166136261
     for byte in written.encode():
@@ -216,7 +216,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one look finds to do."""
+    """The actions of one sync."""
 
     make: tuple[str, ...] = ()
     """Nodes that need a pod."""

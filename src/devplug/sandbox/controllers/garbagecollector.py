@@ -43,7 +43,7 @@ _COLLECTED: Final = tuple(one for one in SERVED if "list" in one.verbs and one.k
 """What may own, or belong to something. Events belong to nobody."""
 
 _QUARANTINE_SECONDS: Final = 40.0
-"""For so long a node may be away (podgc/gc_controller.go quarantineTime)."""
+"""How long a node may be missing (podgc/gc_controller.go quarantineTime)."""
 
 EVENT_LIFE: Final = timedelta(hours=1)
 _TOLD: Final = (
@@ -158,7 +158,7 @@ class GarbageCollector:
 
 
 class PodCollector:
-    """What deletes pods of nodes that are not there; lives as long as `run`."""
+    """The pod garbage collector, for pods of missing nodes; lives as long as `run`."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ def is_expired(event: Object, now: datetime) -> bool:
 
 
 class EventCollector:
-    """What clears old events away; lives as long as `run`."""
+    """The collector of old events; lives as long as `run`."""
 
     def __init__(self, registry: Registry, *, every_seconds: float = 60.0) -> None:
         self._registry = registry

@@ -30,7 +30,7 @@ _CONTAINED: Final = tuple(
 )
 
 _MOST_AT_ONCE: Final = 250
-"""So many objects are deleted in one look, for others want their turn."""
+"""The most objects that one sync deletes, so that other tasks get their turn."""
 
 _FINALIZER: Final = "kubernetes"
 

@@ -1,4 +1,4 @@
-"""The ResourceQuota controller: it writes how much of each quota is in use; refusing is admission's."""
+"""The ResourceQuota controller: it writes how much of each quota is in use; admission refuses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The loop of the scheduler: it follows nodes and pods, asks the pure scheduler, and binds pods.
 
-Which node is the best, which pod is next and what a pod is told is decided in `devplug.sandbox.scheduler`.
+Which node is best, which pod is next and what its message says is decided in `devplug.sandbox.scheduler`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def status_of_waiting(pod: Object, reason: str, message: str, now: datetime) -> 
 
 
 class Scheduler:
-    """The default scheduler of one sandbox; lives as long as `run`, and holds nothing that is not told anew.
+    """The default scheduler of one sandbox; lives as long as `run`, and rebuilds its state at each start.
 
     `host` is the machine in its events, `seed` decides among nodes that are equally good, and `seconds` is a
     clock that only goes forward.

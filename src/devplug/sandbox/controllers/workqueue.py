@@ -41,7 +41,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class WorkQueue:
-    """Keys that somebody has to look at, each once, with the time for it; lives as long as its controller.
+    """The keys to sync, each once, with its time; lives as long as its controller.
 
     After client-go's work queues (util/workqueue), for one loop that looks at one key after the other.
     """

@@ -24,7 +24,7 @@ __all__ = ["NodeChange", "PodGone", "Queue", "may_help"]
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
 _FORGOTTEN_SECONDS: Final = 300.0
-"""A pod is tried again after so long, even if nothing seems to help it."""
+"""A refused pod is tried again after this time, even without a change that could help it."""
 
 
 # ── Queueing hints ──
@@ -32,7 +32,7 @@ _FORGOTTEN_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """A node came, or is another than before."""
+    """A node was added or changed."""
 
     before: Node | None
     after: Node
@@ -90,10 +90,10 @@ class _Waiting:
     pod: PendingPod
     since_seconds: float
     number: int
-    """Tells apart what came at the same time, and this entry from older ones of the same pod."""
+    """A number that orders entries of the same time, and identifies the latest entry of a pod."""
     refusals: int = 0
     plugins: frozenset[Plugin] = frozenset()
-    """Who refused it; empty while it is ready or backing off."""
+    """The plugins that refused it; empty while it is ready or backing off."""
     ready_seconds: float = 0.0
 
     @property
@@ -113,7 +113,7 @@ class Queue:
     _ready: list[_Entry] = field(default_factory=list)
     _backing_off: list[_Entry] = field(default_factory=list)
     _refused: list[_Entry] = field(default_factory=list)
-    """Heaps; what is not the entry of `_pods` any more is skipped."""
+    """Heaps; an entry that `_pods` has no longer is skipped."""
     _number: int = 0
 
     def __len__(self) -> int:
@@ -197,7 +197,7 @@ class Queue:
         heappush(self._ready, (0.0, waiting.order, waiting.pod.uid))
 
     def _end_waits(self, now_seconds: float) -> None:
-        """Make ready whose backoff has ended, and wake whom nothing has helped for long."""
+        """Make pods ready whose backoff has ended, or which were refused long ago."""
         while (first := self._first(self._refused)) and first[0] <= now_seconds:
             self._wake(self._pods[first[2]], now_seconds)
         while (first := self._first(self._backing_off)) and first[0] <= now_seconds:

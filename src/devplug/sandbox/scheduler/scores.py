@@ -45,14 +45,14 @@ MOST: Final = 100
 
 _TAINTS_WEIGHT: Final = 3
 _AFFINITY_WEIGHT: Final = 2
-"""How much these count beside resources and balance, which count once (apis/config/v1/default_plugins.go)."""
+"""The weights of these; resources and balance weigh 1 (apis/config/v1/default_plugins.go)."""
 
 _SHAPE_MOST: Final = 10
 """The best score in the points of `RequestedToCapacityRatio`."""
 
 
 class Strategy(enum.Enum):
-    """What a node is good for having: much left, little left, or what the points say."""
+    """The scoring strategy: prefer nodes with much left, with little left, or by points."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"

@@ -39,22 +39,22 @@ A node that has less left than is requested scores 0 and not below, so it counts
 """
 
 _DIGITS: Final = 6
-"""Sizes are told apart by so many binary digits."""
+"""The precision of sizes, in binary digits."""
 
 _BAND: Final = 0.5
-"""Skews are told apart by so many points of balance."""
+"""The precision of skews, in points of balance."""
 
 _ROUNDED: Final = 0.5
-"""What the balance gains by its rounding."""
+"""The most that rounding adds to the balance."""
 
 _TINY: Final = 1e-6
-"""Far more than floats are wrong by."""
+"""Far more than the error of floats."""
 
 PART_BITS: Final = 16
 """Ceilings are whole numbers of parts of a point: 2 to the power of so many make one."""
 
 _ROUNDING: Final = 1e-6
-"""Far more points than floats are wrong by."""
+"""Far more points than the error of floats."""
 
 
 # ── Ceilings: how good a group can be at most ──
@@ -266,7 +266,7 @@ class _Ranking:
     rated: defaultdict[int, list[Group]] = field(default_factory=lambda: defaultdict(list))
     """All others that fit, by score."""
     unrated: defaultdict[int, list[Group]] = field(default_factory=lambda: defaultdict(list))
-    """What was not worth a look yet, by the best score that it can have."""
+    """Groups that were not rated yet, by the best score that they can have."""
 
     def top(self, rate: Rate) -> tuple[int, str] | None:
         """Return the best score and the rank of the node that has it, or None if there is no room."""
@@ -281,7 +281,7 @@ class _Ranking:
                 self._rate(most, self.unrated.pop(most), rate)
 
     def _beaten(self, most: int, rate: Rate) -> bool:
-        """Rate who may be as good as the best and would go before it; return whether one does."""
+        """Rate groups that may tie with the best and have a lower rank; return whether one does."""
         limit = self.best[0][0]
         before = [group for group in self.unrated[most] if group.rank < limit]
         if not before:
@@ -334,7 +334,7 @@ class _Ranking:
 
 @dataclass(slots=True)
 class Search:
-    """What is known of one shape; it lives until the nodes are grouped anew."""
+    """The search state of one shape; it lives until the nodes are grouped anew."""
 
     shape: Shape
     rating: Rating
@@ -368,7 +368,7 @@ class Search:
         return best_of((tier, *top) for tier, top in tops if top)
 
     def _put_aside(self, lines: Iterable[Line]) -> None:
-        """Take in what happened, by how good it may be; a look at each group would cost too much."""
+        """Take in changed groups by their ceilings; rating each of them would cost too much."""
         unrated_of, allowances = self._unrated_of, self._allowances
         for group, family, most, bucket in lines:
             unrated = unrated_of[family]

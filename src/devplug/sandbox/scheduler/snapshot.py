@@ -67,7 +67,7 @@ class ClusterSnapshot:
     """The labels that nodes are grouped by."""
     _wanted_keys: set[str] = field(default_factory=set)
     _buckets: dict[tuple[int, ...], Buckets] = field(default_factory=dict)
-    """By how much the scored resources weigh."""
+    """By the weights of the scored resources."""
     _searches: dict[Shape, Search] = field(default_factory=dict)
     _candidates: dict[Shape, list[tuple[str, Tier]]] = field(default_factory=dict)
     """Of shapes that are not grouped for: the nodes that they may be on, resources aside."""

@@ -74,7 +74,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What taints a pod puts up with; without a key all, without an effect those of every effect."""
+    """A toleration: the taints with this key and effect; without a key all, without an effect any."""
 
     key: str = ""
     operator: str = "Equal"
@@ -121,7 +121,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All of a pod that decides where it may go: pods of one shape are alike to the scheduler."""
+    """The scheduling constraints of a pod: pods of one shape are alike to the scheduler."""
 
     requests: Amounts = ()
     scored_cpu: int = UNSET_CPU
@@ -168,7 +168,7 @@ class PendingPod:
     shape: Shape = field(default_factory=Shape)
     priority: int = 0
     may_preempt: bool = True
-    """False for `preemptionPolicy: Never`; it changes what the pod is told, as nothing is preempted here."""
+    """False for `preemptionPolicy: Never`; it changes the pod's message only: nothing is preempted here."""
 
 
 # ── From API objects ──

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: it lets in who has the token, and has each request answered.
+"""The server as an ASGI application: it checks the token, and has each request answered.
 
 Every request runs within a limit that can be set to now, by which the server ends all of them when it stops.
 """

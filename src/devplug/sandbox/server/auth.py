@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTEXT", "admitted_path", "kubeconfig", "refuse_web_pages", "review"]
 
 USER: Final = "devplug-sandbox"
-"""Who everybody is that has the token; the name of the user in the kubeconfig."""
+"""The user name of everybody who has the token, as in the kubeconfig."""
 
 _READING: Final = frozenset({"get", "list", "watch"})
 _EVERYTHING: Final = ["*"]
@@ -43,7 +43,7 @@ _LOOPBACK: Final = {"127.0.0.1", "::1", "localhost"}
 
 
 def review(resource: Resource, asked: Object) -> Object:
-    """Return the answer to what was asked, which has the asked with it."""
+    """Return a review with its answer in `status`."""
     return {
         **asked,
         "kind": resource.kind,
@@ -104,7 +104,7 @@ def admitted_path(path: str, authorization: str, token: str) -> str:
 
 
 def refuse_web_pages(headers: Mapping[str, str], scheme: str) -> None:
-    """Refuse what a web page sends on behalf of somebody who has it open, with a 403.
+    """Refuse a request that a web page in somebody's browser sends, with a 403.
 
     Another name in `Host` is DNS rebinding; an `Origin` that is not this server is another site's script.
     """

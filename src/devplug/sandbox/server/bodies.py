@@ -78,12 +78,12 @@ _COMPLAINTS: Final = {
     "Invalid \\escape": "in string escape code",
     "Invalid \\uXXXX escape": "in \\u hexadecimal character escape",
 }
-"""What Python's decoder says, and what Go's says after the character."""
+"""A sentence of Python's decoder, and the end of Go's sentence for the same fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a body says."""
+    """A decoded body."""
 
     value: object
     duplicates: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ class DeleteOptions:
     """How long a pod may take to end; None for what it says itself."""
     preconditions: Preconditions | None = None
     policy: str = ""
-    """What is to become of what the object owns: one of `dependents.POLICIES`, or empty."""
+    """What is done with its dependents: one of `ownerreferences.POLICIES`, or empty."""
     dry_run: bool = False
 
 
@@ -339,7 +339,7 @@ def of_body(
 ) -> tuple[str, ...]:
     """Return the warnings about an object that was sent; raises `StatusError` (400).
 
-    Of a kind that is refused anyhow nothing is said here.
+    A kind that is refused anyway has none.
     """
     if resource.refusal:
         return ()

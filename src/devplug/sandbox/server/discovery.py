@@ -1,4 +1,4 @@
-"""The documents that the server has about itself: version, health, discovery, and where OpenAPI is. Pure.
+"""The documents of the server about itself: version, health, discovery, and where OpenAPI is. Pure.
 
 Discovery is made of `kinds`: what kubectl reads before it asks for anything. It has two forms: the older
 one, a document for each version, and the aggregated one of `apidiscovery.k8s.io/v2` (KEP-3352), which has

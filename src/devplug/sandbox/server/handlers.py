@@ -62,7 +62,7 @@ _DONE: Final[Object] = {
 }
 
 BEAT_SECONDS: Final = 60.0
-"""How long a watcher that asked for bookmarks is left without a word (cacher.go's bookmark timer)."""
+"""The time between two bookmarks of a quiet watch (cacher.go's bookmark timer)."""
 
 
 # ── Verbs ──
@@ -70,7 +70,7 @@ BEAT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an act."""
+    """The outcome of a verb."""
 
     value: Object | Page
     """An object as it is kept, a Status, or several objects."""
@@ -109,13 +109,13 @@ def page_of(registry: Registry, request: Request, options: ListOptions) -> Page:
 
 
 class RequestHandlers:
-    """Does what requests ask; lives as long as the server. `perform` raises `StatusError`."""
+    """Performs the verbs of requests; lives as long as the server. `perform` raises `StatusError`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def perform(self, request: Request, body: bytes, content_type: str) -> Outcome:
-        """Do what is asked, with the body that came; return what came of it."""
+        """Perform the verb of a request with its body; return the outcome."""
         kept = _kept_resource(request.resource)
         match request.verb:
             case Verb.GET:
