@@ -37,7 +37,7 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks for, beside the configuration and the form."""
+    """The options of the command line, beside the configuration and the form."""
 
     name: str = "devplug"
     namespace: str = "devplug"

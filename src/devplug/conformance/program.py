@@ -41,7 +41,7 @@ _KILLED_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is judged: a command, and what the judge has to know of it."""
+    """The judged plugin: its command, and how it is to be started."""
 
     command: tuple[str, ...] = ()
     """In it, `{dir}` becomes the plugin folder and `{work}` an empty folder of each start's own."""
@@ -99,7 +99,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What all processes of a program take together."""
+    """The resources that all processes of a program use together."""
 
     resident_bytes: int
     threads: int

@@ -77,7 +77,7 @@ _YAML_NAME = re.compile(_YAML_FIELD.format("name"), re.MULTILINE)
 
 
 class FileKind(Enum):
-    """What was found at a path of the host, with links followed."""
+    """The kind of file at a path of the host, with links followed."""
 
     NODE = "a device node"
     NODES = "a folder with device nodes in it"

@@ -31,7 +31,7 @@ __all__ = ["Attempt", "Client", "KubeletBehavior", "ScriptedKubelet", "scripted_
 
 @dataclass(frozen=True, slots=True)
 class KubeletBehavior:
-    """How the kubelet treats those who register; the default is that of a right one."""
+    """The behaviour of the kubelet towards registrations; the default is a correct kubelet's."""
 
     refuse: str = ""
     """The error with which every registration is refused, undialled; empty for none."""

@@ -268,7 +268,7 @@ class TestBed:
 
 @dataclass(eq=False, slots=True)
 class TestRun:
-    """Where plugins are started for the checks of one run, each time in a new folder."""
+    """One run, which starts plugins for its checks, each time in a new folder."""
 
     __test__: ClassVar[bool] = False  # no class of tests, whatever pytest makes of its name
     subject: Subject

@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Severity(Enum):
-    """What it means to break a rule."""
+    """The severity of breaking a rule."""
 
     MUST = "must"
     """Pods or the node suffer for it."""
@@ -226,7 +226,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one check came to on one plugin."""
+    """The verdict of one check on one plugin."""
 
     check: Check
     outcome: Outcome

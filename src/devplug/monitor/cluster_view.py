@@ -111,7 +111,7 @@ class HeldDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDevices:
-    """What one container asks for of one resource, and which devices it holds."""
+    """The request of one container for one resource, and the devices that it holds."""
 
     namespace: str
     pod: str

@@ -57,7 +57,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class ChangeKind(enum.StrEnum):
-    """What has happened; the value is what programs read."""
+    """The kind of a change; the value is the word for programs."""
 
     APPEARED = "appeared"
     """A device is in the list that was not."""

@@ -205,7 +205,7 @@ def _foreign(
 
 @dataclass(frozen=True, slots=True)
 class PhysicalDevice:
-    """What a person would count as one device."""
+    """One device as a person counts: all replicas that stand for it."""
 
     id: str
     devices: tuple[DeviceStatus, ...]

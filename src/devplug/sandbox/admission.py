@@ -141,7 +141,7 @@ class QuotaExceededError(DevplugError):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a namespace may have, as far as it is about devices."""
+    """The limits of a namespace that concern devices."""
 
     name: str
     hard: Mapping[str, int] = field(default_factory=dict, hash=False)

@@ -36,12 +36,12 @@ _MOST: Final = 2**63 - 1
 
 
 class AdvertisementError(DevplugError):
-    """What is asked for cannot be advertised; the text says what to write instead."""
+    """A request that cannot be advertised; the message says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advertisement:
-    """What a node shall advertise, and what no more."""
+    """The resources that a node is to advertise, and those to remove."""
 
     counts: Mapping[str, int]
     """Resource name → how many."""

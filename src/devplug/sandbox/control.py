@@ -24,7 +24,7 @@ _EXIT_CODE_MOST: Final = 255
 
 
 class Cluster(Protocol):
-    """What the operations work on. Its methods raise `DevplugError`, which is sent to the caller."""
+    """The sandbox to operate on. Its methods raise `DevplugError`, which is sent to the caller."""
 
     def nodes(self) -> Sequence[str]:
         """Return the names of the nodes."""

@@ -54,7 +54,7 @@ class ContainerView:
 
 
 class PodOwner(Protocol):
-    """What has admitted pods and acts on them: a `SyncKubelet`."""
+    """The owner of admitted pods, which acts on them: a `SyncKubelet`."""
 
     def pod_status(self, uid: str) -> PodStatus:
         """Return what people see of a pod."""

@@ -92,7 +92,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a server bears from those who connect, whoever they are."""
+    """The limits of a server, which hold for every client."""
 
     connections: int = 64
     """Open at once. A further one takes the place of the one idle for longest, or gets a 503."""

@@ -35,7 +35,7 @@ DEPTH_LIMIT: Final = 100
 
 
 class Kind(Enum):
-    """What a field holds."""
+    """The type of a field."""
 
     STRING = auto()
     BOOL = auto()

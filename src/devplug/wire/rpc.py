@@ -184,7 +184,7 @@ class NotGrpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a server has to know of a call before its message."""
+    """The head of a call: what a server knows before the message."""
 
     path: str
     timeout_seconds: float | None

@@ -57,7 +57,7 @@ _JOINED_BYTES: Final = 1 << 14
 
 
 class ConnectionOwner(Protocol):
-    """Who lets connections in and counts the calls of all of them: the server."""
+    """The server, which accepts connections and counts the calls of all of them."""
 
     def admit(self, connection: ServerConnection, transport: asyncio.Transport) -> bool:
         """Let a new connection in, or say that it may not be."""

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Sockets(Protocol):
-    """Where sockets are made, called, told apart and removed. It holds nothing open itself."""
+    """The interface to Unix sockets: listen, call, identify, remove. It holds nothing open itself."""
 
     def listener(
         self,

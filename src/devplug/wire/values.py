@@ -61,7 +61,7 @@ class AdvertisedDevice:
 
 @dataclass(frozen=True, slots=True)
 class PluginOptions:
-    """Which optional calls the kubelet may make: the API's DevicePluginOptions."""
+    """The optional calls that the kubelet may make: the API's DevicePluginOptions."""
 
     pre_start_required: bool = False
     preferred_allocation_available: bool = False
@@ -69,7 +69,7 @@ class PluginOptions:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRequest:
-    """What a plugin sends to be known. The kubelet ignores `options` here and asks for them itself."""
+    """The registration of a plugin. The kubelet ignores `options` here and asks for them itself."""
 
     version: str
     endpoint: str
@@ -92,7 +92,7 @@ class PreferenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """What a plugin in `plugins_registry` says of itself when the kubelet asks."""
+    """The answer of a plugin in `plugins_registry` to the kubelet's GetInfo."""
 
     type: str
     """`DevicePlugin`; others are `CSIPlugin` and `DRAPlugin`."""
@@ -105,7 +105,7 @@ class PluginInfo:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
-    """What the kubelet tells such a plugin of its attempt."""
+    """The outcome of such a registration, as the kubelet sends it."""
 
     plugin_registered: bool
     error: str = ""
@@ -157,7 +157,7 @@ class DynamicResource:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResources:
-    """What one container holds."""
+    """The devices and other resources of one container."""
 
     name: str
     devices: tuple[ContainerDevices, ...] = ()
@@ -169,7 +169,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What one pod holds; v1alpha1 knows only devices, and those without NUMA nodes."""
+    """The resources of one pod; v1alpha1 has only devices, without NUMA nodes."""
 
     name: str
     namespace: str
@@ -178,7 +178,7 @@ class PodResources:
 
 @dataclass(frozen=True, slots=True)
 class AllocatableResources:
-    """What the node can give to pods, held or not."""
+    """The resources that the node can allocate, held or not."""
 
     devices: tuple[ContainerDevices, ...] = ()
     cpu_ids: tuple[int, ...] = ()
@@ -187,7 +187,7 @@ class AllocatableResources:
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """Which pod Get asks for."""
+    """The pod that Get asks for."""
 
     name: str
     namespace: str

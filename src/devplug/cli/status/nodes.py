@@ -45,7 +45,7 @@ FIRST_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class NodeFolders:
-    """Where one node's plugins and its kubelet have their sockets."""
+    """The paths of the sockets of one node's plugins and its kubelet."""
 
     name: str
     plugin_dir: Path

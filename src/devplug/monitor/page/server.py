@@ -73,7 +73,7 @@ _HEADERS: Final = {
 
 
 class Source(Protocol):
-    """Where a node's status comes from: a `Collector`."""
+    """The source of a node's status: a `Collector`."""
 
     node_name: str
     notifier: Notifier
@@ -89,7 +89,7 @@ class Source(Protocol):
 
 
 class Follower:
-    """What is known of the nodes and was in the last hour; it grows while `run` lasts.
+    """The statuses of the nodes and their last hour, kept while `run` lasts.
 
     `notifier` tells when there is something new to see.
     """

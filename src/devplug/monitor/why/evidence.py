@@ -78,7 +78,7 @@ class State(enum.StrEnum):
 
 
 class Actor(enum.StrEnum):
-    """Who can reject a pod; programs read it as `rejectedBy`."""
+    """The component that rejected a pod; programs read it as `rejectedBy`."""
 
     NOBODY = "nobody"
     SCHEDULER = "scheduler"

@@ -33,7 +33,7 @@ class SelectorError(DevplugError):
 
 
 class Operator(enum.Enum):
-    """What a requirement asks of a label, by the sign or word for it."""
+    """The operator of a requirement; the value is its sign or word."""
 
     EQUALS = "="
     DOUBLE_EQUALS = "=="

@@ -75,7 +75,7 @@ _WAITING: Final = {
 
 
 class FieldValidation(enum.Enum):
-    """What is done with fields that a kind does not have."""
+    """The treatment of fields that a kind does not have."""
 
     IGNORE = "Ignore"
     WARN = "Warn"
@@ -84,7 +84,7 @@ class FieldValidation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContinueToken:
-    """Where the next piece of a list begins: after one object, at the first piece's version."""
+    """The position where the next piece of a list begins, at the first piece's version."""
 
     version: int
     namespace: str
@@ -93,7 +93,7 @@ class ContinueToken:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What a list, a watch or the deletion of many asks for."""
+    """The options of a list, a watch or the deletion of many."""
 
     labels: LabelSelector = field(default_factory=LabelSelector)
     fields: FieldSelector = field(default_factory=FieldSelector)
@@ -127,7 +127,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a change asks for."""
+    """The options of a change."""
 
     dry_run: bool = False
     field_validation: FieldValidation = FieldValidation.WARN
@@ -278,7 +278,7 @@ def _watch_errors(options: ListOptions, *, continues: bool) -> list[FieldError]:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Which part of which container's log is asked for."""
+    """The options of `pods/log`: the container, and the part of its log."""
 
     container: str
     follow: bool = False

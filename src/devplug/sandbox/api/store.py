@@ -70,7 +70,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far one watcher has seen; a new one after each reading."""
+    """The position of one watcher; each reading returns a new one."""
 
     resource: Resource
     selection: Selection

@@ -37,7 +37,7 @@ _BAD_ORDER: Final = "invalid patch format of setElementOrder list"
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """How one field is patched."""
+    """The patch rule of one field."""
 
     type: str = ""
     """The type of the map, or of the list's elements, under which the fields inside have their rules."""

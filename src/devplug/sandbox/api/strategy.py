@@ -54,7 +54,7 @@ _IMMUTABLE: Final = "field is immutable"
 
 @dataclass(frozen=True, slots=True)
 class Preconditions:
-    """What a client demands of the object that it wants to delete; empty texts demand nothing."""
+    """The conditions of a client on the object that it deletes; empty texts are none."""
 
     uid: str = ""
     version: str = ""
@@ -62,7 +62,7 @@ class Preconditions:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a deletion made of an object."""
+    """The outcome of a deletion."""
 
     object: Object
     """The object after it: as it was, or marked."""

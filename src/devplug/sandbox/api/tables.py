@@ -169,7 +169,7 @@ def _gates(pod: Object) -> str:
 
 
 class IncludeObject(enum.Enum):
-    """How much of an object stands in its row: the `includeObject` of a request."""
+    """The part of an object that is in its row: the `includeObject` of a request."""
 
     NONE = "None"
     METADATA = "Metadata"

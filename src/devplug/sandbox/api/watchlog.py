@@ -37,7 +37,7 @@ __all__ = [
 
 
 class ChangeType(enum.Enum):
-    """What happened to an object, and what a watcher is told of it."""
+    """The type of a change of an object, as watch events have it."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -72,7 +72,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind a client asks for."""
+    """The objects of a kind that a client asks for."""
 
     namespace: str = ""
     """Empty for all namespaces, and for what has none."""

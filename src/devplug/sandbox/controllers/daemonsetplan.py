@@ -176,7 +176,7 @@ def _is_same_toleration(one: object, other: Object) -> bool:
 
 
 class Placement(enum.Enum):
-    """What a DaemonSet wants of a node."""
+    """The decision of a DaemonSet for one node."""
 
     RUN = "run"
     KEEP = "keep"
@@ -204,7 +204,7 @@ def _placement(asked: Shape, node: Node) -> Placement:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How the pods of a DaemonSet follow its template."""
+    """The update strategy of a DaemonSet."""
 
     revision: str
     is_rolling: bool = True

@@ -53,7 +53,7 @@ _SCHEDULED: Final = "PodScheduled"
 
 
 class SchedulingState(enum.Enum):
-    """What a pod is to the scheduler."""
+    """The state of a pod for the scheduler."""
 
     WAITING = "waiting"
     GATED = "gated"

@@ -60,7 +60,7 @@ _FEATURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node's kubelet knows of its machine."""
+    """The facts of a machine that its kubelet reports."""
 
     name: str
     cpus: int

@@ -78,7 +78,7 @@ class AddressPool:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What all workers of one node share."""
+    """The parts of one node that all its pod workers share."""
 
     node_name: str
     registry: Registry

@@ -70,7 +70,7 @@ class AnnotationError(DevplugError):
 
 
 class Role(enum.Enum):
-    """What a container is in its pod."""
+    """The role of a container in its pod."""
 
     INITIAL = "initial"
     """Runs to its end before the next one starts."""
@@ -96,7 +96,7 @@ class ContainerPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlannedExit:
-    """How app containers end by annotation."""
+    """The end of app containers that an annotation asks for."""
 
     exit_code: int
     runs_seconds: float
@@ -104,7 +104,7 @@ class PlannedExit:
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What is to be done with a pod."""
+    """The plan of a pod, from its spec and annotations."""
 
     containers: tuple[ContainerPlan, ...]
     """In start order: init containers and sidecars, then app containers."""

@@ -169,7 +169,7 @@ _OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What a node knows of one of its pods."""
+    """The facts of a pod on its node, from which its status is made."""
 
     plan: PodPlan
     records: Mapping[str, ContainerRecord]

@@ -150,7 +150,7 @@ _GO_NAMES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldReport:
-    """What a decoder found in one object."""
+    """The findings of a decoder in one object."""
 
     unknown: tuple[str, ...] = ()
     """A sentence for each field that nobody knows, in the order of the object: `unknown field "spec.foo"`."""

@@ -50,7 +50,7 @@ _PATCHED_AS: Final = {
 
 
 class Form(enum.Enum):
-    """How many values of its type a field has."""
+    """The form of a field: one value of its type, a list or a map."""
 
     ONE = ""
     LIST = "["

@@ -197,7 +197,7 @@ class Plugin(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """That a node cannot take a pod: the first plugin that refuses it, with all of that plugin's reasons."""
+    """The refusal of a pod by a node: the first plugin that refuses, with all its reasons."""
 
     plugin: Plugin
     reasons: tuple[str, ...]

@@ -52,7 +52,7 @@ def named_by(rank: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the pods of one node request together."""
+    """The sum of the requests of the pods of one node."""
 
     pods: int = 0
     requests: Amounts = ()
@@ -152,7 +152,7 @@ Rate: TypeAlias = Callable[[Group], int]
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """How one shape of pods rates groups; it lives as long as its shape is of interest."""
+    """The rating of groups for one shape of pods; it lives as long as its shape is remembered."""
 
     needs: Amounts
     """What must be left: the requests, and room for one pod."""

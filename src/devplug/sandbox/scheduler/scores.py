@@ -61,7 +61,7 @@ class Strategy(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringSettings:
-    """How nodes are scored; the defaults are the real scheduler's."""
+    """The settings by which nodes are scored; the defaults are the real scheduler's."""
 
     strategy: Strategy = Strategy.LEAST_ALLOCATED
     resources: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))

@@ -62,7 +62,7 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BucketKey:
-    """What the groups of a bucket have in common."""
+    """The key of a bucket: the values that its groups have in common."""
 
     sizes: tuple[int, ...]
     """The least that is of this size, of each scored resource and then of each balanced one."""
@@ -215,7 +215,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What nodes have in common whose other scores differ by resources alone."""
+    """A tier of nodes, whose scores differ by resources alone."""
 
     taints: int
     """How many unwanted taints they have."""

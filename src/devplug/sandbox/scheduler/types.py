@@ -65,7 +65,7 @@ Amounts: TypeAlias = "tuple[tuple[str, int], ...]"
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """What keeps pods off a node, unless they tolerate it."""
+    """A taint of a node, which keeps pods away that do not tolerate it."""
 
     key: str
     value: str = ""

@@ -268,7 +268,7 @@ def _sound(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a deletion asks for."""
+    """The options of a deletion."""
 
     grace_seconds: int | None = None
     """How long a pod may take to end; None for what it says itself."""

@@ -40,7 +40,7 @@ class ServingError(DevplugError):
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What TLS is served with."""
+    """The certificate and key for TLS."""
 
     cert_file: Path
     """The certificate and what leads to who signed it, in PEM."""

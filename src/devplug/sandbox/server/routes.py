@@ -23,7 +23,7 @@ __all__ = ["Request", "Verb", "node_of_metrics", "request_of"]
 
 
 class Verb(enum.Enum):
-    """What is to be done, by the word of discovery and of refusals."""
+    """A verb of the API; the value is its word in discovery and refusals."""
 
     GET = "get"
     LIST = "list"

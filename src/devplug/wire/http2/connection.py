@@ -50,7 +50,7 @@ __all__ = ["Connection", "Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What this end takes at once."""
+    """The limits of this end."""
 
     streams: int = 1024
     """Streams that the other end has open at the same time; more are refused."""

@@ -37,7 +37,7 @@ WINDOW_LIMIT: Final = 0x7FFFFFFF
 
 
 class SendWindow:
-    """How many bytes the other end takes yet; below zero when it has lowered the first value (6.9.2)."""
+    """The bytes that the other end still takes; negative when it has lowered the first value (6.9.2)."""
 
     __slots__ = ("room",)
 
@@ -51,7 +51,7 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """How many bytes we take yet. They are given back when somebody has read them, by halves of it."""
+    """The bytes that we still take. They are given back when somebody has read them, by halves of it."""
 
     __slots__ = ("_owed", "_room", "_size")
 
@@ -108,7 +108,7 @@ _RANGES: Final[Mapping[int, _Range]] = {
 
 
 class PeerSettings:
-    """What the other end takes, from its first values on; lives as long as the connection."""
+    """The settings of the other end, from its first values on; lives as long as the connection."""
 
     def __init__(self) -> None:
         self.initial_window = 0xFFFF

@@ -109,7 +109,7 @@ class Reset(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What the sender takes, as pairs of identifier and value; or that it has read ours (6.5)."""
+    """The settings of the sender, as pairs of identifier and value; or an acknowledgement (6.5)."""
 
     pairs: tuple[tuple[int, int], ...]
     is_ack: bool = False
@@ -150,7 +150,7 @@ class GoAway(NamedTuple):
 
 
 class WindowUpdate(NamedTuple):
-    """How much more may be sent, on a stream or on all together, which is stream 0 (6.9)."""
+    """A window update: how much more may be sent on a stream, or on all, which is stream 0 (6.9)."""
 
     stream_id: int
     increment: int

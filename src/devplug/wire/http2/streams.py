@@ -22,7 +22,7 @@ __all__ = ["STEPS", "WRONG", "State", "Step", "Stream", "Streams", "after"]
 
 
 class State(Enum):
-    """Where a stream is in its life."""
+    """The state of a stream (5.1)."""
 
     IDLE = auto()
     OPEN = auto()
@@ -37,7 +37,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What may happen to a stream; an END is the flag on a frame, after the frame itself."""
+    """A step in the life of a stream; an END is the flag on a frame, after the frame itself."""
 
     SEND_HEADERS = auto()
     SEND_DATA = auto()

@@ -44,7 +44,7 @@ NARROWEST: Final = 8
 
 
 class Sort(enum.StrEnum):
-    """What the rows are sorted by; ties by resource and device."""
+    """The order of the rows; ties are sorted by resource and device."""
 
     STATE = "state"
     """Unhealthy ones first, then held ones."""
@@ -57,7 +57,7 @@ class Sort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of a node is drawn."""
+    """The part of a node that is drawn, and its order."""
 
     sort: Sort = Sort.STATE
     unhealthy: bool = False
