@@ -115,11 +115,16 @@ async def running(*controllers: Controller) -> AsyncIterator[None]:
                 task.cancel()
 
 
+QUIET_TURNS = 100
+
+
 async def settled(registry: Registry, quiet_seconds: float = 0.02) -> None:
     """Return when nothing was changed for a while, which is long beside a controller's turn."""
     loop = asyncio.get_running_loop()
-    version, since = registry.version, loop.time()
-    while loop.time() - since < quiet_seconds:
+    version, since, turns = registry.version, loop.time(), 0
+    # On a busy machine the time may be over before any controller had a turn.
+    while loop.time() - since < quiet_seconds or turns < QUIET_TURNS:
         await asyncio.sleep(0)
+        turns += 1
         if registry.version != version:
-            version, since = registry.version, loop.time()
+            version, since, turns = registry.version, loop.time(), 0
