@@ -1,4 +1,4 @@
-"""Devices and what containers get of them: values that both ends of the socket speak of. Pure.
+"""Devices and what containers get of them: the values that plugin and kubelet exchange. Pure.
 
 What an author or a file makes is validated here, once, with every fault named. What a peer sent is kept as
 it came (`ContainerResponse.as_received`, and all of `wire.values`), because the kubelet validates none of it.
@@ -58,7 +58,7 @@ _CDI_NAME = re.compile(
 
 
 def _is_text(value: object) -> bool:
-    """Whether an author who has no type checker gave a string where the signature wants one."""
+    """Whether a value is a string; authors may not use a type checker."""
     return isinstance(value, str)
 
 
@@ -102,7 +102,7 @@ class HealthState(enum.Enum):
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
     UNKNOWN = "unknown"
-    """Nothing could be learned; what the kubelet was told before stays (Healthy if nothing was)."""
+    """The health could not be read; the advertised health stays (Healthy if there was none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _is_node_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Device:
-    """One thing that a plugin advertises and a container can hold. Frozen; equal by all that it says.
+    """One thing that a plugin advertises and a container can hold. Frozen; equal if all fields are.
 
     `numa_nodes` are kernel node numbers; -1 means none, as in sysfs. `device_nodes` are what the default
     `allocate` gives to the container. `attributes` are for the author and for templates; the kubelet never

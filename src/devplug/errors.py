@@ -1,7 +1,7 @@
 """The errors, in branches by who must act.
 
 `ConfigError`: edit the file. `PluginError`: mend the plugin's code. `KubeletError`: look at the node; it may
-pass. `AllocationError`: this one request cannot be met. `RemoteError`: the other end of a socket said no.
+pass. `AllocationError`: this one request cannot be met. `RemoteError`: the other end of a socket refused.
 Texts are one line, name the field and the value, and fit into a pod's status.
 """
 
@@ -150,7 +150,7 @@ class AllocationError(DevplugError):
 
 
 class InvalidRequestError(AllocationError):
-    """The caller's request can never work."""
+    """The request is invalid and cannot succeed."""
 
 
 class ForbiddenPathError(AllocationError):
@@ -193,7 +193,7 @@ class DeadlineError(AllocationError):
 
 
 class NotOfferedError(AllocationError):
-    """A call for an ability that the plugin does not announce in its options."""
+    """A call that the plugin does not offer in its options."""
 
 
 class IncidentError(AllocationError):

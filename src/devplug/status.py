@@ -46,7 +46,7 @@ class DeviceStatus:
 
     id: str
     health: str
-    """The word that the kubelet was told: `Healthy` or `Unhealthy`; `Unknown` where nobody tells it."""
+    """The word that was advertised: `Healthy` or `Unhealthy`; `Unknown` where it is not known."""
     reason: str = ""
     """Why it is not healthy."""
     since: float | None = None
@@ -58,11 +58,11 @@ class DeviceStatus:
     is_held: bool = False
     """Whether a container holds it, or may hold it."""
     holders: tuple[Holder, ...] = ()
-    """Which ones; none for one that nobody has named yet, or that only may be held."""
+    """The containers that hold it; empty if they are not known yet, or if it only may be held."""
     leaves_at: float | None = None
     """When it leaves the list unless it comes back."""
     is_outdated: bool = False
-    """Whether its holders were given what is no longer right; only a new pod gets what is."""
+    """Whether its holders' answer is out of date; only a new pod gets the new one."""
 
     @property
     def is_healthy(self) -> bool:
@@ -76,23 +76,23 @@ class ForeignSocket:
 
     name: str
     is_live: bool
-    """Whether somebody listens at it."""
+    """Whether a process listens at it."""
     made_at: float
     process: str = ""
-    """Who listens, as in `4711 (driver)`; empty where that is another container's process."""
+    """The process that listens, as in `4711 (driver)`; empty if it is in another container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """That another plugin has the name of a resource of ours, or fights for it."""
+    """The sign that another plugin has the name of a resource of ours, or fights for it."""
 
     signs: tuple[str, ...]
-    """By what it is known: `listed`, `given`, `asked`, `cut`; see docs/threat-model.md."""
+    """Its signs: `listed`, `given`, `asked`, `cut`; see docs/threat-model.md."""
     since: float
     reason: str
-    """What was seen, and what to do about it."""
+    """The signs as a sentence, and what to do about them."""
     device_ids: tuple[str, ...] = ()
-    """Devices that tell of it: the other plugin's, or ours that somebody else gave out."""
+    """The devices of the signs: the other plugin's, or ours that it gave out."""
     sockets: tuple[ForeignSocket, ...] = ()
     """Where the other plugin may be, the newest first; none if its socket is in another folder."""
     is_lost: bool = False
@@ -112,11 +112,11 @@ class ResourceStatus:
     fault: str = ""
     """What keeps it from being ready; empty if nothing does."""
     takeover: Takeover | None = None
-    """Whether another plugin has its name, or fights for it; None if nothing tells of that."""
+    """The suspected other plugin with its name; None if there is no sign of one."""
     replicas: int = 1
     """How many devices stand for each one that was found."""
     is_retired: bool = False
-    """Whether the configuration has it no longer, and it only waits for its holders."""
+    """Whether it was removed from the configuration and only waits for its holders."""
     process: int | None = None
     """Which process serves it, by its ID where that runs; None for another plugin's."""
     given_at: float | None = None
@@ -150,7 +150,7 @@ class ResourceStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigStatus:
-    """What became of the configuration file."""
+    """The status of the configuration file."""
 
     file: str
     applied_at: float
@@ -167,7 +167,7 @@ class ConfigStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResourcesStatus:
-    """What became of asking the kubelet who holds what."""
+    """The status of the questions to the kubelet's PodResources."""
 
     answered_at: float | None = None
     """When it last answered; None if it never did."""
@@ -198,7 +198,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """A node as its plugins and its kubelet tell of it."""
+    """The status of a node, from its plugins and its kubelet."""
 
     name: str
     at: float
@@ -208,9 +208,9 @@ class NodeStatus:
     processes: tuple[ProcessStatus, ...] = ()
     """Ours that answer."""
     pod_resources: PodResourcesStatus = field(default_factory=PodResourcesStatus)
-    """How it stands with the kubelet, asked from here."""
+    """The status of the kubelet's PodResources, asked from here."""
     problems: tuple[str, ...] = ()
-    """What could not be learned, and what to do about it."""
+    """Facts that could not be read, and what to do about that."""
 
 
 # ── JSON ──

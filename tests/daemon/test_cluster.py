@@ -207,7 +207,7 @@ async def test_a_watch_that_is_forbidden_leaves_the_labels_as_they_are_asked_for
         (401, "let the ServiceAccount get, list and watch nodes"),
         (403, "let the ServiceAccount get, list and watch nodes"),
         (404, 'the cluster has no Node "machine-7"; set NODE_NAME from the pod\'s spec.nodeName'),
-        (500, "gives no answer to use"),
+        (500, "gave no usable answer"),
     ],
 )
 async def test_what_is_wrong_at_start_is_one_error_with_what_to_do_until_it_is_mended(
@@ -253,7 +253,7 @@ async def test_nobody_at_the_address_is_asked_again(folder: Path, caplog: pytest
             assert await change == {"a": "b"}
     ((level, reason),) = said(caplog)
     assert level == "ERROR"
-    assert "gives no answer to use" in reason
+    assert "gave no usable answer" in reason
 
 
 async def test_without_any_account_the_error_says_what_to_mount(

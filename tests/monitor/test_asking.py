@@ -196,7 +196,7 @@ def test_who_may_not_read_the_pod_gets_exit_code_2_and_the_right_that_is_missing
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert asked_why(cluster, "mine") == 2
-    assert "have somebody who may do it give you the rights: kubectl create" in capsys.readouterr().err
+    assert "ask an administrator of the cluster for the right: kubectl create" in capsys.readouterr().err
 
 
 def asked_why(cluster: Cluster, pod: str) -> int:

@@ -71,7 +71,7 @@ _PROCESS: Final = (
         "5m",
         "up == 0 and ignoring (version, python) last_over_time(devplug_build_info[1d])",
         f"devplug {_WHERE} cannot be scraped",
-        "It told its metrics within the last day and does not any more. If the process is gone, the kubelet "
+        "It served metrics within the last day and does not any more. If the process is gone, the kubelet "
         "has set the node's devices unhealthy and no new pod gets one. Look at its pod and at /healthz.",
     ),
     Alert(

@@ -104,7 +104,7 @@ _DEVICES: Final = (
     ),
     timeline(
         "Health of devices",
-        "Each device over time; a gap means that nobody told.",
+        "Each device over time; a gap means that no process reported it.",
         Query(f"devplug_device_healthy{{{_ALL}}}", "{{instance}} {{resource}} {{device}}"),
         words=_HEALTH,
         width=24,
@@ -118,7 +118,7 @@ _DEVICES: Final = (
     ),
     lines(
         "Changes of health",
-        "How many there were, by what became of the devices.",
+        "The number of changes, by the new health.",
         _rate("devplug_health_transitions_total", "resource, to", "{{resource}} to {{to}}"),
         width=12,
     ),
@@ -127,7 +127,7 @@ _DEVICES: Final = (
 _CALLS: Final = (
     heatmap(
         "Allocate, by duration",
-        "How many calls took how long.",
+        "The number of calls, by duration.",
         Query(
             f"sum by (le) (increase(devplug_allocate_duration_seconds_bucket{{{_ALL}}}[$__rate_interval]))",
             "{{le}}",
@@ -156,7 +156,7 @@ _CALLS: Final = (
     ),
     lines(
         "Discovery, p99",
-        "How long a look at the machine's devices takes.",
+        "How long a scan of the machine's devices takes.",
         _quantile(0.99, "devplug_discovery_duration_seconds", "resource"),
         width=8,
         unit="s",
@@ -166,7 +166,7 @@ _CALLS: Final = (
 _KUBELET: Final = (
     timeline(
         "Registered",
-        "Whether the kubelet that runs has accepted the resource and reads its list.",
+        "Whether the kubelet has accepted the resource and reads its list.",
         Query(f"devplug_registered{{{_ALL}}}", "{{instance}} {{resource}}"),
         words={1: ("registered", "green"), 0: ("not registered", "red")},
         width=12,
@@ -180,14 +180,14 @@ _KUBELET: Final = (
     ),
     lines(
         "Age of PodResources' answer",
-        "How old what we know of holders is; it is asked every few seconds.",
+        "How old the last answer about holders is; the kubelet is asked every few seconds.",
         Query(f"devplug_podresources_age_seconds{{{_NODE}}}", "{{instance}}"),
         width=12,
         unit="s",
     ),
     lines(
         "Errors of PodResources",
-        "Questions to the kubelet without an answer, by trouble.",
+        "Calls of the kubelet without an answer, by trouble.",
         Query(
             "sum by (instance, trouble) "
             f"(increase(devplug_podresources_errors_total{{{_NODE}}}[$__rate_interval]))",
@@ -207,14 +207,14 @@ _PROCESS: Final = (
     ),
     stat(
         "Configuration",
-        "Whether the file as it is now is what is served.",
+        "Whether the configuration file as it is now is in effect.",
         Query(f"devplug_config_last_reload_successful{{{_NODE}}}", "{{instance}}"),
         width=6,
         words={1: ("served", "green"), 0: ("refused", "red")},
     ),
     stat(
         "Configuration read",
-        "When a file was last read and served.",
+        "When a configuration file was last read and applied.",
         Query(
             f"devplug_config_last_reload_success_timestamp_seconds{{{_NODE}}} * 1000",
             "{{instance}}",

@@ -40,7 +40,7 @@ SLOWEST_RETRY_SECONDS: Final = 60.0
 
 
 class Trouble(enum.StrEnum):
-    """Why there was no answer; the value of a metric's label, so there are few."""
+    """Why there was no answer; used as the value of a metric's label."""
 
     ABSENT = "absent"
     """There is no socket: no kubelet, or its folder is not mounted here."""
@@ -57,7 +57,7 @@ class Trouble(enum.StrEnum):
 
 
 class UnansweredError(KubeletError):
-    """The kubelet did not tell who holds what. It is asked again; the last good answer stays in use."""
+    """The kubelet did not answer. It is asked again; the last good answer stays in use."""
 
     def __init__(self, trouble: Trouble, text: str) -> None:
         self.trouble = trouble
@@ -66,14 +66,14 @@ class UnansweredError(KubeletError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one kubelet lists at one moment."""
+    """The answer of one kubelet: what its pods hold."""
 
     pods: Sequence[PodResources]
     kubelet: SocketIdentity
     is_v1: bool
     """Otherwise an old kubelet's v1alpha1, which leaves out sidecars and lists pods that have ended."""
     allocatable: AllocatableResources | None = None
-    """What the node can give to pods; None if that was not asked, or is not told by so old a kubelet."""
+    """The node's allocatable devices; None if that was not asked, or the kubelet is too old for it."""
 
 
 async def ask(
@@ -83,10 +83,10 @@ async def ask(
     with_allocatable: bool = False,
     receive_limit_bytes: int = MONITOR_RECEIVE_LIMIT_BYTES,
 ) -> Answer:
-    """Ask the kubelet whose socket stands there now, over a connection of its own.
+    """Ask the kubelet that listens at the socket now, over a new connection.
 
-    A kept connection would outlive its kubelet and say nothing of the next one. Each call has
-    `timeout_seconds`. Raises `UnansweredError`.
+    A connection that is kept would stay with an old kubelet when a new one takes over the socket. Each call
+    has `timeout_seconds`. Raises `UnansweredError`.
     """
     kubelet = socket_identity(socket)
     if kubelet is None:
@@ -111,7 +111,7 @@ async def ask(
 
 
 async def ask_allocatable(socket: Path, *, timeout_seconds: float) -> AllocatableResources | None:
-    """Ask the kubelet whose socket stands there now what the node can give; None if it does not tell.
+    """Ask the kubelet for the node's allocatable devices; None if it does not serve them.
 
     Raises `UnansweredError`.
     """
@@ -136,7 +136,7 @@ def _unseen(socket: Path) -> UnansweredError:
 
 
 async def _allocatable(peer: Peer, timeout_seconds: float) -> AllocatableResources | None:
-    """Return what the node can give; None from a kubelet before 1.23, or with that gate off."""
+    """Return the node's allocatable devices; None from a kubelet before 1.23, or with that gate off."""
     try:
         return await peer.call(GET_ALLOCATABLE_RESOURCES, None, timeout_seconds=timeout_seconds)
     except RemoteError as error:
@@ -176,7 +176,7 @@ def _unanswered(error: RemoteError, socket: Path, limit_bytes: int) -> Unanswere
 def read_checkpoint(path: Path) -> tuple[PodResources, ...] | None:
     """Return what the kubelet's checkpoint says, as `checkpoint_pods`; None if it says nothing.
 
-    So it is where the file is missing, damaged, or not for us to read.
+    It says nothing if it is missing, damaged, or not readable for this user.
     """
     try:
         return checkpoint_pods(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The hold of a container on a device: what becomes of it, and what of it outlives a process. Pure.
+"""A device that a container holds: its events, and what a process leaves to the next one. Pure.
 
 A ledger file has the holds of one resource, by device ID, for the next process.
 """
@@ -35,7 +35,7 @@ __all__ = [
 # ── values ──
 
 PERIOD_SECONDS: Final = 10.0
-"""How often the kubelet is asked, and how long an ID has to be missing from its answers."""
+"""The period of the questions, and how long an ID must be missing from the answers to be free."""
 
 GRACE_SECONDS: Final = 20.0
 """How long after our Allocate an ID may be missing: the kubelet lists it once it has our answer. Akri waits
@@ -61,9 +61,9 @@ class Released:
     resource_name: str
     device_id: str
     holder: Holder | None
-    """None for a device that we gave out and that no answer ever showed, as for a pod that failed at once."""
+    """None for a device that we gave out and no answer listed, as for a pod that failed at once."""
     is_free: bool = True
-    """Whether nobody holds it now; otherwise the kubelet has given it on already."""
+    """Whether it is free now; otherwise the kubelet has already given it to another container."""
 
 
 Difference: TypeAlias = Allocated | Released
@@ -71,16 +71,16 @@ Difference: TypeAlias = Allocated | Released
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What of one held ID outlives the process."""
+    """What is kept of one held ID for the next process."""
 
     holders: tuple[Holder, ...] = ()
-    """Those that the last answer with this ID named."""
+    """The holders in the last answer with this ID."""
     kubelet: SocketIdentity | None = None
-    """Whose answer that was; None if no answer has shown it since our last Allocate of it."""
+    """The kubelet of that answer; None if no answer has listed the ID since our last Allocate of it."""
 
 
 Memory: TypeAlias = Mapping[str, Remembered]
-"""What of one resource outlives the process: what was held, by device ID."""
+"""What is kept of one resource for the next process: what was held, by device ID."""
 
 
 @dataclass(frozen=True, slots=True)

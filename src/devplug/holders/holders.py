@@ -1,6 +1,7 @@
 """The holders of devices: the one client of PodResources in a process, asked while somebody needs to know.
 
-Here is when to ask and who is told. What an answer means is the `ledger`'s, the files are `ledger_store`'s.
+This module decides when to ask and whom to notify. `ledger` decides what an answer means, `ledger_store` has
+the files.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ Result = TypeVar("Result")
 ASK_TIMEOUT_SECONDS: Final = 10.0
 
 LISTED_AFTER_SECONDS: Final = 0.25
-"""When to look for what we have just given out: the kubelet lists it once it has our answer. Only who has
-been listed once is known to have gone, so a pod that lives shorter than the period has to be seen in time."""
+"""When to ask for devices that were just given out: the kubelet lists them once it has our answer. A holder
+must be listed once before its end is known, so a pod that lives shorter than the period is asked for
+early."""
 
 QUICK_PERIOD_SECONDS: Final = 1.0
-"""How soon after a question such a look may come."""
+"""The least time between such a question and the one before."""
 
 REWRITE_SECONDS: Final = 60.0
 """How often at most the kubelet is made to write its checkpoint while the pods stay the same: an ID that only
@@ -52,17 +54,18 @@ an init container has is in the file and in no answer for as long as its pod liv
 
 
 class Holders:
-    """Who holds which device of this node. Lives as long as the process, and is shared by all who ask.
+    """The holders of this node's devices. Lives as long as the process, and is shared by all its users.
 
-    It asks only inside `run`, and only while somebody is inside `needed` or `releases`. What
-    it knows can be read at any time, and stays when answers fail. All calls are made on the loop of `run`.
+    It asks the kubelet only inside `run`, and only while a caller is inside `needed` or `releases`. The
+    last answer can be read at any time, and stays when questions fail. All calls are made on the loop of
+    `run`.
 
     `ledger_folder` keeps what is held of the resources that we `own` over a restart: without it a release
     that happens meanwhile goes unnoticed. `checkpoint` is the kubelet's file beside its plugins' sockets:
     without it, what the kubelet has not listed since it started is held for as long as it runs, or until it
     gives it out again. `rewrite_checkpoint` has the kubelet write that file, by sending it a list of devices.
     `with_allocatable` has the kubelet asked for the node's devices, too. `clock` returns seconds and never
-    goes back. `on_change` is called when somebody else holds something than before, or the kubelet begins or
+    goes back. `on_change` is called when a device's holders change, or the kubelet begins or
     ceases to answer, and after each question without answer.
     """
 
@@ -83,7 +86,7 @@ class Holders:
         self._checkpoint_path = checkpoint
         self._rewrite_checkpoint = rewrite_checkpoint
         self._rewritten: tuple[Sequence[PodResources], float] | None = None
-        """With which answer, and when, the kubelet was last made to write its checkpoint."""
+        """The answer and the time at which the kubelet was last made to write its checkpoint."""
         self._rules = rules or Rules()
         self._with_allocatable = with_allocatable
         self._timeout_seconds = timeout_seconds
@@ -130,7 +133,7 @@ class Holders:
 
     @property
     def is_asking(self) -> bool:
-        """Whether somebody needs to know, so that the last answer should never be old."""
+        """Whether a caller needs the holders, so that the last answer should never be old."""
         return self._needs > 0
 
     @property
@@ -139,7 +142,7 @@ class Holders:
         return self._trouble
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held: a container may hold them, or their release is not taken yet.
+        """Return the IDs that are held: a container may hold them, or their release was not taken yet.
 
         Before `is_known` there may be more.
         """
@@ -160,7 +163,7 @@ class Holders:
         return await asyncio.to_thread(read_checkpoint, self._checkpoint_path)
 
     def own(self, resource_name: str) -> None:
-        """Take over what is remembered of a resource that only we serve, and remember it from now on.
+        """Read the ledger file of a resource that only we serve, and keep it up to date from now on.
 
         What was held then is held, until answers show that it is not. Raises `ValueError` if it is owned.
         """
@@ -169,7 +172,7 @@ class Holders:
         self._on_change()
 
     def disown(self, resource_name: str) -> None:
-        """Leave what is remembered of a resource to whoever serves it next, if it is owned.
+        """Stop to keep the ledger file of a resource, for the next process that serves it.
 
         Call it once nothing of it is given out any more, and before another program may serve it.
         """
@@ -190,13 +193,13 @@ class Holders:
         self._on_change()
 
     def suspect(self) -> None:
-        """Have the kubelet asked soon, if anybody needs to know: it may have given something out just now."""
+        """Ask the kubelet soon, if a caller needs it: it may have given out a device just now."""
         self._allocated_at = self._clock()
         self._wake.set()
 
     @contextmanager
     def needed(self) -> Iterator[None]:
-        """Have the kubelet asked, at once and every period, until the block is left."""
+        """Ask the kubelet, at once and every period, until the block is left."""
         self._needs += 1
         self._wake.set()
         try:
@@ -207,7 +210,7 @@ class Holders:
     async def wait(self, condition: Callable[[], Result | None]) -> Result:
         """Return what `condition` returns once that is true, now or after some answer or Allocate.
 
-        It does not make anybody ask: be inside `needed`.
+        It does not start questions by itself: be inside `needed`.
         """
         while not (result := condition()):
             await self._looked.next.wait()
@@ -215,10 +218,10 @@ class Holders:
 
     @contextmanager
     def differences(self) -> Iterator[AsyncIterator[Difference]]:
-        """Yield who got and let go of devices from now on, as an iterator without end.
+        """Yield which containers get and release devices from now on, as an iterator without end.
 
-        For audit lines and views: what happens while nobody reads is not told later. It does not make anybody
-        ask: be inside `needed`.
+        For audit lines and views: changes while nobody reads are not delivered later. It does not start
+        questions by itself: be inside `needed`.
         """
         queue: asyncio.Queue[Difference] = asyncio.Queue()
         self._readers.add(queue)
@@ -229,7 +232,7 @@ class Holders:
 
     @contextmanager
     def releases(self, resource_name: str) -> Iterator[AsyncIterator[list[Released]]]:
-        """Yield the devices of a resource that came free, as an iterator without end, for one reader.
+        """Yield the released devices of a resource, as an iterator without end, for one reader.
 
         Each list has all that are not taken, sorted by ID. `take` it once it was acted upon: until then its
         devices count as held, and are listed again, also for the next owner if there is a ledger folder. A
@@ -261,7 +264,7 @@ class Holders:
     # ── asking ──
 
     async def run(self) -> None:
-        """Ask whenever it is time, until cancelled. No answer and no lack of one ends it."""
+        """Ask whenever a question is due, until cancelled. A failed question does not end it."""
         try:
             async with asyncio.TaskGroup() as group, shared_watcher() as watcher:
                 group.create_task(self._folder.run())
@@ -289,7 +292,7 @@ class Holders:
         await within(None if due is None else due - self._clock(), self._wake.wait())
 
     def _due(self) -> float:
-        """Return when to ask: at once where nobody was asked yet, else a while after the last question."""
+        """Return when to ask next: at once if there was no question yet, else a while after the last."""
         if self._asked_at is None:
             return self._clock()
         if (kubelet := socket_identity(self._socket)) is not None and kubelet != self._asked_of:
@@ -303,7 +306,7 @@ class Holders:
         return due
 
     async def _look(self) -> None:
-        """Ask once, and tell whom it concerns."""
+        """Ask once, and notify the readers concerned."""
         self._asked_of = socket_identity(self._socket)
         self._asked_at = asked_at = self._clock()
         before = self.is_known, self._trouble, self.pods, self.allocatable
@@ -336,7 +339,7 @@ class Holders:
         self._looked.notify()
 
     async def _taken(self, answer: Answer, asked_at: float) -> tuple[Difference, ...]:
-        """Have the ledger take an answer, with the checkpoint if that is needed."""
+        """Pass an answer to the ledger, with the checkpoint if that is needed."""
         checkpoint = None
         if self._ledger.needs_checkpoint(answer.pods, answer.kubelet):
             checkpoint = await self.checkpoint()
@@ -383,7 +386,7 @@ async def _read_queue(queue: asyncio.Queue[Difference]) -> AsyncIterator[Differe
 
 
 def pod_resources_status(holders: Holders) -> PodResourcesStatus:
-    """Return what became of asking the kubelet who holds what."""
+    """Return the status of the questions to the kubelet's PodResources."""
     return PodResourcesStatus(
         answered_at=holders.answered_at,
         trouble=holders.last_error or "",

@@ -1,7 +1,7 @@
 """The ledger: which devices are in use, and since when they are free. Pure.
 
-It is decided on what the kubelet lists and on what we gave out. A book has what is known of one resource: who
-holds which ID, what came free, and what of it is remembered.
+It is computed from the kubelet's answers and our Allocates. A book has the facts of one resource: who holds
+which ID, what was released, and what is kept for the next process.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class _Hold:
     """One held ID."""
 
     remembered: Remembered = field(default_factory=Remembered)
-    """What of it outlives the process."""
+    """What is kept for the next process."""
     allocated_at: float | None = None
     """Our last Allocate of it, if no answer has shown it since."""
     missing_since: float | None = None
-    """The first of the answers in a row that are evidence that it is free."""
+    """The time of the first of the last answers in a row that lack it."""
 
 
 FREE: Final = _Hold()
@@ -42,16 +42,16 @@ FREE: Final = _Hold()
 
 @dataclass(slots=True)
 class _Book:
-    """What is known of one resource. Lives as long as its ledger."""
+    """The holds of one resource. Lives as long as its ledger."""
 
     holds: dict[str, _Hold] = field(default_factory=dict)
     """By ID; none of them is in `untaken`."""
     untaken: dict[str, tuple[Released, Remembered]] = field(default_factory=dict)
-    """What came free and was not taken, and how it was held before, by ID."""
+    """The released IDs that were not taken yet, each with how it was held."""
     is_kept: bool = False
     """Whether releases are kept until they are taken."""
     revision: int = 0
-    """Another number whenever something else is remembered of this resource."""
+    """A number that changes whenever the memory of this resource does."""
     ids: frozenset[str] | None = None
     """The IDs of `holds` and `untaken`, if somebody has asked since they changed."""
 
@@ -81,7 +81,7 @@ class _Book:
             self.revision += 1
 
     def forget_absences(self) -> None:
-        """Wait anew for two answers that do not show an ID."""
+        """Forget which IDs were missing, so that two more answers without an ID are needed."""
         for device_id, hold in self.holds.items():
             if hold.missing_since is not None:
                 self.holds[device_id] = replace(hold, missing_since=None)
@@ -93,7 +93,7 @@ class _Book:
         return self.ids
 
     def memory_later(self) -> Callable[[], Memory]:
-        """Return what makes the memory of this moment, at any time and in any thread; cheap itself."""
+        """Return a function that makes the memory of this moment, at any later time and in any thread."""
         return partial(_memory, self.holds.copy(), self.untaken.copy())
 
 
@@ -107,7 +107,7 @@ def _memory(holds: Mapping[str, _Hold], untaken: Mapping[str, tuple[Released, Re
 
 
 class Ledger:
-    """Who holds which ID of which resource. Lives as long as its owner; `Memory` takes it over a restart.
+    """The holders of each device ID, by resource. Lives as long as its owner; `Memory` survives a restart.
 
     Times are seconds of one clock that never goes back.
     """
@@ -135,7 +135,7 @@ class Ledger:
             book.put(device_id, _Hold(Remembered(holders), allocated_at=now))
 
     def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: SocketIdentity) -> bool:
-        """Whether this answer leaves out IDs of which only the checkpoint tells."""
+        """Whether this answer leaves out IDs that only the checkpoint has."""
         unsure = [
             (name, device_id)
             for name, book in self._books.items()
@@ -205,7 +205,7 @@ class Ledger:
     def _missing(
         self, name: str, device_id: str, asked_at: float, *, is_named: bool | None
     ) -> Iterator[Difference]:
-        """Yield what it changes that an answer does not show an ID; `is_named`: the checkpoint names it."""
+        """Yield the changes from an answer without an ID; `is_named`: the checkpoint names it."""
         book = self._books[name]
         before = book.holds[device_id]
         if before.allocated_at is not None and asked_at <= before.allocated_at:
@@ -227,7 +227,7 @@ class Ledger:
     # ── what is known ──
 
     def held_ids(self, resource_name: str) -> frozenset[str]:
-        """Return the IDs that are held: by a container, or until somebody takes their release, if it is kept.
+        """Return the IDs that are held: by a container, or until their release is taken, if it is kept.
 
         Cheap while they stay the same.
         """
@@ -251,7 +251,7 @@ class Ledger:
         return FREE if book is None else book.holds.get(device_id, FREE)
 
     def doubly_held(self) -> frozenset[Key]:
-        """Return resource name and ID of what containers of several pods hold, which should never be."""
+        """Return resource name and ID of devices that several pods hold, which is an error of the kubelet."""
         return frozenset(
             (name, device_id)
             for name, book in self._books.items()
@@ -281,7 +281,7 @@ class Ledger:
     # ── over a restart ──
 
     def recall(self, resource_name: str, memory: Memory, now: float) -> None:
-        """Take over what another process, or we ourselves at another time, remembered of this resource.
+        """Take over the memory of this resource from another process, or from an earlier time.
 
         Whatever was held then counts as held. What is known of an ID already is newer, but for this: a
         memory may know of an Allocate that no answer has shown.
@@ -295,14 +295,14 @@ class Ledger:
                 book.put(device_id, _Hold(Remembered(before.remembered.holders), now))
 
     def memory(self, resource_name: str) -> Memory:
-        """Return what of this resource has to outlive the process.
+        """Return the memory of this resource for the next process.
 
         A release that was not taken counts as held in it.
         """
         return self.memory_later(resource_name)()
 
     def memory_later(self, resource_name: str) -> Callable[[], Memory]:
-        """Return what makes the `memory` of this moment, at any time and in any thread; cheap itself."""
+        """Return a function that makes the `memory` of this moment, at any later time and in any thread."""
         return self._book(resource_name).memory_later()
 
     def revision(self, resource_name: str) -> int:

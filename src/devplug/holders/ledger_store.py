@@ -1,4 +1,4 @@
-"""The files of a ledger: they take what was held over a restart.
+"""The files of a ledger, which keep what was held over a restart.
 
 There is one file for each resource that is remembered, read once and replaced as a whole.
 """
@@ -31,7 +31,7 @@ _NEVER: Final = -1
 
 
 class LedgerFile:
-    """The owner of the ledger file of one resource. No error of the file gets out of it.
+    """The owner of the ledger file of one resource. It logs errors of the file and raises none.
 
     It may be written in any thread. `revision` grows with what is to be remembered.
     """
@@ -45,7 +45,7 @@ class LedgerFile:
         self._lock = threading.Lock()
 
     def read(self) -> Memory | None:
-        """Return what the last owner left, nothing held if there is no file, None if it is damaged."""
+        """Return the last owner's memory; an empty one if there is no file, None if it is damaged."""
         try:
             return ledger_memory(self._path.read_text(encoding="utf-8"), self._resource_name)
         except FileNotFoundError:
@@ -63,11 +63,11 @@ class LedgerFile:
             return None
 
     def is_behind(self, revision: int) -> bool:
-        """Whether the file does not say yet what it should at this revision."""
+        """Whether the file is older than this revision."""
         return self._written < revision
 
     def note_written(self, revision: int) -> None:
-        """Record that the file says already what it should at this revision."""
+        """Record that the file is up to date at this revision."""
         self._written = revision
 
     def write(self, revision: int, memory: Callable[[], Memory]) -> None:
@@ -114,8 +114,8 @@ WRITE_PERIOD_SECONDS: Final = 0.25
 class LedgerFolder:
     """The files of the owned resources of one ledger, and lives as long; without a folder it keeps nothing.
 
-    Programs of one machine share the folder, so each resource has a file of its own, and the one who serves
-    it owns that.
+    Programs of one machine share the folder, so each resource has a file of its own, which the program that
+    serves the resource owns.
     """
 
     def __init__(self, folder: Path | None, ledger: Ledger) -> None:
@@ -149,7 +149,7 @@ class LedgerFolder:
             self._write(resource_name, file)
 
     def note_changed(self) -> None:
-        """Have the files looked after, soon."""
+        """Make `run` write the files soon."""
         self._changed.set()
 
     async def run(self) -> None:

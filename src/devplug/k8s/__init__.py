@@ -1,4 +1,4 @@
-"""What a Kubernetes API object is, for everyone, and the client of an API server.
+"""Kubernetes API objects, for all packages, and the client of an API server.
 
-Nobody else knows lightkube, the extra `[k8s]`.
+No other package imports lightkube, the extra `[k8s]`.
 """

@@ -1,4 +1,4 @@
-"""The account that asks an API server: the pod's own ServiceAccount, or one of a kubeconfig."""
+"""The account for calls of an API server: the pod's own ServiceAccount, or one of a kubeconfig."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ KUBECONFIG_VARIABLE: Final = "KUBECONFIG"
 
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 _ADVICE_TO_PODS: Final = "let the ServiceAccount {rights}"
-_ADVICE_TO_PEOPLE: Final = "have somebody who may do it give you the rights: {rights}"
+_ADVICE_TO_PEOPLE: Final = "ask an administrator of the cluster for the right: {rights}"
 _EXEC_VERSION: Final = "client.authentication.k8s.io/v1"
 
 
 def may_have_account(folder: Path = ACCOUNT_FOLDER) -> bool:
-    """Whether a program of this machine or pod could ask an API server at all; nothing heavy is loaded."""
+    """Whether this machine or pod has an account for an API server; imports nothing heavy."""
     if find_spec("lightkube") is None:
         return False
     return bool(os.environ.get(KUBECONFIG_VARIABLE)) or (folder / "token").exists()
@@ -49,13 +49,13 @@ def may_have_account(folder: Path = ACCOUNT_FOLDER) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An API server, and as whom it is asked. It holds secrets, and is good for as long as they are."""
+    """An API server and the credentials for it. It holds secrets, and is valid for as long as they are."""
 
     config: SingleConfig
     where: str
-    """What is told of it, as in `the cluster of context lab`."""
+    """Its name in messages, as in `the cluster of context lab`."""
     advice: str
-    """What to do about a right that is missing, with `{rights}` in it."""
+    """The advice for a missing right, with `{rights}` in it."""
 
     @property
     def namespace(self) -> str:
@@ -64,7 +64,7 @@ class Account:
 
     @property
     def is_here(self) -> bool:
-        """Whether the server is on this machine, and so behind no proxy whatever the environment says."""
+        """Whether the server is on this machine, so that the environment's proxies do not apply."""
         host = urlsplit(self.config.cluster.server).hostname or ""
         try:
             return ip_address(host).is_loopback
@@ -75,8 +75,8 @@ class Account:
 def mounted_account(folder: Path, rights: str) -> Account:
     """Return the account of a daemon: that of its pod, or of the one file that KUBECONFIG names.
 
-    Imports lightkube, which takes a fifth of a second. Raises `ClusterError`; `rights` are what its text asks
-    for where there is no account.
+    Imports lightkube, which takes a fifth of a second. Raises `ClusterError`; `rights` are named in its text
+    if there is no account.
     """
     _need_lightkube()
     import lightkube
@@ -97,7 +97,7 @@ def mounted_account(folder: Path, rights: str) -> Account:
     except Exception as error:
         where = folder if is_mounted else kubeconfig
         raise ClusterError(
-            f"cannot use the account in {where}: {_why(error)}; mend or mount it anew"
+            f"cannot use the account in {where}: {_why(error)}; mend it or mount it again"
         ) from error
     return Account(chosen, "the cluster", _ADVICE_TO_PODS)
 
@@ -116,7 +116,7 @@ def chosen_account(
 
     named = kubeconfig or os.environ.get(KUBECONFIG_VARIABLE) or ""
     files = [kubeconfig] if kubeconfig else [file for file in named.split(os.pathsep) if file]
-    told = context and f"context {context} of {named or _DEFAULT_KUBECONFIG}"
+    context_name = context and f"context {context} of {named or _DEFAULT_KUBECONFIG}"
     try:
         if not files and not Path(_DEFAULT_KUBECONFIG).expanduser().is_file() and not context:
             if (folder / "token").exists():
@@ -131,7 +131,7 @@ def chosen_account(
     except ClusterError:
         raise
     except Exception as error:  # a file of anybody's, which may have anything in it
-        where = told or named or _DEFAULT_KUBECONFIG
+        where = context_name or named or _DEFAULT_KUBECONFIG
         raise ClusterError(f"cannot use {where}: {_why(error)}{besides}") from error
     return Account(chosen, f"the cluster of context {chosen.context_name}", _ADVICE_TO_PEOPLE)
 
@@ -144,14 +144,14 @@ def _need_lightkube() -> None:
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong with a file that may hold a token: never a piece of it."""
+    """Return what is wrong with a file that may hold a token, without quoting it."""
     from lightkube.core.exceptions import ConfigError
 
     name = type(error).__name__
     if (mark := getattr(error, "problem_mark", None)) is not None:  # YAML's own text would show the line
         return f"{name} in line {mark.line + 1}, column {mark.column + 1}"
     is_harmless = isinstance(error, OSError | KeyError | ConfigError)
-    return one_line(f"{name}: {error}" if is_harmless else f"{name}, it is not as a kubeconfig is", 120)
+    return one_line(f"{name}: {error}" if is_harmless else f"{name}, it is not a valid kubeconfig", 120)
 
 
 def _merged(files: list[str]) -> KubeConfig:
@@ -188,7 +188,7 @@ def _with_whole_paths(config: KubeConfig) -> KubeConfig:
 
 
 def _single(config: KubeConfig, context: str | None) -> SingleConfig:
-    """Return what one context means, and bear what lightkube does not: no user, and exec plugins of v1."""
+    """Return the configuration of one context, also without a user or with exec plugins of v1."""
     from lightkube.config.models import User
 
     chosen = config.get(context)

@@ -41,12 +41,12 @@ READING_RIGHTS: Final = (
     "kubectl create clusterrole devplug-view --verb=get,list --resource=pods,nodes,events, "
     "and bind it with kubectl create clusterrolebinding"
 )
-"""How a person gets to read all that our tools look at."""
+"""The commands that give a person the rights for all our tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object, by the names under which the API server has it."""
+    """A kind of object, with its names in the API."""
 
     group: str
     """Empty for the core group."""
@@ -68,7 +68,7 @@ def device_classes(version: str) -> Kind:
 
 @asynccontextmanager
 async def connected(account_of: Callable[[], Account]) -> AsyncIterator[ApiServer]:
-    """An API server to ask as this account; nothing is asked yet. Raises `ClusterError`."""
+    """A client of an API server with this account; it makes no call yet. Raises `ClusterError`."""
     # In a thread: the import and the certificates take a fifth of a second, in which pods may be admitted.
     server = await asyncio.to_thread(lambda: ApiServer(account_of()))
     try:
@@ -78,10 +78,10 @@ async def connected(account_of: Callable[[], Account]) -> AsyncIterator[ApiServe
 
 
 class ApiServer:
-    """An API server and the account that asks it; lives as long as the block of `connected`.
+    """A client of an API server with one account; lives as long as the block of `connected`.
 
-    Every question ends within `ANSWER_SECONDS` or raises `ClusterError`. `rights` is what its text says is
-    missing where the server refuses; `when_absent` what it says where nothing is there.
+    Every question ends within `ANSWER_SECONDS` or raises `ClusterError`. `rights` are named in its text
+    if the server refuses, and `when_absent` is its text if the object does not exist.
     """
 
     def __init__(self, account: Account) -> None:
@@ -218,7 +218,7 @@ def _client(account: Account) -> AsyncClient:
     except Exception as error:
         why = one_line(f"{type(error).__name__}: {error}", 120)
         raise ClusterError(
-            f"cannot use the account of {account.where}: {why}; mend or mount it anew"
+            f"cannot use the account of {account.where}: {why}; mend it or mount it again"
         ) from error
 
 

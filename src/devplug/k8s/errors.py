@@ -1,4 +1,4 @@
-"""The errors between us and an API server, as sentences that say who must act."""
+"""The errors of calls to an API server, as sentences that say who must act."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ClusterError", "ExistsError", "MissingExtraError", "NotThereError", 
 
 
 class ClusterError(DevplugError):
-    """The API server cannot be asked, or does not tell; it may pass. Look at the rights, or at the cluster.
+    """The API server cannot be reached, or its answer cannot be used; it may pass. Check rights and cluster.
 
     The text says what to change.
     """
@@ -25,7 +25,7 @@ class ExistsError(ClusterError):
 
 
 class MissingExtraError(ClusterError):
-    """lightkube is not installed, so nobody can ask the API server."""
+    """lightkube is not installed, so the API server cannot be asked."""
 
 
 class NotThereError(ClusterError):
@@ -33,7 +33,7 @@ class NotThereError(ClusterError):
 
 
 class RefusedError(ClusterError):
-    """The API server knows us not, or does not let us (401, 403); the text names the right."""
+    """The API server refuses the account or the call (401, 403); the text names the right."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def explained(advice: str, when_absent: str = "") -> Iterator[None]:
         if code == 404 and when_absent:
             raise NotThereError(when_absent) from error
         if code == 409:
-            raise ExistsError(f"the API server has one of that name ({said})") from error
+            raise ExistsError(f"the API server already has an object of that name ({said})") from error
         if code in {401, 403}:
             raise RefusedError(f"the API server refuses ({code} {said}); {advice}") from error
-        raise ClusterError(f"the API server gives no answer to use ({said})") from error
+        raise ClusterError(f"the API server gave no usable answer ({said})") from error

@@ -1,1 +1,1 @@
-"""What Linux tells a program and does for it: events, processes, Unix sockets, files that last."""
+"""The interfaces of Linux: file and device events, processes, signals, Unix sockets, durable files."""

@@ -1,4 +1,4 @@
-"""A durable file: small, replaced as a whole and on the disk then, as it has to outlive a power cut."""
+"""A durable file: small, replaced as a whole and synced to the disk, to survive a power cut."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, content: str) -> None:
-    """Have a file say `content`, for its owner alone, and make its folder if need be.
+    """Write `content` to a file that only its owner can read; make its folder if it is missing.
 
-    However this process or the machine ends, the file says what it said before, or all of this; once this
-    returns, this. It blocks until the disk has it. Raises `OSError`, and leaves the file as it was then.
+    However this process or the machine ends, the file has its old content or all of the new; once this
+    returns, the new. It blocks until the disk has it. Raises `OSError`, and leaves the file as it was then.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # No name that another process may write to, also one of another container that has the same process ID.

@@ -1,6 +1,6 @@
-"""Changes of the file system, by event: the one inotify descriptor of the process, shared by all who watch.
+"""Changes of the file system, by event: the one inotify descriptor of the process, shared by all watchers.
 
-An event is a hint and a look is the truth: subscribers arm their watch first, look, and look again when they
+Events only say when to look: subscribers arm their watch first, look, and look again when they
 are woken. Where the kernel gives no descriptor (128 per user by default) a subscriber is woken every second.
 A glob is followed through folders that come and go.
 """
@@ -52,18 +52,19 @@ _MASK: Final = (
 )
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 16 * 1024
-"""What is read in one turn of the loop, some hundred events: in a storm of them others have turns, too."""
+"""The bytes that are read in one turn of the loop, some hundred events, so that other tasks run in a
+storm."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class EventKind(enum.Enum):
-    """What the kernel tells of one file."""
+    """The kind of a file event."""
 
     APPEARED = enum.auto()
     """It was made here, or renamed to here."""
     WRITTEN = enum.auto()
-    """Who had it open for writing has closed it; told only where this was asked for."""
+    """It was closed by a program that had it open for writing; reported only where this was asked for."""
     REMOVED = enum.auto()
     LEFT = enum.auto()
     """It was renamed away: it lives on under another name, perhaps elsewhere."""
@@ -73,7 +74,7 @@ class EventKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileEvent:
-    """One event, in the order in which the kernel saw them. It may be outdated when it is told."""
+    """One event, in the order in which the kernel saw them. It may be outdated when it is delivered."""
 
     kind: EventKind
     path: str = ""
@@ -102,15 +103,15 @@ class Subscription:
     def __init__(self, watcher: Watcher, on_change: Callable[[], None], on_event: OnEvent = None) -> None:
         self._watcher = watcher
         self.wake = on_change
-        """Tells the subscriber that it should look again."""
+        """Called when the subscriber should look again."""
         self._on_event = on_event
         self.wants_events = on_event is not None
-        """Whether it is to be told of each event, and not only to look again."""
+        """Whether the subscriber gets each event, and not only a call to look again."""
 
     def arm(self, patterns: Iterable[str], *, writes_in: str = "") -> None:
         """Watch these absolute globs from now on, and no others. Call it before every look.
 
-        In the folder `writes_in` files that were written to are told of, too. Not for /dev, where programs
+        In the folder `writes_in` files that were written to are reported, too. Not for /dev, where programs
         do nothing else.
         """
         self._watcher.arm(self, folders_to_watch(patterns), writes_in=writes_in)
@@ -123,7 +124,7 @@ class Subscription:
         self._watcher.arm(self, {folder: {"*"} for folder in folders})
 
     def tell(self, event: FileEvent) -> None:
-        """Tell the subscriber of one event, if it wants to know."""
+        """Pass one event to the subscriber, if it wants events."""
         if self._on_event is not None:
             self._on_event(event)
 
@@ -135,7 +136,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class _Interest:
-    """What one subscriber wants of one folder, and the path by which it knows that folder."""
+    """What one subscriber watches in one folder, and its path of that folder."""
 
     path: str
     names: set[str]
@@ -148,19 +149,19 @@ class _Interest:
         )
 
     def event(self, kind: EventKind | None, name: str) -> FileEvent | None:
-        """Return what is told of a name in the folder, or of the folder itself if that is empty."""
+        """Return the event about a name in the folder, or about the folder itself if the name is empty."""
         return None if kind is None else FileEvent(kind, str(Path(self.path, name)))
 
 
 class _Folder:
-    """Who watches in one folder. An event costs what it concerns, however many wait for other names there."""
+    """The subscribers of one folder. An event costs only those whom it concerns."""
 
     def __init__(self) -> None:
         self.interests: dict[Subscription, _Interest] = {}
         self._by_name: dict[str, dict[Subscription, _Interest]] = {}  # under "/", who has a glob
 
     def put(self, subscription: Subscription, interest: _Interest) -> None:
-        """Make this all that a subscriber wants here."""
+        """Replace what a subscriber watches here."""
         self.remove(subscription)
         self.interests[subscription] = interest
         for name in _looked_up(interest):
@@ -175,7 +176,7 @@ class _Folder:
                     del self._by_name[name]
 
     def waiting_for(self, name: str) -> list[tuple[Subscription, _Interest]]:
-        """Return whom a file of this name concerns."""
+        """Return the subscribers that a file of this name concerns."""
         globs = (one for one in self._by_name.get("/", {}).items() if one[1].includes(name))
         return [*self._by_name.get(name, {}).items(), *globs]
 
@@ -185,7 +186,7 @@ def _looked_up(interest: _Interest) -> set[str]:
 
 
 class Watcher:
-    """An inotify descriptor on the running loop, and who wants to know what. See `shared_watcher`."""
+    """An inotify descriptor on the running loop, and its subscriptions. See `shared_watcher`."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -249,7 +250,7 @@ class Watcher:
     def _add(self, path: str, *, writes: bool) -> int:
         """Return the watch of a folder: the same as before if it is the same folder.
 
-        What was asked for of a folder is asked for as long as anybody watches it.
+        The kinds of events of a folder are kept for as long as anything watches it.
         """
         if self._fd < 0:
             self._open()
@@ -299,7 +300,7 @@ class Watcher:
     def _meant(
         self, watch: int, mask: int, name: str, woken: Container[Subscription]
     ) -> list[tuple[Subscription, FileEvent | None]]:
-        """Return whom one event concerns, and what it tells them: nothing if they only are to be woken."""
+        """Return the subscribers that one event concerns, each with its event; None if it is only woken."""
         if mask & _IN_Q_OVERFLOW:
             everybody = {one for folder in self._folders.values() for one in folder.interests}
             return [(subscription, _MISSED) for subscription in everybody]

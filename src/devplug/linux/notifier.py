@@ -1,4 +1,4 @@
-"""The notifier of changes, which wakes all who wait; what has changed, they look at themselves."""
+"""The notifier of changes: it wakes all waiters, which then check themselves what has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Notifier", "within"]
 
 
 class Notifier:
-    """A change that any number of tasks of one loop wait for; lives as long as what it tells of.
+    """A change that any number of tasks of one loop wait for; lives as long as what changes.
 
     Take `next` before the look: a change that comes between the look and the wait is not lost then.
     """
@@ -26,7 +26,7 @@ class Notifier:
         return self._event
 
     def notify(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiters."""
         self._event.set()
         self._event = asyncio.Event()
 

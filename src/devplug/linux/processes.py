@@ -1,6 +1,6 @@
-"""Processes of plugins that somebody starts: their words, their environment, their process group.
+"""Processes of plugins: their command lines, their environment, their process groups.
 
-What one of them wants to know besides (a judge's figures, a container's log) stays with that one.
+What only one caller needs (a judge's figures, a container's log) stays with that caller.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def filled(text: str, places: Mapping[str, str]) -> str:
 def wants_default_dir(command: Iterable[str], environment: Mapping[str, str] | None = None) -> bool:
     """Whether a plugin must find its folder at `KUBELET_PLUGIN_DIR`, and can: see `with_default_dir`.
 
-    It must if neither its command nor its environment has `{dir}`, so that nobody tells it another place.
+    It must if neither its command nor its environment has `{dir}`, so that it gets no other path.
     """
     words = [*command]
-    is_told = any("{dir}" in word for word in (*words, *(environment or {}).values()))
-    return bool(words) and not is_told and _can_mount()
+    has_placeholder = any("{dir}" in word for word in (*words, *(environment or {}).values()))
+    return bool(words) and not has_placeholder and _can_mount()
 
 
 def with_default_dir(command: Sequence[str], folder: Path) -> list[str]:
     """Return what runs `command` with `folder` in place of the compiled-in one, for it alone.
 
     Needs root, and util-linux; an empty folder is made if there is none yet. Raises `PluginError` for a
-    program that is not there, which `unshare` would tell in its own words.
+    program that does not exist, which `unshare` would report less plainly.
     """
     from shutil import which
 
@@ -96,7 +96,7 @@ def _can_mount() -> bool:
 
 
 def program_environment(plugin_dir: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a plugin's program: ours, what devplug tells it, then `variables`."""
+    """Return the environment of a plugin's program: ours, devplug's variables, then `variables`."""
     return {
         **os.environ,
         "PYTHONUNBUFFERED": "1",  # or what a killed plugin has printed is lost
@@ -168,7 +168,7 @@ def end_of(pid: int, stack: ExitStack) -> asyncio.Event:
 
 
 def last_line(output: str) -> str:
-    """Return the last line that a program printed, to be told of its end."""
+    """Return the last line that a program printed, for a message about its end."""
     lines = (line.strip() for line in reversed(output.splitlines()))
     return next((line for line in lines if line), "it printed nothing")
 

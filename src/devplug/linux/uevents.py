@@ -1,7 +1,7 @@
-"""Changes of devices, by event: the loop's one socket for the kernel's uevents, shared by all who listen.
+"""Changes of devices, by event: the loop's one socket for the kernel's uevents, shared by all subscribers.
 
-An event is a hint and a look is the truth: subscribers listen first, look, and look again when they are told.
-Where nothing is heard (no socket, or a pod with a user namespace of its own) they look more often instead.
+Events only say when to look: subscribers listen first, look, and look again at each event.
+Where there are no events (no socket, or a pod with a user namespace of its own) they look more often instead.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Uevent:
-    """What the kernel says has happened to one thing. It may be outdated when it is told."""
+    """An event of the kernel about one device. It may be outdated when it is delivered."""
 
     action: str
     """`add`, `remove`, `change`, `bind`, `unbind`, `move`, `online`, `offline`, or a later kernel's word."""
     devpath: str
-    """The folder of the thing below /sys, as in `/devices/virtual/mem/null`."""
+    """The folder of the device below /sys, as in `/devices/virtual/mem/null`."""
     subsystem: str = ""
     properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES, hash=False)
     """All that it carries, by the kernel's names: `ACTION`, `SEQNUM`, `DEVNAME`, …"""
@@ -95,13 +95,13 @@ def _properties(content: bytes) -> dict[str, str]:
 
 
 class UeventListener:
-    """A socket for uevents on the running loop, and who wants to be told. See `shared_uevents`."""
+    """A socket for uevents on the running loop, and its subscribers. See `shared_uevents`."""
 
     def __init__(self, receive_bytes: int = _RECEIVE_BYTES) -> None:
         self._loop = asyncio.get_running_loop()
         self._receive_bytes = receive_bytes
         self._socket: socket.socket | None = None
-        self._told: dict[object, Callable[[Uevent | None], None]] = {}
+        self._subscribers: dict[object, Callable[[Uevent | None], None]] = {}
         self._has_overrun = False
         self._has_warned = False
         self.listen()
@@ -114,7 +114,7 @@ class UeventListener:
     def listen(self) -> bool:
         """Try to listen if that failed before, and return whether events can be heard now.
 
-        Cheap enough for every resync. After a gap all subscribers are told that they missed events.
+        Cheap enough for every resync. After a gap all subscribers learn that they missed events.
         """
         if self._socket is not None:
             return True
@@ -137,11 +137,11 @@ class UeventListener:
     def subscribe(self, on_event: Callable[[Uevent | None], None]) -> Iterator[None]:
         """Call `on_event` on the loop with each event from now on; None says that some were missed."""
         token = object()
-        self._told[token] = on_event
+        self._subscribers[token] = on_event
         try:
             yield
         finally:
-            del self._told[token]
+            del self._subscribers[token]
 
     def close(self) -> None:
         """Give the socket back."""
@@ -177,7 +177,7 @@ class UeventListener:
             self._tell(None if flags & socket.MSG_TRUNC else parse_uevent(message))
 
     def _tell(self, event: Uevent | None) -> None:
-        for on_event in list(self._told.values()):
+        for on_event in list(self._subscribers.values()):
             on_event(event)
 
 
@@ -204,7 +204,8 @@ def _opened(receive_bytes: int) -> socket.socket:
 def _is_in_earshot() -> bool:
     """Whether the kernel sends events to our network namespace: those of the first user namespace get them.
 
-    So it is since Linux 4.18 (lib/kobject_uevent.c, uevent_net_init). In others a socket opens and is silent.
+    This holds since Linux 4.18 (lib/kobject_uevent.c, uevent_net_init). In others a socket opens and gets no
+    events.
     """
     try:
         network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Unix sockets as the kernel has them: paths that are too long for it, and the process at the other end.
+"""Unix sockets: paths that are too long for the kernel, and the process at the other end.
 
 The files of our sockets have mode 0600, so nobody else gets as far as a connection. Whether a peer may call
 is asked for a file whose mode somebody has changed: the one rule for all sockets of ours.
@@ -30,15 +30,15 @@ class Peer:
     """A process at the other end, as the kernel knew it when it connected, or began to listen."""
 
     process: int
-    """Its number here; 0 if it is in a container whose processes have none here."""
+    """Its process ID as seen from here; 0 if it is in a container whose processes have none here."""
     user: int
     """Its effective user ID, as it is called here: in a user namespace 65534 for one from outside."""
 
 
 def peer_of(connected: socket.socket) -> Peer:
     """Return who is at the other end of a connected Unix socket; raises `OSError`."""
-    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    process, user, _ = _CREDENTIALS.unpack(told)
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, user, _ = _CREDENTIALS.unpack(credentials)
     return Peer(process, user)
 
 

@@ -1,1 +1,1 @@
-"""What a process tells Prometheus: which metrics there are, how numbers are gathered, and their text."""
+"""The metrics of a process: the catalogue, how numbers are gathered, and their text for Prometheus."""

@@ -83,7 +83,7 @@ READY: Final = _gauge(
 
 REGISTERED: Final = _gauge(
     "devplug_registered",
-    "1 while the kubelet that runs now has accepted the resource, else 0; none while it waits for devices.",
+    "1 while the kubelet that runs now has accepted the resource, else 0; absent while it waits for devices.",
     "resource",
 )
 REGISTRATIONS: Final = _counter(
@@ -93,7 +93,7 @@ REGISTRATIONS: Final = _counter(
 )
 TAKEOVER_SUSPECTED: Final = _gauge(
     "devplug_takeover_suspected",
-    "1 while signs tell that another plugin has the resource's name, or fights for it, else 0.",
+    "1 while there are signs that another plugin registers the resource's name, else 0.",
     "resource",
 )
 STREAMS: Final = _gauge(
@@ -123,7 +123,7 @@ DEVICE_INFO: Final = _gauge(
 )
 DEVICE_HEALTHY: Final = _gauge(
     "devplug_device_healthy",
-    "1 while the device is healthy, 0 while it is not; none where nobody tells.",
+    "1 while the device is healthy, 0 while it is not; absent where the health is not known.",
     *("resource", "device"),
 )
 DEVICE_HEALTH_CHANGE_TIMESTAMP: Final = _gauge(
@@ -148,7 +148,7 @@ HEALTH_TRANSITIONS: Final = _counter(
     *("resource", "to"),
 )
 DISCOVERY_DURATION: Final = _durations(
-    "devplug_discovery_duration_seconds", "How long one look at the machine's devices took.", "resource"
+    "devplug_discovery_duration_seconds", "How long one scan of the machine's devices took.", "resource"
 )
 
 # ── calls about containers ────────────────────────────────────────────────────────────────────────
@@ -175,11 +175,11 @@ PREFERENCES: Final = _counter(
 # ── the configuration ─────────────────────────────────────────────────────────────────────────────
 
 CONFIG_LAST_RELOAD_SUCCESSFUL: Final = _gauge(
-    "devplug_config_last_reload_successful", "1 if the file as it is now is what is served, else 0."
+    "devplug_config_last_reload_successful", "1 if the configuration file as it is now is in effect, else 0."
 )
 CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP: Final = _gauge(
     "devplug_config_last_reload_success_timestamp_seconds",
-    "When a file was last read and served, in seconds since 1970.",
+    "When a configuration file was last read and applied, in seconds since 1970.",
     unit="seconds",
 )
 CONFIG_RELOADS: Final = _counter(
@@ -190,12 +190,12 @@ CONFIG_RELOADS: Final = _counter(
 
 PODRESOURCES_ERRORS: Final = _counter(
     "devplug_podresources_errors_total",
-    "Questions to the kubelet's PodResources without an answer, by trouble, such as absent or timed_out.",
+    "Calls of the kubelet's PodResources without an answer, by trouble, such as absent or timed_out.",
     "trouble",
 )
 PODRESOURCES_AGE: Final = _gauge(
     "devplug_podresources_age_seconds",
-    "How old the last good answer of PodResources is; none before the first, nor while nobody needs to know.",
+    "How old the last good answer of PodResources is; absent before the first, and while nothing needs it.",
     unit="seconds",
 )
 EXPORTER_PROCESSES: Final = _gauge(
@@ -228,7 +228,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Metric, ...]], ...]] = (
 """All metrics under the headings of docs/metrics.md."""
 
 ALL: Final[tuple[Metric, ...]] = tuple(metric for _, group in GROUPS for metric in group)
-"""All metrics that devplug tells, in the page's order."""
+"""All metrics of devplug, in the page's order."""
 
 # ── the limit of series ──
 
@@ -238,7 +238,7 @@ DEVICE_SERIES_LIMIT: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Who is in and how many are not."""
+    """The devices with series of their own, and how many have none."""
 
     chosen: frozenset[tuple[str, str]]
     """Resource name and device ID of each device that gets series of its own."""
@@ -260,8 +260,8 @@ def bounded(devices: Iterable[tuple[str, str, bool]], limit: int = DEVICE_SERIES
     others -= important
     chosen = frozenset(_first(important, limit) + _first(others, limit - len(important)))
     known = Counter(resource_name for one in (important, others) for resource_name, _ in one)
-    told = Counter(resource_name for resource_name, _ in chosen)
-    return Bounded(chosen, {name: known[name] - told[name] for name in sorted(known)})
+    counts = Counter(resource_name for resource_name, _ in chosen)
+    return Bounded(chosen, {name: known[name] - counts[name] for name in sorted(known)})
 
 
 def _first(devices: set[tuple[str, str]], count: int) -> list[tuple[str, str]]:

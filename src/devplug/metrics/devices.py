@@ -20,7 +20,7 @@ __all__ = ["pod_resources_families", "process_families", "resource_families"]
 def resource_families(
     resources: Sequence[ResourceStatus], limit: int = DEVICE_SERIES_LIMIT
 ) -> tuple[Family, ...]:
-    """Return what there is to tell of resources; at most `limit` of their devices get series of their own.
+    """Return the families of resources; at most `limit` of their devices get series of their own.
 
     One that waits for its first device is not registered, and nothing is wrong with it: it is left out there.
     """
@@ -28,7 +28,7 @@ def resource_families(
     which = bounded(
         ((name, device.id, device.is_held or not device.is_healthy) for name, device in listed), limit
     )
-    told = [(name, device) for name, device in listed if (name, device.id) in which.chosen]
+    chosen = [(name, device) for name, device in listed if (name, device.id) in which.chosen]
     return (
         Family(
             catalogue.REGISTERED,
@@ -51,7 +51,7 @@ def resource_families(
             [
                 Sample((one.name, state), count)
                 for one in resources
-                if not one.devices or any(map(_is_told, one.devices))
+                if not one.devices or any(map(_has_known_health, one.devices))
                 for state, count in (
                     ("healthy", one.allocatable),
                     ("unhealthy", sum(map(_is_unhealthy, one.devices))),
@@ -63,18 +63,22 @@ def resource_families(
             catalogue.DEVICE_SERIES_OMITTED,
             [Sample((one.name,), which.omitted.get(one.name, 0)) for one in resources],
         ),
-        *_device_families(told),
+        *_device_families(chosen),
     )
 
 
-def _device_families(told: Iterable[tuple[str, DeviceStatus]]) -> Iterable[Family]:
-    listed = list(told)
+def _device_families(devices: Iterable[tuple[str, DeviceStatus]]) -> Iterable[Family]:
+    listed = list(devices)
     yield Family(
         catalogue.DEVICE_INFO, [Sample((name, device.id, _numa_nodes(device)), 1) for name, device in listed]
     )
     yield Family(
         catalogue.DEVICE_HEALTHY,
-        [Sample((name, device.id), float(device.is_healthy)) for name, device in listed if _is_told(device)],
+        [
+            Sample((name, device.id), float(device.is_healthy))
+            for name, device in listed
+            if _has_known_health(device)
+        ],
     )
     yield Family(
         catalogue.DEVICE_HEALTH_CHANGE_TIMESTAMP,
@@ -90,8 +94,8 @@ def _device_families(told: Iterable[tuple[str, DeviceStatus]]) -> Iterable[Famil
     )
 
 
-def _is_told(device: DeviceStatus) -> bool:
-    """Whether anybody knows its health; of another plugin's device often nobody does."""
+def _has_known_health(device: DeviceStatus) -> bool:
+    """Whether the device's health is known; that of another plugin's device often is not."""
     return device.is_healthy or _is_unhealthy(device)
 
 
@@ -104,7 +108,7 @@ def _numa_nodes(device: DeviceStatus) -> str:
 
 
 def process_families(status: ProcessStatus) -> tuple[Family, ...]:
-    """Return what there is to tell of a process as a whole."""
+    """Return the families of a process as a whole."""
     families = [
         Family(catalogue.BUILD_INFO, [Sample((status.version, status.python), 1)]),
         Family(catalogue.START_TIME, [Sample((), status.started_at)]),
@@ -119,7 +123,7 @@ def process_families(status: ProcessStatus) -> tuple[Family, ...]:
 
 
 def pod_resources_families(status: PodResourcesStatus, now: float) -> tuple[Family, ...]:
-    """Return how it stands with the kubelet's PodResources; `now` is a Unix time in seconds."""
+    """Return the families of the kubelet's PodResources; `now` is a Unix time in seconds."""
     age = [] if status.answered_at is None else [Sample((), max(0.0, now - status.answered_at))]
     return (
         Family(

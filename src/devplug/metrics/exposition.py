@@ -55,9 +55,9 @@ def _wish(accept: str, media_type: str, version: str) -> tuple[bool, float]:
         wanted, *parameters = (piece.strip() for piece in part.split(";"))
         if wanted not in exactness:
             continue
-        told = dict(piece.split("=", 1) for piece in parameters if "=" in piece)
-        weight = told.get("q", "1")
-        if told.get("version", version).strip('"') == version and _WEIGHT.fullmatch(weight):
+        given = dict(piece.split("=", 1) for piece in parameters if "=" in piece)
+        weight = given.get("q", "1")
+        if given.get("version", version).strip('"') == version and _WEIGHT.fullmatch(weight):
             wishes.append((exactness[wanted], min(float(weight), 1.0)))
     exact, most = max(wishes)
     return exact == 2, most

@@ -44,7 +44,7 @@ _RESERVED_LABELS: Final = frozenset({"le", "quantile", "job", "instance"})
 _SAMPLE_SUFFIXES: Final = ("_total", "_count", "_sum", "_bucket", "_created")
 """How the samples of counters and histograms end; as the end of another metric they would be mistaken."""
 _UNITS: Final = ("seconds", "bytes", "ratio")
-"""Base units only; milliseconds or percents are never told."""
+"""Base units only; never milliseconds or percents."""
 
 
 class Kind(enum.Enum):
@@ -152,11 +152,11 @@ class Family:
         wanted = HistogramSample if self.metric.kind is Kind.HISTOGRAM else Sample
         if not {type(sample) for sample in self.samples} <= {wanted}:
             raise ValueError(f"{name}: make each sample of a {self.metric.kind.value} a {wanted.__name__}")
-        told = [sample.labels for sample in self.samples]
-        if not set(map(len, told)) <= {len(labels)}:
+        labelled = [sample.labels for sample in self.samples]
+        if not set(map(len, labelled)) <= {len(labels)}:
             raise ValueError(f"{name}: give each sample a value for each of its labels ({', '.join(labels)})")
-        if len(set(told)) != len(told):
-            twice = next(values for values, count in Counter(told).items() if count > 1)
+        if len(set(labelled)) != len(labelled):
+            twice = next(values for values, count in Counter(labelled).items() if count > 1)
             raise ValueError(f"{name}: there are two samples for {dict(zip(labels, twice, strict=True))}")
 
 
@@ -213,7 +213,7 @@ class Counts:
         self._counts: dict[tuple[str, ...], int] = {}
 
     def begin(self, *labels: str) -> None:
-        """Tell these from now on, as 0 until they are counted."""
+        """Include these label values from now on, as 0 until they are counted."""
         self._counts.setdefault(labels, 0)
 
     def add(self, *labels: str, times: int = 1) -> None:

@@ -1,6 +1,6 @@
-"""The probe pages of every program of ours: is it alive, is it ready, what it counts, how it is.
+"""The probe pages of every devplug program: liveness, readiness, metrics and status.
 
-What they say comes from their owner's functions; where they are served is `web`'s.
+Their content comes from their owner's functions; `web` serves them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Probes"]
 
 LEAST_PAUSE_SECONDS: Final = 0.2
-"""Between two documents of a followed status, so that a burst of changes is told once or twice."""
+"""Between two documents of a followed status, so that a burst of changes is sent once or twice."""
 
 FOLLOWERS_SHARE: Final = 0.05
 """How much of the loop's time all followers together may have: a status of 10,000 devices takes a tenth of a
@@ -39,7 +39,7 @@ class Probes:
     """Answers `/healthz`, `/readyz`, `/metrics` and `/status`; lives as long as its owner.
 
     `status` returns the JSON of `/status`; `faults` says what keeps the owner from being ready, `notes` what
-    does not but should be known; `families` are the metrics; `notifier` tells when any may have changed.
+    else should be known; `families` are the metrics; `notifier` notifies when any may have changed.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Probes:
         self._families = families
         self._notifier = notifier
         self._made = b""
-        """The status that was told to followers last, for all of them."""
+        """The status that was sent to all followers last."""
         self._made_before: asyncio.Event | None = None
         """What the next change after that sets."""
         self._make_not_before = 0.0
@@ -89,7 +89,7 @@ class Probes:
     async def _follow(self) -> AsyncIterator[bytes]:
         """Yield the status now and after each change, as lines of JSON; never the same twice in a row.
 
-        The first change is told at once, those that come soon after it together, to all followers.
+        The first change is sent at once, those that come soon after it together, to all followers.
         """
         loop = asyncio.get_running_loop()
         last = b""
