@@ -122,7 +122,7 @@ def test_a_config_error_lists_its_problems_in_file_order() -> None:
     error = ConfigError(
         "devplug.yaml",
         [
-            Problem(6, 18, "resources[0].expose.env.IDS", "{id} is one; write {ids}"),
+            Problem(6, 18, "resources[0].expose.env.IDS", "{id} stands for one device; write {ids}"),
             Problem(0, 0, "", "is empty"),
             Problem(4, 0, "resources", "is missing"),
         ],
@@ -130,7 +130,7 @@ def test_a_config_error_lists_its_problems_in_file_order() -> None:
     assert error.lines() == [
         "devplug.yaml: error: is empty",
         "devplug.yaml:4: error: resources: is missing",
-        "devplug.yaml:6:18: error: resources[0].expose.env.IDS: {id} is one; write {ids}",
+        "devplug.yaml:6:18: error: resources[0].expose.env.IDS: {id} stands for one device; write {ids}",
     ]
     assert str(error) == "\n".join(error.lines())
 

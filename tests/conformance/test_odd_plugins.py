@@ -14,6 +14,7 @@ from devplug.conformance.runner import judge
 from devplug.conformance.streams import FALLS, clients_of
 from devplug.conformance.verdicts import FailedError, Outcome, SkippedError, check, chosen
 from devplug.errors import InvalidRequestError, PluginError, RemoteError
+from devplug.linux.notifier import within
 from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import mutants
 from tests.conformance.right import RightPlugin
@@ -104,7 +105,7 @@ class FallsForGood(RightPlugin):
                 if self.devices() != sent:
                     sent = self.devices()
                     yield sent
-                await asyncio.sleep(self.poll_seconds)
+                await within(self.poll_seconds, self.stopping.wait())
         finally:
             self.is_over = True
 
@@ -255,5 +256,5 @@ async def test_a_check_that_meets_an_error_or_no_end_is_a_verdict_and_no_crash()
         (Outcome.SKIPPED, "nothing to see"),
         (Outcome.FAILED, f"a call failed: {errors[2]}"),
         (Outcome.FAILED, "cannot run it"),
-        (Outcome.FAILED, "it came to no end within 0.5 s"),
+        (Outcome.FAILED, "the check did not end within 0.5 s"),
     ]

@@ -119,7 +119,7 @@ async def trial_of(
         work = bed.root / "work"
         work.mkdir()
         plugin = plugin_class(bed.folder, work)
-        life = bed.kubelet.tasks.create_task(plugin.run())
+        life = bed.kubelet.task_of(plugin.run())
         await bed.kubelet.until(lambda: bool(is_up(bed)), _COMES_UP_SECONDS)
         if bed.is_ready():
             await bed.wait_ready(_COMES_UP_SECONDS)

@@ -113,7 +113,7 @@ def test_a_number_is_good_exactly_between_min_and_max(number: int, least: int, g
     [
         (CommandResult(0, "all well"), GOOD),
         (CommandResult(1, "\n link down \nsince noon"), Reading.bad("link down")),
-        (CommandResult(1), Reading.bad("the command says so, without a reason")),
+        (CommandResult(1), Reading.bad("the command ended with code 1 and printed no reason")),
         (CommandResult(2, "usage: ..."), Reading.unknown("the command ended with code 2: usage: ...")),
         (CommandResult(127), Reading.unknown("the command ended with code 127")),
         (CommandResult(-11), Reading.unknown("signal 11 ended the command")),

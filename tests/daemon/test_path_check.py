@@ -181,12 +181,14 @@ def test_an_attacker_who_swaps_a_link_never_brings_another_device_in(tmp_path: P
 
 def test_a_mount_that_leads_into_the_system_is_forbidden(tmp_path: Path) -> None:
     link(tmp_path / "firmware", "/etc")
-    assert forbidden(f"mounts: [{{hostPath: {tmp_path}/firmware}}]").endswith(" may give away /etc")
+    assert forbidden(f"mounts: [{{hostPath: {tmp_path}/firmware}}]").endswith(" may give access to /etc")
 
 
 def test_a_devices_own_value_cannot_lead_a_mount_into_the_system(tmp_path: Path) -> None:
     link(tmp_path / "evil", "/root")
-    assert "may give away /root" in forbidden(f'mounts: [{{hostPath: "{tmp_path}/{{file}}"}}]', file="evil")
+    assert "may give access to /root" in forbidden(
+        f'mounts: [{{hostPath: "{tmp_path}/{{file}}"}}]', file="evil"
+    )
 
 
 def test_a_socket_is_forbidden_whatever_it_is_called(short_dir: Path) -> None:

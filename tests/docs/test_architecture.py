@@ -63,7 +63,7 @@ def test_every_part_of_the_package_is_explained() -> None:
 
 def test_the_files_on_disk_are_called_as_the_page_says() -> None:
     assert f"`device-plugins/{LOCK_FOLDER}/`" in PAGE
-    assert re.fullmatch(r"devplug-[0-9a-f]{12}-\d+-[0-9a-f]{6}\.sock", new_socket_name("example.com/a"))
+    assert re.fullmatch(r"devplug-[0-9a-f]{12}-\d+-[0-9a-z]{5}\.sock", new_socket_name("example.com/a"))
     assert "`device-plugins/devplug-HASH-PID-RANDOM.sock`" in PAGE
 
 

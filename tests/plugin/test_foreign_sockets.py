@@ -53,9 +53,9 @@ def test_the_kubelets_socket_our_own_and_those_for_other_names_are_not_foreign(s
     "name",
     [
         "devplug-.sock",
-        "devplug-000000000000-1-abcdef.sock.sock",
-        "xdevplug-000000000000-1-abcdef.sock",
-        "devplug-000000000000-1-abcdef",
+        "devplug-000000000000-1-abcde.sock.sock",
+        "xdevplug-000000000000-1-abcde.sock",
+        "devplug-000000000000-1-abcde",
     ],
 )
 def test_a_name_that_only_looks_like_one_of_ours_hides_nothing(short_dir: Path, name: str) -> None:

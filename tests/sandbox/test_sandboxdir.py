@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_made_is_refused() -> None:
 
 
 def test_the_sockets_of_our_plugins_fit_into_the_longest_folder_that_is_taken(short_dir: Path) -> None:
-    name = "devplug-0123456789ab-4194304-c0ffee.sock"
+    name = "devplug-0123456789ab-4194304-cacao.sock"
     room = 107 - len(f"{short_dir}//nodes/worker-0/device-plugins/{name}")
     place = SandboxDir(short_dir / ("x" * room))
     with place.claimed():

@@ -135,7 +135,7 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
         told += [page.body.decode() for page in pages]
         after = process_of((await get(address, "/status")).body)
     first = next_report(ReportedState(), None, before, 100.0)
-    told += [repr(first), repr(next_report(first.told, before, after, 200.0))]
+    told += [repr(first), repr(next_report(first.reported, before, after, 200.0))]
     return [*told, container]
 
 

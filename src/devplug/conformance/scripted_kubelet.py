@@ -21,7 +21,7 @@ from devplug.wire.sockets import Listener, Peer, connected, unary
 from devplug.wire.values import RegisterRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
     from pathlib import Path
 
     from devplug.wire.values import AdvertisedDevice, PluginOptions
@@ -91,13 +91,13 @@ class ScriptedKubelet:
     """The kubelet's end of one plugin folder; lives as long as its `scripted_kubelet` block.
 
     `behavior` may be exchanged at any time. `client` is the plugin of `resource_name`, or of the first
-    resource that registers. `tasks` end with the block.
+    resource that registers.
     """
 
     def __init__(
         self, folder: Path, tasks: asyncio.TaskGroup, dial_seconds: float, resource_name: str | None
     ) -> None:
-        self.tasks = tasks
+        self._tasks = tasks
         self.folder = PluginFolder(folder)
         self.behavior = KubeletBehavior()
         self.resource_name = resource_name
@@ -205,7 +205,11 @@ class ScriptedKubelet:
             await child.wait()
             self.notify()
 
-        self.tasks.create_task(follow())
+        self._tasks.create_task(follow())
+
+    def task_of(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Return a task of `work` that ends with this kubelet's block at the latest."""
+        return self._tasks.create_task(work)
 
     # ── Register ──
 
@@ -245,7 +249,7 @@ class ScriptedKubelet:
         await asyncio.shield(taken_on)
 
     def _follow_in_task(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
-        self._connections[self.tasks.create_task(self._follow(path, attempt, taken_on))] = None
+        self._connections[self._tasks.create_task(self._follow(path, attempt, taken_on))] = None
 
     async def _follow(self, path: Path, attempt: Attempt, taken_on: asyncio.Future[None]) -> None:
         """Dial, ask for the options, then take lists for as long as they come (client.go, handler.go)."""

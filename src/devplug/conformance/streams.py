@@ -81,7 +81,7 @@ async def another_stream(bed: TestBed, first: Client) -> AsyncIterator[Client]:
             await kubelet.watch(other)
             kubelet.notify()
 
-        task = kubelet.tasks.create_task(follow())
+        task = kubelet.task_of(follow())
         try:
             await kubelet.until(
                 lambda: bool(other.lists) or other.has_ended, bed.times.first_list_limit_seconds

@@ -1,1 +1,1 @@
-"""A plugin from a file instead of code."""
+"""The daemon `devplug run`: plugins made of a configuration file instead of code."""

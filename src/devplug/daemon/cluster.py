@@ -1,4 +1,4 @@
-"""The cluster's facts: this machine's labels, and the resource names of others.
+"""The cluster's facts: the labels of this machine's Node, and the resource names of DeviceClasses.
 
 Nothing else asks the API server. How it is asked is `k8s.client`'s, which imports
 lightkube (the extra `[k8s]`) at the first question.
@@ -42,7 +42,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 300
-"""How long one watch goes on before all is asked anew: a connection may be dead without anybody noticing."""
+"""How long one watch lasts before it is started again, as its connection may be dead without a sign."""
 
 DEVICE_CLASS_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io whose DeviceClasses can have an extendedResourceName, newest first."""
@@ -54,7 +54,7 @@ _NAME_ADVICE: Final = "set NODE_NAME from the pod's spec.nodeName"
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How long to wait after a failure: twice as long after each more, half of it by chance."""
+    """The waits after failures: each is twice the one before, and half of it is random."""
 
     first_seconds: float = 1.0
     most_seconds: float = 60.0
@@ -74,12 +74,12 @@ async def label_changes(
 ) -> AsyncGenerator[Mapping[str, str]]:
     """Yield the labels of a machine's Node once they are known, and whenever they change, for ever.
 
-    Raises nothing: what is wrong is logged once, and asked for again; the last labels stand meanwhile.
+    Raises nothing: an error is logged once, and retried; the last labels stay in effect meanwhile.
     Ends only if lightkube is not installed. Close it (`aclosing`) to close the connection.
     """
     retries = retries or Retries()
     last: Mapping[str, str] | None = None
-    told = ""
+    logged_error = ""
     failures = 0
     while True:
         try:
@@ -90,23 +90,23 @@ async def label_changes(
                 async for labels, is_watched in looks:
                     if is_watched:
                         failures = 0
-                        if told:
+                        if logged_error:
                             logger.info("the labels of this Node are read again", extra={"node": node_name})
-                        told = ""
+                        logged_error = ""
                     if labels != last:
                         last = labels
                         yield labels
         except ClusterError as error:
             failures += 1
-            if str(error) != told:
-                told = str(error)
-                _tell(node_name, told, is_known=last is not None)
+            if str(error) != logged_error:
+                logged_error = str(error)
+                _log_error(node_name, logged_error, is_known=last is not None)
             if isinstance(error, MissingExtraError):
                 return
             await asyncio.sleep(retries.wait_seconds(failures))
 
 
-def _tell(node_name: str, reason: str, *, is_known: bool) -> None:
+def _log_error(node_name: str, reason: str, *, is_known: bool) -> None:
     extra = {"node": node_name, "reason": reason}
     if is_known:
         logger.warning("cannot watch the labels of this Node; those read last stay in effect", extra=extra)
@@ -121,7 +121,7 @@ def _tell(node_name: str, reason: str, *, is_known: bool) -> None:
 async def _looks(
     server: ApiServer, node_name: str, watch_seconds: float
 ) -> AsyncGenerator[tuple[Mapping[str, str], bool]]:
-    """Yield the labels for as long as one watch lasts, and whether it is that which told them."""
+    """Yield the labels during one watch, each time with whether they come from the watch."""
     absent = f"the cluster has no Node {quoted(node_name)}; {_NAME_ADVICE}"
     node = await server.get(NODES, node_name, rights=_NODE_RIGHTS, when_absent=absent)
     yield _labels(node), False
@@ -142,7 +142,7 @@ def _labels(node: Object) -> Mapping[str, str]:
 async def extended_resource_names(*, account: Path = ACCOUNT_FOLDER) -> frozenset[str]:
     """Return the resource names that the cluster's DeviceClasses claim (KEP-5004); none before DRA.
 
-    Raises `ClusterError` if the API server cannot be asked, or does not tell.
+    Raises `ClusterError` if the API server gives no usable answer.
     """
     async with _connected(account, _CLASS_RIGHTS) as server:
         for version in DEVICE_CLASS_VERSIONS:

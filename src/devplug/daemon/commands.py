@@ -1,4 +1,4 @@
-"""Commands that the file names: run without a shell, with a deadline, and ended with all they started."""
+"""The configuration's commands: run without a shell, with a deadline, and ended with all their children."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GRACE_SECONDS: Final = 1.0
 """How long a command may clean up after SIGTERM before it is killed."""
 
 LAST_WAIT_SECONDS: Final = 1.0
-"""How long whoever is cancelled waits for a killed command: one inside the kernel may not end for hours."""
+"""How long a cancelled caller waits for a killed command: one inside the kernel may not end for hours."""
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
@@ -46,7 +46,7 @@ class CommandResult:
     output: str = ""
     """The beginning of its standard output, then of its standard error."""
     was_killed: bool = False
-    """Whether the deadline passed, and it was told to end."""
+    """Whether the deadline passed, so that it was sent SIGTERM."""
     fault: str = ""
     """Why it could not be started."""
 
@@ -57,7 +57,7 @@ class CommandResult:
 
 
 def command_arguments(command: Sequence[Template], found: HostDevice) -> tuple[str, ...] | Missing:
-    """Return the program and its arguments for one device, or which value the device lacks."""
+    """Return the program and its arguments for one device, or the value that the device lacks."""
     arguments: list[str] = []
     for template in command:
         text = render_one(template, {**found.facts, "id": found.name})
@@ -68,7 +68,7 @@ def command_arguments(command: Sequence[Template], found: HostDevice) -> tuple[s
 
 
 def command_environment(resource_name: str, found: HostDevice) -> dict[str, str]:
-    """Return the environment of a command for one device: PATH, and what is known as DEVPLUG_… variables.
+    """Return the environment of a command for one device: PATH, and its facts as DEVPLUG_… variables.
 
     `pciAddress` is DEVPLUG_PCI_ADDRESS, `attr.vendor` is DEVPLUG_ATTR_VENDOR. Nothing else of the daemon's
     own environment is passed on.
@@ -95,7 +95,7 @@ async def run_command(
     env: Mapping[str, str],
     grace_seconds: float = GRACE_SECONDS,
 ) -> CommandResult:
-    """Run a program in `/` until it ends, without input; after `timeout_seconds` it is told to end.
+    """Run a program in `/` until it ends, without input; after `timeout_seconds` it gets SIGTERM.
 
     It leads a session of its own. What is still in its process group when it has ended, or `grace_seconds`
     after SIGTERM, is killed; only a process in a session of its own outlives it. If the caller is cancelled,

@@ -1,4 +1,4 @@
-"""The configuration file while it is served: edits are seen, applied or refused, and the outcome is known.
+"""The configuration file while it is served: edits are noticed, and applied or refused.
 
 An edit is a change of the file, a replaced file, or a ConfigMap's links that lead elsewhere.
 """
@@ -30,7 +30,7 @@ __all__ = ["ConfigFile", "places_on_the_way"]
 logger = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 0.1
-"""How long nothing may happen before the file is read: an editor takes several steps."""
+"""How long the file must be quiet before it is read: an editor takes several steps."""
 
 RESYNC_SECONDS: Final = 30.0
 
@@ -38,17 +38,17 @@ LINKS_LIMIT: Final = 40
 """As many links as the kernel follows (path_resolution(7))."""
 
 PROBLEMS_LIMIT: Final = 20
-"""Most problems of one edit that are told; `devplug validate` shows them all."""
+"""Most problems of one edit that are logged; `devplug validate` shows them all."""
 
 RETRY_SECONDS: Final = 1.0
-"""How soon a file that could not be read is tried again; it is told only once."""
+"""How soon a file that could not be read is tried again; it is logged only once."""
 
 
 # ── whenever it says something else ───────────────────────────────────────────────────────────────
 
 
 def places_on_the_way(path: Path) -> list[str]:
-    """Return every path at which something may be replaced so that `path` leads to another file.
+    """Return every path whose replacement makes `path` lead to another file.
 
     The kubelet renames a new link over `..data` when a ConfigMap changes; neither the file's own name nor
     what it led to is touched by that.
@@ -73,9 +73,9 @@ def places_on_the_way(path: Path) -> list[str]:
 async def _file_changes(
     path: Path, *, changed: asyncio.Event | None = None, resync_seconds: float = RESYNC_SECONDS
 ) -> AsyncGenerator[None, None]:
-    """Yield after each time that the file at `path` may say something else; at least all `resync_seconds`.
+    """Yield after each possible change of the file at `path`; at least every `resync_seconds`.
 
-    The caller compares: what was touched may be the same as before. Whoever sets `changed` has it look, too.
+    The caller compares the content, which may be the same as before. Setting `changed` makes it yield, too.
     """
     changed = changed or asyncio.Event()
     async with shared_watcher() as watcher:
@@ -109,9 +109,9 @@ async def _quiet(changed: asyncio.Event) -> None:
 
 
 class ConfigFile:
-    """Owner of the file's way into the daemon; lives as long as that. `on_change` is called for each edit.
+    """The configuration file of a daemon; lives as long as that. `on_change` is called for each edit.
 
-    `look_again` is set by whoever wants the file to be read.
+    Setting `look_again` makes it read the file.
     """
 
     def __init__(
@@ -126,16 +126,16 @@ class ConfigFile:
         self._on_change = on_change
         self._look_again = look_again or asyncio.Event()
         self.status = ConfigStatus(file=str(file), applied_at=time.time())
-        """What became of the file as it is now."""
+        """The status of the file as it is now."""
         self.reloads = Counts()
         """Edits by result: `applied`, `refused`."""
         for result in ("applied", "refused"):
             self.reloads.begin(result)
 
     async def follow(self, config: Config) -> None:
-        """Apply what the file says whenever that changes, until cancelled; what is wrong is told instead.
+        """Apply what the file says whenever that changes, until cancelled; a bad edit is logged instead.
 
-        `config` is what it said when it was read first.
+        `config` is its content at the first reading.
         """
         last: Config | ConfigError = config
         fresh: Config | ConfigError

@@ -1,4 +1,4 @@
-"""The reader of the configuration file: its bytes, or why they cannot be had. See `config.loader`."""
+"""The reader of the configuration file: its bytes, or why it cannot be read. See `config.loader`."""
 
 from __future__ import annotations
 

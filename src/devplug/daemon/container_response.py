@@ -57,18 +57,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class MissingNode:
-    """Why a device cannot be given to anybody, in one line for its health."""
+    """Why no container can get a device, in one line for its health."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenNode:
-    """One node that a container gets, and what the file says of it; its own path is rendered later."""
+    """One node that a container gets, with its settings in the file; its path is rendered later."""
 
     node: HostDeviceNode
     name: str
-    """What `{containerPath.NAME}` calls it."""
+    """Its name in `{containerPath.NAME}`."""
     container_path: Template | None
     permissions: str
 
@@ -190,7 +190,7 @@ def devices_of(found: HostDevice, resource: Resource, health: Health) -> tuple[D
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one device adds to a container's response."""
+    """The part of one device in a container's response."""
 
     found: HostDevice
     index: int
@@ -203,7 +203,7 @@ class Share:
 
 
 def shares_of(devices: Sequence[Device], found: Mapping[str, HostDevice], resource: Resource) -> list[Share]:
-    """Return what each found device behind `devices` adds to their container, in the order of their IDs.
+    """Return the shares of the found devices behind `devices`, in the order of their IDs.
 
     `found` has the found devices by name; replicas share one. Raises `AllocationError` if there are more
     devices than one container may have, or one of them lacks what a template or a node needs.
@@ -226,7 +226,7 @@ def container_response(
     *,
     cdi_devices: Sequence[str] | None = None,
 ) -> ContainerResponse:
-    """Return what a container gets that has these shares.
+    """Return the response for a container with these shares.
 
     With `cdi_devices`, the device nodes are left to the specs of those names. Raises `AllocationError` if two
     devices would be one file in the container.
@@ -254,7 +254,7 @@ def container_response(
 
 
 def _usual_env(resource: Resource) -> Mapping[Template, Template]:
-    """Return the variables by which programs of a kind of hardware know what they were given.
+    """Return the environment variables that programs for a kind of hardware read.
 
     NVIDIA's runtime adds driver files for what NVIDIA_VISIBLE_DEVICES names; where a CDI spec does that, it
     must not (`void`). PCIDEVICE_* is what programs written for the SR-IOV plugin read.
@@ -274,7 +274,7 @@ def pcidevice_variable(resource_name: str) -> str:
 
 
 def share_of(found: HostDevice, index: int, expose: Expose) -> Share:
-    """Return what a device adds; raises `UnhealthyDeviceError` if it lacks what the file says it has."""
+    """Return the share of a device; raises `UnhealthyDeviceError` if it lacks what the file asks for."""
     facts: dict[str, str | int] = {**found.facts, "id": found.name, "index": index}
     chosen = _whole(chosen_nodes(found, expose), found)
     own = [one for one in chosen if not one.node.is_shared]

@@ -1,4 +1,4 @@
-"""The context of a daemon: the host, who has which hardware, who holds which device, for all resources."""
+"""The context of a daemon: the host, the owners of hardware and the holders of devices, for all resources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class DaemonContext:
-    """One per daemon; lives as long as that."""
+    """The context of one daemon; lives as long as that."""
 
     host: Host = field(default_factory=Host)
     numa_nodes: tuple[int, ...] = ()
@@ -37,37 +37,37 @@ class DaemonContext:
     """Seconds of a clock that never goes back."""
     overlaps: DeviceOverlap = field(default_factory=DeviceOverlap)
     holders: Holders | None = None
-    """Who tells which devices are held; None where nobody can, as without the kubelet's monitoring socket."""
+    """The holders of devices; None if they cannot be known, as without the kubelet's monitoring socket."""
     cdi: CdiFolder | None = None
     """Where specs of ours go; None if no resource ever had `strategy: cdi`."""
     memory: Path | None = None
-    """The folder for what outlives the daemon; None if nothing does."""
+    """The folder for files that outlive the daemon; None to keep none."""
     on_look: Callable[[str, float], None] = lambda _name, _seconds: None
-    """Called after each look for devices, with the resource's name and the seconds that it took."""
+    """Called after each scan for devices, with the resource's name and the seconds that it took."""
     on_change: Callable[[], None] = lambda: None
-    """Called when a resource knows of other devices than before, also where the kubelet is told the same."""
+    """Called when a resource finds other devices than before, even if the advertised list stays the same."""
 
     def host_for(self, resource_name: str) -> Host:
         """Return the host as the sources of one resource see it: their looks are counted."""
         return replace(self.host, on_look=partial(self.on_look, resource_name))
 
     def dirty_file(self, resource_name: str) -> DirtyFile | None:
-        """Return where it is remembered which devices of a resource are to be cleaned."""
+        """Return the path of the list of a resource's devices that are to be cleaned."""
         if self.memory is None:
             return None
         mark = hashlib.sha256(resource_name.encode()).hexdigest()[:12]
         return DirtyFile(self.memory / f"dirty-{mark}.json")
 
     def warn_of_missing_numa_nodes(
-        self, resource_name: str, devices: Collection[HostDevice], told: set[int | None]
+        self, resource_name: str, devices: Collection[HostDevice], logged_nodes: set[int | None]
     ) -> None:
-        """Log once of each NUMA node that devices name and the machine lacks, if it is known what it has.
+        """Log once each NUMA node that devices name and the machine lacks, if its nodes are known.
 
-        `told` are the nodes that were logged for this resource; these are added.
+        `logged_nodes` are the nodes that were logged for this resource; these are added.
         """
-        missing = {one.numa_node for one in devices} - {None, *self.numa_nodes} - told
+        missing = {one.numa_node for one in devices} - {None, *self.numa_nodes} - logged_nodes
         if missing and self.numa_nodes:
-            told |= missing
+            logged_nodes |= missing
             logger.warning(
                 "devices are on a NUMA node that this machine does not have; with topologyManagerPolicy "
                 "restricted or single-numa-node its kubelet refuses each pod that asks for them",

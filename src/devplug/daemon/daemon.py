@@ -1,7 +1,7 @@
 """The daemon: a configuration as served plugins, one for each resource that this machine has.
 
-An edit is applied to them. A resource with a choice among its devices has a say in which go together: what
-`preference` decides.
+An edit is applied to them. A resource with several devices may prefer which are given together: see
+`preference`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def plugin_of(
 
 
 class PreferringPlugin(ConfiguredPlugin):
-    """One that has a say in which devices go together."""
+    """A plugin that answers GetPreferredAllocation."""
 
     async def prefer(
         self, available: Sequence[Device], must_include: Sequence[Device], size: int, /
@@ -100,14 +100,14 @@ class PreferringPlugin(ConfiguredPlugin):
 
 @dataclass(frozen=True, slots=True)
 class _Retired:
-    """A resource that the file has no longer, and who waits until nobody holds a device of it."""
+    """A resource that was removed from the file, and the task that waits until its devices are free."""
 
     plugin: ConfiguredPlugin
     seeing_off: asyncio.Task[None]
 
 
 class Daemon:
-    """What is served of a configuration; lives as long as `serve_config`'s block, changes with the file."""
+    """The plugins of a configuration; lives as long as `serve_config`'s block, changes with the file."""
 
     def __init__(self, serving: Serving, context: DaemonContext, group: asyncio.TaskGroup) -> None:
         self._serving = serving
@@ -123,16 +123,16 @@ class Daemon:
         self._applying = asyncio.Lock()
         self._has_started = False
         self.unserved: dict[str, str] = {}
-        """Why a resource is not served as the file has it now, by resource name; empty if all are."""
+        """Why a resource is not served as the file says now, by resource name; empty if all are."""
 
     @property
     def config(self) -> Config | None:
-        """What is served now; None before the first."""
+        """The configuration in effect; None before the first."""
         return self._config
 
     @property
     def plugins(self) -> Mapping[str, ConfiguredPlugin]:
-        """What is served now, by resource name, with what was retired."""
+        """The served plugins, by resource name, with retired ones."""
         return {**self._plugins, **{name: retired.plugin for name, retired in self._retired.items()}}
 
     def resources(self) -> Mapping[str, Resource]:
@@ -140,7 +140,7 @@ class Daemon:
         return {name: plugin.resource for name, plugin in self._plugins.items()}
 
     async def apply(self, config: Config) -> None:
-        """Serve what `config` says from now on; a resource that it has as before is not touched.
+        """Serve `config` from now on; an unchanged resource is not touched.
 
         Raises `PluginError` or `KubeletError` if a resource cannot be served.
         """
@@ -151,7 +151,7 @@ class Daemon:
             self._label_task = self._group.create_task(self._follow_labels())
 
     async def _follow_labels(self) -> None:
-        """Apply the configuration whenever the labels of this machine say something else."""
+        """Apply the configuration again whenever the labels of this machine's Node change."""
         async with aclosing(label_changes(self.node_name)) as changes:
             async for labels in changes:
                 is_first, self._labels = self._labels is None, labels
@@ -172,7 +172,7 @@ class Daemon:
             claimed = await extended_resource_names()
         except ClusterError as error:
             logger.info(
-                "cannot read DeviceClasses; a resource name that one of them has, too, goes unnoticed",
+                "cannot read DeviceClasses; a DRA DeviceClass with the same resource name is not noticed",
                 extra={"reason": str(error)},
             )
             return
@@ -207,7 +207,7 @@ class Daemon:
         self._has_started = True
 
     async def _serve(self, resource: Resource) -> None:
-        """Serve a resource in the place of what was served under its name, if anything was."""
+        """Serve a resource, in place of the plugin of the same name if there is one."""
         name = resource.name
         self.unserved.pop(name, None)
         before = self._plugins.pop(name, None)
@@ -238,11 +238,11 @@ class Daemon:
     def _put_back(
         self, plugin: ConfiguredPlugin, before: ConfiguredPlugin | None
     ) -> Callable[[DevplugError], None]:
-        """Return what is done when a changed resource cannot be served: as it was before, if it was."""
+        """Return the callback for a changed resource that cannot be served: it restores the one before."""
 
         def put_back(error: DevplugError) -> None:
             logger.error(
-                "reload failed for a resource; its configuration stays as it was",
+                "reload failed for a resource; its previous configuration stays in effect",
                 extra={"resource_name": plugin.resource_name, "reason": str(error)},
             )
             if self._plugins.get(plugin.resource_name) is plugin:
@@ -286,7 +286,7 @@ class Daemon:
             logger.info("removed CDI files that no container uses", extra={"files": removed})
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel all waiting tasks."""
         if self._label_task is not None:
             self._label_task.cancel()
         for retired in self._retired.values():
@@ -297,7 +297,7 @@ class Daemon:
     # ── what is no more ──
 
     def _retire(self, plugin: ConfiguredPlugin) -> None:
-        """Give nothing of a resource out any more; it ends when no container holds a device of it."""
+        """Give out no more devices of a resource; it ends when no container holds one."""
         name = plugin.resource_name
         plugin.retire()
         if held := plugin.held.held_ids():
@@ -322,7 +322,7 @@ class Daemon:
             self._context.holders.disown(name)
 
     def _tell_holders(self, plugin: ConfiguredPlugin) -> None:
-        """Name the pods that a change does not reach: their containers keep what they were given."""
+        """Log the pods that a change does not reach: their containers keep the old answer."""
         name = plugin.resource_name
         if held := plugin.held.held_ids():
             logger.warning(

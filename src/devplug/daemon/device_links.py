@@ -1,8 +1,8 @@
-"""Links between devices: how well they are connected, and which of them are so best. Pure.
+"""Links between devices: how well they are connected, and which sets are connected best. Pure.
 
 The best set is the heaviest one, where devices and pairs of them have weights: exact where there are few
-enough sets to be tried; beyond that a search with a fixed number of steps, so that an answer depends on
-nothing but the question.
+enough sets to be tried; beyond that a search with a fixed number of steps, so that equal calls have equal
+results.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _PCI: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What sets weigh: the sum over their members and over the pairs of them."""
+    """The weights of sets: the sum over their members and over their pairs."""
 
     own: Sequence[int]
     pairs: Sequence[Sequence[int]]
     """Symmetric, and 0 for a member with itself."""
 
     def never(self) -> int:
-        """Return a weight so low that nothing makes up for it."""
+        """Return a weight so low that no other weights outweigh it."""
         return -2 * (sum(map(abs, self.own)) + sum(sum(map(abs, row)) for row in self.pairs) + 1)
 
 
@@ -160,7 +160,7 @@ def _improved(weights: Weights, members: list[int], weight: int, never: int) -> 
 
 
 class Wired(Protocol):
-    """What is asked of a device here."""
+    """A device as this module needs it."""
 
     @property
     def found(self) -> str:
@@ -168,7 +168,7 @@ class Wired(Protocol):
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
-        """The NUMA nodes it is near to."""
+        """The NUMA nodes of the device."""
 
     @property
     def hardware(self) -> str:
@@ -198,7 +198,7 @@ def _spot(device: Wired) -> _Spot:
 
 
 def closeness(one: Wired, other: Wired) -> int:
-    """Return what two devices score for being near to each other on PCIe; links come on top."""
+    """Return the score of two devices for their distance on PCIe; links are added to it."""
     return _closeness(_spot(one), _spot(other))
 
 
@@ -218,7 +218,7 @@ def _closeness(one: _Spot, other: _Spot) -> int:
 
 
 def _scores(devices: Sequence[Wired]) -> list[list[int]]:
-    """Return what each pair scores, as rows. Replicas of one found device score nothing together."""
+    """Return the score of each pair, as rows. Replicas of one found device score 0."""
     spots: dict[_Spot, int] = {}
     kinds = [spots.setdefault(_spot(one), len(spots)) for one in devices]
     table = [[0] * len(spots) for _ in spots]
@@ -277,7 +277,7 @@ def best_connected(held: Sequence[W], free: Sequence[W], count: int, in_use: Map
 
 
 def _rounds(held: Sequence[W], free: Sequence[W], count: int) -> tuple[list[W], list[W]]:
-    """Return what is taken anyway, and then one replica each of the found devices that there is a choice of.
+    """Return the devices taken in any case, then one replica of each found device to choose from.
 
     Replicas are dealt out in rounds, one of each found device, or else some would be taken twice too early.
     """
@@ -336,7 +336,7 @@ def _islands(devices: Sequence[Wired]) -> dict[str, str]:
 
 
 def _weighed(held: Sequence[Wired], free: Sequence[Wired], in_use: Mapping[str, int]) -> Weights:
-    """Return what sets weigh: three parts, so far apart that they are compared one after the other."""
+    """Return the weights: three parts, so far apart that they are compared one after the other."""
     rows = _scores([*free, *held])
     count = len(free)
     inner = [row[:count] for row in rows[:count]]

@@ -1,7 +1,7 @@
 """The list of devices that the kubelet gets, and the status of each, from what a source has found. Pure.
 
-A device that is gone stays listed for a while, so that its ID can come back. Its status is what the plugin
-says of it, with nodes, attributes, holders and times. There is no clock in here.
+A device that is gone stays listed for a while, so that its ID can come back. Its status adds nodes,
+attributes, holders and times to the device. Times are passed in.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ ATTRIBUTE_PREFIX = "attr."
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """A device that is present, or was: `gone_at` is when it was first missed, in seconds."""
+    """A device that is present, or was: `gone_at` is when it was first missing, in seconds."""
 
     found: HostDevice
     gone_at: float | None = None
 
     @property
     def is_present(self) -> bool:
-        """Whether the last look saw it."""
+        """Whether the last scan found it."""
         return self.gone_at is None
 
     def leaves_at(self, keep_seconds: float) -> float:
@@ -81,10 +81,10 @@ def after_look(
     keep_seconds: float,
     held: Collection[str] = (),
 ) -> dict[str, KnownDevice]:
-    """Return what is known after a look: what it saw, what went less than `keep_seconds` ago, what is held.
+    """Return the known devices after a scan: found, gone for less than `keep_seconds`, or held.
 
     `held` are names that a container may hold. They stay for as long as that lasts, because a kubelet that
-    looks up one that has left the list may crash; also those that nobody has seen since the daemon started.
+    looks up one that has left the list may crash; also those that were never found since the daemon started.
     """
     known = {found.name: KnownDevice(found) for found in looked}
     for name, old in before.items():
@@ -104,7 +104,7 @@ def next_drop_at(
 ) -> float | None:
     """Return when the next device that is gone was kept for long enough, or None if none will be dropped.
 
-    One that is held goes when that ends, which no clock knows.
+    One that is held leaves when it is released.
     """
     leaving = [one for name, one in known.items() if not one.is_present and name not in held]
     first = min((one.leaves_at(keep_seconds) for one in leaving), default=math.inf)
@@ -116,25 +116,25 @@ def next_drop_at(
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """All that decides over a list at one moment."""
+    """The inputs of a device list at one moment."""
 
     found: Sequence[HostDevice]
-    """What the source sees, and what this resource can have of it."""
+    """The devices of the source, and which of them this resource can have."""
     now: float
     """Seconds of a clock that never goes back."""
     unchecked: Collection[str] = ()
-    """Names that no rule has had a look at yet."""
+    """Names that no health rule has checked yet."""
     held_ids: frozenset[str] = frozenset()
     """Device IDs that a container may hold."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Names that another resource has, with that one's name."""
+    """Names of devices that another resource has, with that resource's name."""
     health_of: Callable[[str], Health] = lambda _: Health.healthy()
-    """What rules and commands say of a device."""
+    """Returns the health of a device by rules and commands."""
 
 
 @dataclass(slots=True)
 class _Made:
-    """What was made of one device, and of what: making 10,000 of them anew takes half a second."""
+    """A cached device with its inputs: making 10,000 of them again takes half a second."""
 
     known: KnownDevice
     health: Health
@@ -149,7 +149,7 @@ class DeviceList:
         self._resource = resource
         self._made: dict[str, _Made] = {}
         self.known: dict[str, KnownDevice] = {}
-        """By name: what is present, and what is not any more."""
+        """By name: devices that are present, and those that were."""
         self.revision = 0
         """Grows with each change of `known`, other than that of the object."""
 
@@ -186,11 +186,11 @@ class DeviceList:
         return (*listed, *_unhealthy(stale, "no longer advertised"))
 
     def retire(self, held_ids: Collection[str]) -> tuple[Device, ...]:
-        """Return the list of a resource that is no more: what containers hold, and nothing to give out."""
+        """Return the list of a removed resource: the devices that containers hold, all Unhealthy."""
         return _unhealthy(held_ids, REMOVED)
 
     def present(self) -> dict[str, HostDevice]:
-        """Return the devices that are there, by name."""
+        """Return the devices that are present, by name."""
         return {name: one.found for name, one in self.known.items() if one.is_present}
 
     def ids_of(self, name: str) -> list[str]:
@@ -202,7 +202,7 @@ class DeviceList:
         return frozenset(found_name(one, self._resource.share.replicas) for one in ids)
 
     def _check_size(self) -> None:
-        """Refuse what cannot fit anyway, before a million devices are made of it."""
+        """Refuse a list that cannot fit, before a million devices are made."""
         replicas = self._resource.share.replicas
         if len(self.known) * replicas * LEAST_DEVICE_BYTES > LIST_LIMIT_BYTES:
             raise PluginError(
@@ -211,7 +211,7 @@ class DeviceList:
             )
 
     def _certain(self, found: HostDevice, before: Mapping[str, KnownDevice]) -> HostDevice:
-        """Return what is told of a device of which nobody knows anything: it is as it was before.
+        """Return the health of a device of which nothing is known: as it was before.
 
         For one that was not there that would be an "unplugged" that is over.
         """
@@ -244,7 +244,7 @@ class DeviceList:
     def _health(
         self, known: KnownDevice, lack: str | None, scan: ScanResult, blocked: Mapping[str, str]
     ) -> Health:
-        """Return the health of a device: what keeps it from being given out, else what is unknown of it."""
+        """Return the health of a device: why it cannot be given out, else why its health is unknown."""
         name = known.found.name
         if name in scan.refused:
             return Health.unhealthy(f"belongs to {scan.refused[name]}")
@@ -254,9 +254,9 @@ class DeviceList:
             return Health.unhealthy("unplugged")
         if fault := blocked.get(name) or lack:
             return Health.unhealthy(fault)
-        told = (known.found.health, scan.health_of(name))
+        healths = (known.found.health, scan.health_of(name))
         for state in (HealthState.UNHEALTHY, HealthState.UNKNOWN):
-            if reasons := [one.reason for one in told if one.state is state]:
+            if reasons := [one.reason for one in healths if one.state is state]:
                 return Health(state, "; ".join(reasons))
         return Health.healthy()
 
@@ -270,27 +270,27 @@ def _unhealthy(ids: Iterable[str], reason: str) -> tuple[Device, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the container that holds a device was told of it."""
+    """The device nodes and variables that the container of a held device got."""
 
     resource: Resource
     found: HostDevice
 
     def is_outdated(self, resource: Resource, found: HostDevice) -> bool:
-        """Whether a container would be told something else now."""
+        """Whether a container would get something else now."""
         return self.resource.expose != resource.expose or self.found.nodes != found.nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """All that the daemon knows of one resource's devices at one moment."""
+    """The daemon's facts about one resource's devices at one moment."""
 
     resource: Resource
     known: Mapping[str, KnownDevice]
     """By found name."""
     holders: Mapping[str, tuple[Holder, ...]]
-    """Of each device that a container may hold, by ID; empty where nobody has named any."""
+    """The holders of each device that a container may hold, by ID; empty where they are not known."""
     since_boot_to_unix_seconds: float
-    """What a time of `known` lacks to be a Unix time."""
+    """The difference of a Unix time to a time of `known`, in seconds."""
     is_retired: bool = False
     is_waiting: bool = False
     """Whether it is not advertised because the file says so: `whenNone: wait`."""
@@ -298,12 +298,12 @@ class Knowledge:
     """By device ID."""
 
     def is_same_as(self, other: Knowledge) -> bool:
-        """Whether the devices' statuses are the same; their owners replace these and never change them."""
+        """Whether the devices' statuses are the same; compared by identity, as the parts are immutable."""
         return self.known is other.known and self.answered is other.answered and self.holders == other.holders
 
 
 def described(status: ResourceStatus, knowledge: Knowledge) -> ResourceStatus:
-    """Return a resource's status with what the daemon knows of it as a whole."""
+    """Return a resource's status with the daemon's facts about the resource."""
     return replace(
         status,
         fault="" if knowledge.is_waiting else status.fault,
@@ -317,15 +317,15 @@ def device_statuses(
 ) -> tuple[DeviceStatus, ...]:
     """Return the statuses of a resource's devices; `since` says since when each has its health."""
     replicas = knowledge.resource.share.replicas
-    told: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
+    found_facts: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
 
     def status(device: Device) -> DeviceStatus:
         is_held = device.id in knowledge.holders
         name = found_name(device.id, replicas)
         known = knowledge.known.get(name)
-        if name not in told:  # once for all replicas
-            told[name] = _nodes_and_attributes(known)
-        device_nodes, attributes = told[name]
+        if name not in found_facts:  # once for all replicas
+            found_facts[name] = _nodes_and_attributes(known)
+        device_nodes, attributes = found_facts[name]
         return DeviceStatus(
             id=device.id,
             health=health_word(device),

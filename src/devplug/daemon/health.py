@@ -1,7 +1,7 @@
 """Health checks: when each rule is applied to each device, so that no hung device holds up the others.
 
-What a check reads is an attribute, a file, whether nodes can be opened, or what a command says: only what a
-rule names. What it means is in `health_rules`.
+A check reads an attribute or a file, opens nodes, or runs a command, as its rule says. What a reading means
+is in `health_rules`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ THREADS_LIMIT: Final = 64
 
 
 def _blocking_reading(rule: HealthRule, found: HostDevice, host: Host) -> Reading:
-    """Return what `rule`, which has no command, sees of a device now. It may block for ever: use a thread."""
+    """Return the reading of a `rule` without a command. It may block for ever: use a thread."""
     if rule.attribute is not None:
         return _read_attribute(rule, rule.attribute, found, host)
     if rule.file is not None:
@@ -141,7 +141,7 @@ def _open_node(node: HostDeviceNode, host: Host) -> Reading:
 
 
 def _try_to_open(place: int, node: HostDeviceNode) -> int | None:
-    """Open what `place` stands for, for writing or else for reading; return the errno, None if it opened."""
+    """Open the file at `place`, for writing or else for reading; return the errno, None if it opened."""
     # udev answers the end of each writing to a disk with an event, which would make the source look again.
     modes = (os.O_RDONLY,) if node.is_block else (os.O_RDWR, os.O_RDONLY)
     failed: int | None = None
@@ -163,7 +163,7 @@ def _try_to_open(place: int, node: HostDeviceNode) -> int | None:
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A device under the rules, from when it is first seen until it is missing or another one."""
+    """A device under the rules, from when it is first found until it is gone or replaced."""
 
     found: HostDevice
     judgements: list[Judgement]
@@ -172,7 +172,7 @@ class _Watched:
     health: Health = field(default_factory=Health.healthy)
     is_checked: asyncio.Event = field(default_factory=asyncio.Event)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    doubts_told: set[int] = field(default_factory=set)
+    logged_doubts: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ class _Means:
 
 
 class Prober:
-    """The health rules of one resource, and what they say of its devices; lives as long as that is served.
+    """The health rules of one resource, and the health of its devices; lives as long as that is served.
 
-    `run` does the work and owns all tasks. Between two looks of a source: `first_check`, then `follow`.
+    `run` does the work and owns all tasks. After each scan of a source call `first_check`, then `follow`.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Prober:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.changed = asyncio.Event()
-        """Set when `health_of` has another answer for any device. Whoever waits for it clears it."""
+        """Set when the result of `health_of` changes for any device. The waiting task clears it."""
         self._rules = tuple(rules)
         self._host = host
         self._resource_name = resource_name
@@ -210,7 +210,7 @@ class Prober:
         self._means: _Means | None = None
 
     async def run(self) -> None:
-        """Check all devices whenever it is their time, until cancelled. Without rules it only waits."""
+        """Check each device when its check is due, until cancelled. Without rules it only waits."""
         with DaemonThreads(THREADS_LIMIT, f"health-{self._resource_name}") as threads:
             async with asyncio.TaskGroup() as group:
                 self._means = _Means(group, threads)
@@ -222,7 +222,7 @@ class Prober:
                     self._means = None
 
     async def first_check(self, found: Iterable[HostDevice]) -> None:
-        """Begin to check the devices that are new, and return once every rule has read each, or was too late.
+        """Start to check the new devices, and return once every rule has read each, or has timed out.
 
         Needs `run` at work. A device is new if it was not there at the last `follow`, or if its hardware or
         its nodes are others now, for then it was plugged in again meanwhile.
@@ -240,7 +240,7 @@ class Prober:
             self._add(one)
 
     def health_of(self, name: str) -> Health:
-        """Return what the rules say of a device: healthy or unhealthy, and healthy if there is none such.
+        """Return the health of a device by the rules: healthy or unhealthy; healthy for an unknown device.
 
         Never unknown. To a list, unknown means that the last word stands; that may be an "unplugged" which
         is over, or what another rule says. Each rule has its own last word, which outlasts what cannot be
@@ -250,7 +250,7 @@ class Prober:
         return watched.health if watched else Health.healthy()
 
     def doubt_of(self, name: str) -> str:
-        """Return why the latest readings of a device said nothing; empty if they all did say something."""
+        """Return why the latest readings of a device gave no result; empty if all gave one."""
         watched = self._watched.get(name)
         doubts = [judgement.doubt for judgement in watched.judgements] if watched else []
         return "; ".join(dict.fromkeys(filter(None, doubts)))
@@ -305,8 +305,8 @@ class Prober:
     def _take(self, watched: _Watched, number: int, reading: Reading) -> None:
         facts = {"resource_name": self._resource_name, "device_id": watched.found.name}
         watched.judgements[number] = watched.judgements[number].after(reading)
-        if reading.outcome is Outcome.UNKNOWN and number not in watched.doubts_told:
-            watched.doubts_told.add(number)
+        if reading.outcome is Outcome.UNKNOWN and number not in watched.logged_doubts:
+            watched.logged_doubts.add(number)
             logger.warning(
                 "a health check has no result; the device keeps its health",
                 extra={**facts, "reason": reading.reason},
@@ -316,7 +316,7 @@ class Prober:
             health = Health.healthy()
         if health != watched.health:
             watched.health = health
-            watched.doubts_told.clear()
+            watched.logged_doubts.clear()
             self.changed.set()
         watched.unchecked.discard(number)
         if not watched.unchecked:

@@ -52,21 +52,21 @@ _BROKEN: Final = frozenset(
         errno.ETIMEDOUT,
     }
 )
-"""What an open says of a device that is not there, or does not answer its driver."""
+"""The errors of an open for a device that is gone, or does not answer its driver."""
 
 
 class Outcome(enum.Enum):
-    """What one reading says."""
+    """The result of one reading."""
 
     GOOD = "good"
     BAD = "bad"
     UNKNOWN = "unknown"
-    """Nothing could be learned, which is neither good nor bad."""
+    """The reading failed, which is neither good nor bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one look by one rule said of one device. Make one with the three class methods."""
+    """One reading of one device by one rule. Make one with the three class methods."""
 
     outcome: Outcome
     reason: str = ""
@@ -83,7 +83,7 @@ class Reading:
 
     @classmethod
     def unknown(cls, reason: str) -> Reading:
-        """Nobody knows whether the rule holds, because of `reason`."""
+        """It is not known whether the rule holds, because of `reason`."""
         return cls(Outcome.UNKNOWN, one_line(reason, REASON_LIMIT_BYTES) or "no reason given")
 
 
@@ -94,7 +94,7 @@ _GOOD: Final = Reading(Outcome.GOOD)
 
 
 def judge(rule: HealthRule, name: str, content: str | None) -> Reading:
-    """Return what `rule` says of an attribute or a file with this content; None if it could not be read.
+    """Return the reading of an attribute or a file with this content; None if it could not be read.
 
     `name` is the attribute, or the path of the file. `min` and `max` want one number, decimal or 0x…, which a
     unit may follow: `8.0 GT/s PCIe`. Anything else is unknown, not bad: it is the rule that does not fit the
@@ -117,7 +117,7 @@ def judge(rule: HealthRule, name: str, content: str | None) -> Reading:
 
 
 def judge_command(result: CommandResult) -> Reading:
-    """Return what a command said: exit code 0 good, 1 bad, any other or none at all unknown.
+    """Return the reading of a command's result: exit code 0 is good, 1 bad, any other or none unknown.
 
     These are node-problem-detector's codes (docs/custom_plugin_monitor.md); the first line that the command
     wrote is the reason.
@@ -129,7 +129,7 @@ def judge_command(result: CommandResult) -> Reading:
     if result.exit_code == 0:
         return Reading.good()
     if result.exit_code == 1:
-        return Reading.bad(result.first_line or "the command says so, without a reason")
+        return Reading.bad(result.first_line or "the command ended with code 1 and printed no reason")
     said = f": {result.first_line}" if result.first_line else ""
     if result.exit_code < 0:
         return Reading.unknown(f"signal {-result.exit_code} ended the command{said}")
@@ -137,7 +137,7 @@ def judge_command(result: CommandResult) -> Reading:
 
 
 def judge_open(path: str, error: int | None) -> Reading:
-    """Return what opening the device node at `path` said; `error` is its errno, None if it opened."""
+    """Return the reading of opening the device node at `path`; `error` is its errno, None if it opened."""
     if error is None or error == errno.EBUSY:
         # Somebody uses it: it works.
         return Reading.good()

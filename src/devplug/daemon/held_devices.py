@@ -42,7 +42,7 @@ LAST_RETRY_SECONDS: Final = 600.0
 CLEANED_AT_ONCE: Final = 64
 """Most devices of one resource that are cleaned side by side."""
 
-TOLD_LIMIT: Final = 20
+LOGGED_LIMIT: Final = 20
 """Most devices that one log line names."""
 
 
@@ -128,7 +128,7 @@ class HeldDevices:
         return Health.from_fault(self._faults.get(name))
 
     def follow(self, present: Collection[HostDevice], *, is_any_gone: bool) -> None:
-        """Take note of the devices that are there. While one is gone, it matters who holds it."""
+        """Record the devices that are present. While one is gone, it matters who holds it."""
         for one in present:
             # What could not be cleaned while it was away may be cleaned now.
             if one.name in self._faults and one.name not in self._present:
@@ -140,7 +140,7 @@ class HeldDevices:
             self._is_needed.set()
 
     def lose(self, lost: Iterable[HostDevice]) -> None:
-        """Take note that devices were pulled out: `onLost` is run for those that a container may hold."""
+        """Record that devices were unplugged: `onLost` is run for those that a container may hold."""
         if self._resource.on_lost is not None:
             held = self.held_names()
             for found in lost:
@@ -174,7 +174,7 @@ class HeldDevices:
         return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
     def give(self, devices: Iterable[Device]) -> None:
-        """Take note that these devices are given out. Call it before the kubelet has the answer."""
+        """Record that these devices are given out. Call it before the kubelet has the answer."""
         ids = [device.id for device in devices]
         if self._resource.on_release is not None:
             self._dirty.update(map(self._name, ids))
@@ -214,7 +214,7 @@ class HeldDevices:
         freed = [device_id for device_id in device_ids if not self._may_be_held(device_id)]
         if not freed:
             return
-        extra = {"resource_name": self._resource.name, "devices": freed[:TOLD_LIMIT], "count": len(freed)}
+        extra = {"resource_name": self._resource.name, "devices": freed[:LOGGED_LIMIT], "count": len(freed)}
         logger.info("devices came free", extra=extra)
         names = set(map(self._name, freed))
         if self._resource.on_release is not None:
@@ -320,7 +320,8 @@ class DirtyFile:
             return frozenset()
         except (OSError, ValueError) as error:
             logger.warning(
-                "cannot read for which devices onRelease is still to run; they are allocated without it",
+                "cannot read the list of devices whose onRelease is still to run; they are allocated "
+                "without it",
                 extra={"path": str(self._path), "reason": str(error)},
             )
             return frozenset()
@@ -339,7 +340,7 @@ class DirtyFile:
         except OSError as error:
             if not self._cannot_write:
                 logger.warning(
-                    "cannot write for which devices onRelease is still to run; a restart of devplug "
+                    "cannot write the list of devices whose onRelease is still to run; a restart of devplug "
                     "forgets it",
                     extra={"path": str(self._path), "reason": error.strerror},
                 )

@@ -202,7 +202,7 @@ class DeviceOverlap:
         self._on_change: dict[str, Callable[[], None]] = {}
 
     def reorder(self, resource_names: Iterable[str]) -> None:
-        """Take note of the order in the file; a resource that it lacks comes last."""
+        """Record the order in the file; a resource that it lacks comes last."""
         self._ranks = {name: rank for rank, name in enumerate(resource_names)}
         self._decide(one.claim for one in self._decisions.values())
 

@@ -46,7 +46,7 @@ LOOKED_AT_AGAIN: Final = frozenset({"usb", "pci", "sysfs", "net"})
 that it was plugged in again; of a plain path it may be anything. NVIDIA's looks may wait for the driver."""
 
 REFUSAL_SECONDS: Final = 0.5
-"""How often it is asked whether a refused device could be given out, until a list has told of it."""
+"""How often a refused device is checked again, until a list has it as Unhealthy."""
 
 
 class ConfiguredPlugin(DevicePlugin):
@@ -79,7 +79,7 @@ class ConfiguredPlugin(DevicePlugin):
         self.is_waiting = False
         """Whether there was no device yet, so that nothing is advertised: `whenNone: wait`."""
         self.answered: Mapping[str, Answered] = before.answered if before else {}
-        """What its container was told of each held device, by device ID, since the daemon began; replaced
+        """The answer that each held device's container got, by device ID, since the daemon began; replaced
         with each change."""
         self._host = self.context.host
         self._source = source_of(resource, self.context.host_for(resource.name))
@@ -90,7 +90,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._changed = asyncio.Event()
         self._to_vouch_for = asyncio.Event()
         self._vouched: frozenset[HostDevice] = frozenset()
-        self._told: set[str] = set()
+        self._logged_names: set[str] = set()
         self._told_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
         self._refused: dict[str, str] = {}
@@ -218,8 +218,8 @@ class ConfiguredPlugin(DevicePlugin):
         named = self._named(looked)
         refused = self._claim(() if self.is_retired else named, self.held.held_names())
         for name, owner in refused.items():
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._logged_names:
+                self._logged_names.add(name)
                 logger.warning(
                     "a device is served by another resource, which comes first in the file or whose "
                     "container holds it; to serve it by both, set overlap: shared in both",
@@ -302,7 +302,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._changed.set()
 
     async def _vouch(self) -> None:
-        """Have the rules check what is new before anybody is told of it."""
+        """Have the rules check new devices before they are advertised."""
         while True:
             await self._to_vouch_for.wait()
             self._to_vouch_for.clear()
@@ -356,10 +356,10 @@ class ConfiguredPlugin(DevicePlugin):
                 self._changed.set()
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
-        """Record what is told of devices that are being given out, and forget what nobody holds any more."""
+        """Keep the answers about devices that are given out, and drop those that nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
-        told = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
-        answered = {**self.answered, **told}
+        allocated = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
+        answered = {**self.answered, **allocated}
         if len(answered) > len(held):
             answered = {device_id: one for device_id, one in answered.items() if device_id in held}
         self.answered = answered

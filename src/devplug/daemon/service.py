@@ -51,7 +51,8 @@ audit = logging.getLogger(AUDIT)
 ASK_TIMEOUT_SECONDS: Final = 10.0
 
 SETTLED_SECONDS: Final = 1.0
-"""How long after an event the kubelet is asked: then it has what it was told, and much came at once."""
+"""How long after an event the kubelet is asked: by then it has processed our answer, and several events need
+one question."""
 
 DOUBT_SECONDS: Final = 2.0
 """How soon it is asked again when something differs."""
@@ -113,10 +114,10 @@ async def _ask(guards: Mapping[str, TakeoverDetector], pod_resources: Path) -> b
         return True
     if allocatable is None:
         return True
-    told = _by_name(allocatable)
+    kubelet_ids = _by_name(allocatable)
     for name, guard in guards.items():
         if name in before:
-            guard.compare(asked_at, before[name], told.get(name, frozenset()))
+            guard.compare(asked_at, before[name], kubelet_ids.get(name, frozenset()))
     return True
 
 
@@ -195,14 +196,14 @@ class _Probes:
     def __init__(
         self, serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
     ) -> None:
-        self._told = serving, daemon, holders, config_file
+        self._reporter_parts = serving, daemon, holders, config_file
 
     @cached_property
     def reporter(self) -> Reporter:
         """Who puts together what they say."""
         from devplug.daemon.reporter import Reporter
 
-        return Reporter(*self._told)
+        return Reporter(*self._reporter_parts)
 
     @cached_property
     def _pages(self) -> Probes:

@@ -34,7 +34,10 @@ __all__ = [
 LOCK_FOLDER: Final = ".devplug"
 """Beside the sockets: the kubelet removes sockets from its folder at start, never folders (manager.go)."""
 
-_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-f]{6}\.sock")
+_RANDOM: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""What the random part of a socket's name is made of; in a container each daemon has the same PID."""
+
+_MADE: Final = re.compile(r"(devplug-[0-9a-f]{12})-[0-9]+-[0-9a-z]{5}\.sock")
 
 
 def _mark(resource_name: str) -> str:
@@ -57,7 +60,8 @@ def new_socket_name(resource_name: str) -> str:
 
     At most 40 bytes, whatever the resource name (kubernetes/kubernetes#139338 tells why it is unique).
     """
-    return f"{_mark(resource_name)}-{os.getpid()}-{secrets.token_hex(3)}.sock"
+    random = "".join(secrets.choice(_RANDOM) for _ in range(5))
+    return f"{_mark(resource_name)}-{os.getpid()}-{random}.sock"
 
 
 def is_of_another_name(file_name: str, resource_name: str) -> bool:

@@ -39,7 +39,7 @@ SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
 _SOCKET_PATH_BYTES: Final = 107
 """The longest path of a Unix socket (unix(7): 108 with the zero byte)."""
 
-_LONGEST_SOCKET_NAME: Final = "devplug-0123456789ab-4194304-c0ffee.sock"
+_LONGEST_SOCKET_NAME: Final = "devplug-0123456789ab-4194304-cacao.sock"
 """As long as the names that our own plugins give their sockets, with the largest process ID."""
 
 _PLUGGED_LIMIT_BYTES: Final = 63

@@ -58,7 +58,7 @@ def path(glob: str, rest: str = "") -> str:
         ("/dev/ttyUSB[0-9]+", "looks like a regular expression"),
         ("/dev/.*", "looks like a regular expression"),
         ("(a+)+$", "looks like a regular expression"),
-        ("/dev/x{0,1}", '"/dev/x{0,1}" has braces, which globs do not know; write a list of globs'),
+        ("/dev/x{0,1}", '"/dev/x{0,1}" has braces, which a glob cannot have; write a list of globs'),
         ("/dev/**/x", '"/dev/**/x" has **, which goes no deeper here; write one * for each level'),
         ("/dev/x[0-9", '"/dev/x[0-9" has a "[" without "]"'),
     ],

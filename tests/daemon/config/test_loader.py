@@ -272,7 +272,7 @@ def test_ten_mistakes_in_one_file_are_ten_lines_each_with_its_place() -> None:
     """
     assert errors(text) == [
         'f.yaml:5:21: error: resources[0].discover.usb.vendor: YAML reads 0403 as 259; write "0403"',
-        "f.yaml:8:14: error: resources[0].expose.env.IDS: {id} is one; write {ids}",
+        "f.yaml:8:14: error: resources[0].expose.env.IDS: {id} stands for one device; write {ids}",
         (
             "f.yaml:9:16: error: resources[0].expose.env.PORTS: YAML reads {containerPaths} as a map; write "
             '"{containerPaths}"'

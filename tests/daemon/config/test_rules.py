@@ -42,7 +42,7 @@ def test_static_ids_obey_the_rules_of_device_ids() -> None:
         'discover.static.ids[2]: "x y" contains " "',
         'discover.static.ids[3]: "" is empty',
         "discover.static.ids[4]: \"-x\" starts with '-'",
-        'discover.static.numaNodes.b: "b" is none of the ids',
+        'discover.static.numaNodes.b: "b" is not among the ids',
     ]
 
 
@@ -130,7 +130,7 @@ def test_mknod_needs_a_word_of_its_own() -> None:
             "/dev/{serial}",
             "{serial} has no value here; known here: {file} {hostPath} {id} {index} {numaNode}",
         ),
-        ("/dev/{files}", "{files} is all; write {file}"),
+        ("/dev/{files}", "{files} stands for all devices; write {file}"),
         ("/dev/x", 'two devices in one container would both be "/dev/x"'),
     ],
 )
@@ -156,18 +156,18 @@ def test_a_path_in_the_container_that_no_two_devices_take_is_fine(text: str) -> 
     ("host_path", "what"),
     [
         ("/", "is the whole machine"),
-        ("/proc", "may give away /proc"),
-        ("/sys/class", "may give away /sys"),
-        ("/etc", "may give away /etc"),
-        ("/run/udev", "may give away /run"),
-        ("/var/run", "may give away /var/run"),
-        ("/var/lib/kubelet/pods", "may give away /var/lib/kubelet"),
-        ("/var/lib", "may give away /var/lib"),
-        ("/dev", "may give away /dev"),
-        ("/data/app.sock", "is a socket, through which a service of the host obeys"),
-        ("/{file}", "may give away /proc"),
-        ("/var/{file}", "may give away /var/run"),
-        ("/var/lib/{file}/x", "may give away /var/lib/kubelet"),
+        ("/proc", "may give access to /proc"),
+        ("/sys/class", "may give access to /sys"),
+        ("/etc", "may give access to /etc"),
+        ("/run/udev", "may give access to /run"),
+        ("/var/run", "may give access to /var/run"),
+        ("/var/lib/kubelet/pods", "may give access to /var/lib/kubelet"),
+        ("/var/lib", "may give access to /var/lib"),
+        ("/dev", "may give access to /dev"),
+        ("/data/app.sock", "is a socket, through which a container can command a service of the host"),
+        ("/{file}", "may give access to /proc"),
+        ("/var/{file}", "may give access to /var/run"),
+        ("/var/lib/{file}/x", "may give access to /var/lib/kubelet"),
     ],
 )
 def test_a_host_path_that_gives_away_the_machine_needs_a_word_of_its_own(host_path: str, what: str) -> None:
@@ -204,7 +204,7 @@ def test_honest_mounts_are_taken_and_two_in_one_place_are_not() -> None:
         ('"A B"', '" " cannot stand in the name of a variable'),
         ('"ü"', '"\\u00fc" cannot stand in the name of a variable'),
         ('"{file}"', 'the name "{file}" must start with a letter, as in PORT_{file}'),
-        ('"X_{files}"', "in the name: {files} is all; write {file}"),
+        ('"X_{files}"', "in the name: {files} stands for all devices; write {file}"),
         ("LD_PRELOAD", 'the variable "LD_PRELOAD" decides which programs and libraries run'),
         ("PATH", 'the variable "PATH" decides which programs and libraries run'),
         ('"LD_{file}"', 'the variable "LD_{file}" decides which programs and libraries run'),
@@ -246,12 +246,12 @@ def test_a_health_rule_must_be_able_to_judge() -> None:
     assert found == [
         "health[0]: does not say what is healthy; add equals, min or max",
         'health[0].file: "x" is not absolute; write the path from / on',
-        "health[1]: equals, min and max judge what attribute or file has; leave them out",
+        "health[1]: equals, min and max go with attribute or file only; leave them out",
         (
             'health[1].exec.command[0]: "ls" is not the absolute path of a program; no shell and '
             "no PATH are used"
         ),
-        "health[2].open: false looks at nothing; write true, or leave the rule out",
+        "health[2].open: false checks nothing; write true, or leave the rule out",
         "health[3].min: is greater than max; nothing would be healthy",
     ]
 

@@ -240,9 +240,11 @@ def test_the_wrong_number_is_told_the_right_one(singular: str) -> None:
     plural = PLURALS[singular]
     kind = "net" if singular == "interface" else "nvidia" if singular in {"uuid", "pciAddress"} else "usb"
     assert faults(f"{{{singular}{rest}}}", kind, TemplatePlace.ALL) == [
-        f"{{{singular}{rest}}} is one; write {{{plural}{rest}}}",
+        f"{{{singular}{rest}}} stands for one device; write {{{plural}{rest}}}",
     ]
-    assert faults(f"{{{plural}{rest}}}", kind) == [f"{{{plural}{rest}}} is all; write {{{singular}{rest}}}"]
+    assert faults(f"{{{plural}{rest}}}", kind) == [
+        f"{{{plural}{rest}}} stands for all devices; write {{{singular}{rest}}}"
+    ]
     assert faults(f"{{{singular}{rest}}}", kind) == []
     assert faults(f"{{{plural}{rest}}}", kind, TemplatePlace.ALL) == []
 
@@ -250,8 +252,16 @@ def test_the_wrong_number_is_told_the_right_one(singular: str) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "fault"),
     [
-        ("{count}", TemplatePlace.ONE, "{count} is about all devices of a container; here stands one device"),
-        ("{json}", TemplatePlace.ONE, "{json} is about all devices of a container; here stands one device"),
+        (
+            "{count}",
+            TemplatePlace.ONE,
+            "{count} is about all devices of a container, and this text is about one; leave it out",
+        ),
+        (
+            "{json}",
+            TemplatePlace.ONE,
+            "{json} is about all devices of a container, and this text is about one; leave it out",
+        ),
         ("{index}", TemplatePlace.ID, "{index} has no value here; known here: {file} {hostPath} {numaNode}"),
         ("{id}", TemplatePlace.ID, "{id} has no value here; known here: {file} {hostPath} {numaNode}"),
         ("{ids}", TemplatePlace.ID, "{ids} has no value here; known here: {file} {hostPath} {numaNode}"),
@@ -304,7 +314,9 @@ def test_an_attribute_needs_its_name() -> None:
 
 
 def test_every_wrong_variable_is_named_once() -> None:
-    assert faults("{id} {id} {files} {ids}", "path", TemplatePlace.ALL) == ["{id} is one; write {ids}"]
+    assert faults("{id} {id} {files} {ids}", "path", TemplatePlace.ALL) == [
+        "{id} stands for one device; write {ids}"
+    ]
 
 
 def test_where_the_kind_could_not_be_read_every_variable_may_stand() -> None:

@@ -206,7 +206,7 @@ async def test_an_api_server_that_was_away_is_told_when_it_is_back(
                 await until(lambda: condition(sandbox).get("status") == "False")
                 await until(lambda: len(events(sandbox)) == 2)
                 assert [one["reason"] for one in events(sandbox)] == ["ResourceReady", "DeviceUnhealthy"]
-            await until(lambda: caplog.text.count("the API server takes what is written again") == 2)
+            await until(lambda: caplog.text.count("writing to the API server works again") == 2)
         assert caplog.text.count("cannot write to the API server") == 2
 
     with caplog.at_level(logging.INFO):
@@ -259,7 +259,12 @@ async def test_a_look_that_fails_ends_nothing(
 
     daemon = Failing(GOOD)
     async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
-        await until(lambda: "cannot decide what to write to the API server" in caplog.text)
+        await until(
+            lambda: (
+                "cannot compute what to write to the API server; it is tried again at the next change"
+                in caplog.text
+            )
+        )
         daemon.says(GOOD, 1)
         await until(lambda: condition(sandbox))
 

@@ -51,7 +51,7 @@ class Cluster:
     def sees(self, after: ProcessStatus, later_seconds: float = 0.0) -> Report:
         self.now += later_seconds
         telling = next_report(self.told, self.before, after, self.now)
-        self.told, self.before = telling.told, after
+        self.told, self.before = telling.reported, after
         return telling
 
     def hears(self, after: ProcessStatus, later_seconds: float = 0.0) -> list[str]:
@@ -105,7 +105,10 @@ def test_a_device_that_becomes_unhealthy_is_told_with_reason_and_pod() -> None:
             GOOD,
             replace(GOOD, config=config(1.0, "line 3: no such key")),
             [
-                "ConfigRefused devplug.yaml: not applied, what was served before stays: line 3: no such key",
+                (
+                    "ConfigRefused devplug.yaml: not applied; the previous configuration stays in effect: "
+                    "line 3: no such key"
+                ),
             ],
         ),
         (GOOD, replace(GOOD, config=config(2.0)), ["ConfigApplied devplug.yaml: applied"]),
@@ -211,7 +214,7 @@ def test_an_event_that_was_cut_at_its_first_time_is_new_when_it_is_written() -> 
     cluster.sees(good, 1)
     telling = cluster.sees(ill, REFILL_SECONDS)
     assert [(event.is_new, event.count) for event in telling.events] == [(False, 2)]
-    ledger = telling.told.ledger.events
+    ledger = telling.reported.ledger.events
     assert [event.is_new for (reason, _), event in ledger.items() if reason == "DeviceUnhealthy"].count(
         True
     ) == 1

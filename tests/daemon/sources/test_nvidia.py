@@ -298,7 +298,7 @@ def test_an_old_driver_without_newer_functions_is_enough(tmp_path: Path) -> None
         name = "GPU-00000000-aaaa-bbbb-cccc-0123456789ab"
         assert "serial" not in devices[name]["facts"]
         assert set(devices[name]["links"].values()) == {12}
-        follower.until_log(f"{name} tells of no faults; it is too old for that")
+        follower.until_log(f"{name} reports no faults; it is too old for that")
         machine.event(1, 79)
         follower.until(lambda now: any(device["health"] != "healthy" for device in now.values()))
 

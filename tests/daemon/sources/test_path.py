@@ -123,7 +123,7 @@ def test_a_terminal_is_offered_with_a_warning_that_no_container_can_open_it(
         for end in ends:
             os.close(end)
     (record,) = caplog.records
-    assert record.getMessage() == "no container can open a device that is offered"
+    assert record.getMessage() == "a device is advertised that no container can open"
     assert f'"{path}" is a pseudo-terminal' in vars(record)["reason"]
 
 

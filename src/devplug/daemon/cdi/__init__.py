@@ -1,1 +1,1 @@
-"""CDI specs of ours: their text and rules, the folder they are in, and the names that were given out."""
+"""CDI specs: their text and rules, the folder with their files, and the names that containers were given."""

@@ -1,4 +1,4 @@
-"""The CDI spec of one resource: what was given out by name stays true while a container has it."""
+"""The CDI spec of one resource: the names that containers hold stay in it, and up to date."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One name that was given out, and what it stands for; `found_name` is None if nobody knows any more."""
+    """One name that was given out, and its device; `found_name` is None if that is not known any more."""
 
     device: CdiDevice
     found_name: str | None = None
@@ -87,14 +87,14 @@ class ResourceCdiSpec:
         old = folder.read(self._kind)
         self._writing = asyncio.Lock()
         self._in_thread: asyncio.Future[Exception | None] | None = None
-        self._told = ""
+        self._logged_error = ""
         self._items = {device.name: _Item(device) for device in (old.devices if old else ())}
 
     async def publish(self, shares: Sequence[Share]) -> list[str]:
         """Return names for the device nodes of these shares, once runtimes can look them up.
 
-        Raises `AllocationError` if the folder takes no file, for what no spec can say, and for a node that is
-        not any more what it was a moment ago.
+        Raises `AllocationError` if the file cannot be written, if CDI cannot express the device, and if a
+        node has been replaced since the last scan.
         """
         names = []
         for share in shares:
@@ -108,9 +108,9 @@ class ResourceCdiSpec:
         return names
 
     async def refresh(self, present: Mapping[str, HostDevice], held: Collection[str] | None) -> None:
-        """Bring what was given out up to date: with the devices that are there, and without what is free.
+        """Update the spec: present devices point to their nodes, and free ones are removed.
 
-        `held` are the found devices that a container may hold; None: nobody knows.
+        `held` are the found devices that a container may hold; None if that is not known.
         """
         if not self._items:
             return
@@ -125,13 +125,13 @@ class ResourceCdiSpec:
         try:
             await self._write()
         except (KubeletError, PluginError) as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                extra = {"resource_name": self._resource.name, "reason": self._told}
+            if str(error) != self._logged_error:
+                self._logged_error = str(error)
+                extra = {"resource_name": self._resource.name, "reason": self._logged_error}
                 logger.error("cannot write the CDI file of a resource", extra=extra)  # noqa: TRY400 -- it is no bug
 
     def _recognise(self, names: Iterable[str]) -> None:
-        """Find out what the names of an earlier daemon's file stand for.
+        """Find the devices of the names in an earlier daemon's file.
 
         A rank is below the number of that container's devices, which all are in the file.
         """
@@ -150,7 +150,7 @@ class ResourceCdiSpec:
             return None
 
     def _device(self, share: Share) -> CdiDevice | None:
-        """Return what the file says of a share; None if it has no device node at all."""
+        """Return the CDI device of a share; None if it has no device node."""
         nodes = [self._node(node, share.found) for node in share.device_nodes]
         for folder in self._resource.expose.directories:
             nodes += [
@@ -160,7 +160,7 @@ class ResourceCdiSpec:
         return CdiDevice(name_of(share.found.name, share.index), tuple(nodes)) if nodes else None
 
     def _node(self, node: DeviceNode, found: HostDevice) -> CdiNode:
-        """Return the node as the spec has it; a path that was looked at before may lead elsewhere by now."""
+        """Return the node for the spec; its path is resolved again, as it may have changed."""
         found_node = next(one for one in found.nodes if one.host_path == node.host_path)
         real_path = real_path_of(self._host, found_node, found)
         return CdiNode(node.container_path, real_path, node.permissions, *self._owner())
@@ -174,9 +174,9 @@ class ResourceCdiSpec:
         )
 
     async def _write(self) -> None:
-        """Have the file say what was given out.
+        """Write the file.
 
-        Who waits for it may give up; the thread goes on then, and a later write begins when it has ended:
+        If the caller is cancelled, the thread goes on, and a later write waits until it has ended:
         else the older one might be the last to replace the file.
         """
         async with self._writing:
@@ -189,7 +189,7 @@ class ResourceCdiSpec:
                 raise failure
 
     def _replace(self, devices: tuple[CdiDevice, ...]) -> Exception | None:
-        """Write or remove the file, in a thread; return what went wrong: nobody may be there to hear it."""
+        """Write or remove the file, in a thread; return the error, as the caller may be gone."""
         try:
             if devices:
                 self._folder.write(CdiSpec(self._kind, devices))

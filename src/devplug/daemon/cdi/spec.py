@@ -1,7 +1,7 @@
-"""A CDI spec as values: names, the lowest version that has what it uses, its rules and its text. Pure.
+"""A CDI spec as values: names, lowest version, rules and text. Pure.
 
 The rules are those of the CDI specification 1.1.0 (SPEC.md) and of the library that the container runtimes
-read with (pkg/parser/parser.go, pkg/cdi/container-edits.go): one fault, and it drops the whole file.
+read with (pkg/parser/parser.go, pkg/cdi/container-edits.go), which drops the whole file for one fault.
 """
 
 # Without `from __future__ import annotations`: msgspec would evaluate every text at each start.
@@ -53,7 +53,7 @@ VENDOR_PREFIX: Final = "devplug."
 """Before the domain of the resource: 252 characters at most, of the 253 that a vendor may have."""
 
 UNPLUGGED_PATH: Final = "/dev/.devplug/unplugged"
-"""Never a node: the runtime puts this path into its error, and the pod's events show it."""
+"""A path without a node: the runtime puts it into its error, and the pod's events show it."""
 
 DEVICE_NAME_LIMIT: Final = 80
 """A device ID of 63 characters and a hash; CDI itself sets no limit."""
@@ -97,7 +97,7 @@ class CdiMount:
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """One device by its CDI name, and what a container gets with it: something, at least."""
+    """One device by its CDI name, and what a container gets with it; never empty."""
 
     name: str
     nodes: tuple[CdiNode, ...] = ()
@@ -153,7 +153,7 @@ def _hashed(readable: str, original: str, limit: int) -> str:
 
 
 def qualified_name(kind: str, name: str) -> str:
-    """Return what a container response carries: `vendor/class=name`."""
+    """Return the name for a container response: `vendor/class=name`."""
     return f"{kind}={name}"
 
 
@@ -256,7 +256,7 @@ def _edits(device: CdiDevice) -> _Edits:
 
 
 def parse(content: str | bytes) -> CdiSpec | None:
-    """Return the spec that a file of ours says, or None if it is not of ours. Never raises.
+    """Return the spec in a file that devplug wrote; None for any other file. Never raises.
 
     Fields that this release does not know are passed over: another release of ours may have written them.
     """
@@ -306,8 +306,8 @@ def _is_device_name(name: str) -> bool:
 def faults(spec: CdiSpec) -> list[str]:
     """Return every rule that `spec` breaks, in words; empty if runtimes take it.
 
-    Also what CDI leaves open and nobody can mean: links out of a path, a mount that binds nothing, two things
-    at one place, and no permissions, which CDI reads as all of them.
+    Also what CDI allows and is always a mistake: links out of a path, a mount that binds nothing, two things
+    at one path, and no permissions, which CDI reads as all of them.
     """
     found = [*kind_faults(spec.kind)]
     if not spec.devices:

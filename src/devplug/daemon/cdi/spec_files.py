@@ -1,4 +1,4 @@
-"""The CDI folder, and our files in it: how they are written, and stay whole. What they say is in `spec`.
+"""The CDI folder and our files in it, which are written whole. Their content is in `spec`.
 
 A file is locked (flock) for as long as the daemon that wrote it lives, so two daemons on one machine never
 clean up each other's.
@@ -32,7 +32,7 @@ CDI_FOLDER: Final = Path("/var/run/cdi")
 """Where runtimes look for generated specs (pkg/cdi/spec-dirs.go); it is in memory, and empty after a boot."""
 
 SIZE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""More than a thousand devices with all they can have; what is longer is not ours."""
+"""More than a thousand devices with all they can have; a longer file is not ours."""
 
 _OURS: Final = re.compile(r"devplug\.[A-Za-z0-9._-]+-[0-9a-f]{12}\.json")
 _OUR_REMAINS: Final = re.compile(r"\.devplug-[0-9a-f]{12}-\d+-[0-9a-f]{8}\.tmp")
@@ -62,10 +62,10 @@ def file_name(kind: str) -> str:
 
 
 class CdiFolder:
-    """Our files in one CDI folder; lives as long as the daemon, and each kind has one task that uses it.
+    """Our files in one CDI folder; lives as long as the daemon. Each kind is used by one task.
 
-    Every call waits for the disk; calls for different kinds may be in different threads. Where the
-    folder does not take a file, `KubeletError` says what to do.
+    Every call waits for the disk; calls for different kinds may be in different threads. If a file
+    cannot be written, `KubeletError` says what to do.
     """
 
     def __init__(self, folder: Path = CDI_FOLDER) -> None:
@@ -78,8 +78,8 @@ class CdiFolder:
         return (self.folder / file_name(kind)).exists()
 
     def read(self, kind: str) -> CdiSpec | None:
-        """Return what our file of a kind says, or None if there is none."""
-        with self._told("read"):
+        """Return the spec in our file of a kind, or None if there is none."""
+        with self._explained("read"):
             return self._spec(file_name(kind))
 
     def write(self, spec: CdiSpec) -> bool:
@@ -91,7 +91,7 @@ class CdiFolder:
         if wrong := faults(spec):
             raise PluginError(*(f"CDI spec {quoted(spec.kind)}: {fault}" for fault in wrong))
         content = text(spec).encode()
-        with self._told("write"):
+        with self._explained("write"):
             self._make_folder()
             if self._has(spec.kind, content):
                 return False
@@ -103,18 +103,18 @@ class CdiFolder:
 
         Only for a kind of which no container holds a device any more.
         """
-        with self._told("remove from"):
+        with self._explained("remove from"):
             return self._remove(file_name(kind), kind)
 
     def clean(self, keep_kinds: Collection[str], keep_names: Collection[str]) -> list[str]:
-        """Remove what daemons of ours have left behind, and return the file names; call it at start.
+        """Remove the files of earlier daemons, and return their names; call it at start.
 
         That is: files of kinds that are no resource now, and halves of files. A file stays if it has one of
         `keep_names` (qualified names that a container may still hold), if the daemon that wrote it is alive,
         or if its name is ours and its content is not, which is logged. Call it only once it is known who
         holds what.
         """
-        with self._told("clean"):
+        with self._explained("clean"):
             try:
                 names = sorted(os.listdir(self.folder))  # noqa: PTH208
             except FileNotFoundError:
@@ -134,7 +134,7 @@ class CdiFolder:
         return removed
 
     def close(self) -> None:
-        """Let go of the files, which stay: containers that restart still need them. Safe to repeat."""
+        """Unlock the files, which stay: containers that restart still need them. Safe to repeat."""
         while self._locked:
             os.close(self._locked.popitem()[1])
 
@@ -146,7 +146,7 @@ class CdiFolder:
         return any(qualified_name(spec.kind, device.name) in keep_names for device in spec.devices)
 
     def _spec(self, name: str) -> CdiSpec | None:
-        """Return what a file says whose name and content are both ours."""
+        """Return the spec of a file whose name and content are both ours."""
         fd = self._open(name)
         if fd is None:
             return None
@@ -157,20 +157,22 @@ class CdiFolder:
         return spec if spec is not None and file_name(spec.kind) == name else None
 
     def _has(self, kind: str, content: bytes) -> bool:
-        """Whether the file is ours, locked, and says this already. Raises if it is somebody else's."""
+        """Whether the file is ours, locked, and has this content. Raises if another program owns it."""
         name = file_name(kind)
         path = self.folder / name
         fd = self._open(name)
         if fd is None:
             if os.path.lexists(path):
-                raise KubeletError(f"{path} is no file, but devplug must write one; move it away")
+                raise KubeletError(
+                    f"{path} is not a regular file, but devplug must write one there; move it away"
+                )
             return False
         try:
             there = _content(fd)
             old = parse(there)
             # An empty file is what a power cut leaves behind on some file systems.
             if there and (old is None or old.kind != kind):
-                raise KubeletError(f"{path} is not from devplug, which must write there; move it away")
+                raise KubeletError(f"{path} was not written by devplug, which must write there; move it away")
             is_right = there == content and stat.S_IMODE(os.fstat(fd).st_mode) == 0o644
             if is_right and (self._is_held(kind, fd) or _lock(fd)):
                 if not self._is_held(kind, fd):
@@ -249,7 +251,7 @@ class CdiFolder:
         return None
 
     def _is_held(self, kind: str, fd: int) -> bool:
-        """Whether an open file is the one that we have locked: the kernel takes two opens for strangers."""
+        """Whether an open file is the one that we have locked; the lock cannot tell two opens apart."""
         ours = self._locked.get(kind)
         return ours is not None and _is_same(os.fstat(ours), os.fstat(fd))
 
@@ -259,8 +261,8 @@ class CdiFolder:
         self._locked[kind] = fd
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Turn what the kernel says into what to do."""
+    def _explained(self, doing: str) -> Iterator[None]:
+        """Turn an `OSError` into a `KubeletError` that says what to do."""
         try:
             yield
         except OSError as error:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Decoded", "Leaf", "decode", "sections_of"]
 
 type_info = functools.cache(inspect.type_info)
-"""What msgspec knows of a type; once, because it takes 10 ms for the whole configuration."""
+"""What msgspec knows of a type; cached, because it takes 10 ms for the whole configuration."""
 
 _Extra: TypeAlias = "Mapping[str, object]"
 _NO_EXTRA: Final[_Extra] = MappingProxyType({})
@@ -89,7 +89,7 @@ def _places_of(wanted: type) -> Mapping[str, str]:
 
 
 class Leaf(Struct, frozen=True):
-    """How a type of ours is read from a text."""
+    """The reader of a type that is written as a text."""
 
     read: Callable[[str], object]
     """Returns the value, or raises ValueError with what is wrong and what to write."""
@@ -98,12 +98,12 @@ class Leaf(Struct, frozen=True):
 
 
 class Decoded(Struct, frozen=True):
-    """What came of a tree: a value that has placeholders where `unusable` says so."""
+    """The result of decoding: a value with placeholders where `unusable` says so."""
 
     value: object
     problems: tuple[Problem, ...]
     unusable: frozenset[Keys]
-    """The way to each value that could not be read; everything below it is made up."""
+    """The keys that lead to each value that could not be read; everything below it is a placeholder."""
 
 
 def decode(

@@ -1,4 +1,4 @@
-"""Rules for `discover`: what it may say, and that no two resources name the same device. Pure."""
+"""Rules for `discover`: valid selectors, and no device in two resources. Pure."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _static_findings(resource: Resource, at: Keys) -> Iterator[Finding]:
                 yield Finding(own, f"the ID {quoted(device_id)} exists already", first)
         for device_id in static.numa_nodes:
             if device_id not in static.ids:
-                message = f"{quoted(device_id)} is none of the ids"
+                message = f"{quoted(device_id)} is not among the ids"
                 yield Finding((*at, number, "numaNodes", device_id), message)
 
 

@@ -98,7 +98,7 @@ def _decoded(source: bytes | str) -> str | Problem:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines as YAML 1.1 counts them, which is what every place in a file is told by."""
+    """Return the lines as YAML 1.1 counts them, which every position in a file refers to."""
     return _BREAK.split(text)
 
 

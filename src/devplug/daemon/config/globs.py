@@ -83,7 +83,7 @@ def regex_fault(glob: str) -> str | None:
     if _REGEX_SIGNS.search(glob):
         return f"{quoted(glob)} looks like a regular expression; write a glob: * is any text, ? any character"
     if "{" in glob or "}" in glob:
-        return f"{quoted(glob)} has braces, which globs do not know; write a list of globs"
+        return f"{quoted(glob)} has braces, which a glob cannot have; write a list of globs"
     if "**" in glob:
         return f"{quoted(glob)} has **, which goes no deeper here; write one * for each level"
     if "[" in _without_brackets(glob):

@@ -152,15 +152,15 @@ def _danger(template: Template) -> str:
     if template.source == "/":
         return "is the whole machine"
     if template.source.endswith(".sock"):
-        return "is a socket, through which a service of the host obeys"
+        return "is a socket, through which a container can command a service of the host"
     for path in SYSTEM_PATHS:
         wanted = path.split("/")[1:]
         if len(levels) >= len(wanted) and all(map(_may_be, levels, wanted)):
-            return f"may give away {path}"
+            return f"may give access to {path}"
     for path in _WHOLE_PATHS:
         wanted = path.split("/")[1:]
         if len(levels) == len(wanted) and all(map(_may_be, levels, wanted)):
-            return f"may give away {path}"
+            return f"may give access to {path}"
     return ""
 
 

@@ -299,9 +299,9 @@ def _judgement_findings(rule: HealthRule, at: Keys) -> Iterator[Finding]:
     if reads and not judges:
         yield Finding(at, "does not say what is healthy; add equals, min or max")
     if judges and not reads:
-        yield Finding(at, "equals, min and max judge what attribute or file has; leave them out")
+        yield Finding(at, "equals, min and max go with attribute or file only; leave them out")
     if not (reads or rule.exec or rule.open):
-        yield Finding((*at, "open"), "false looks at nothing; write true, or leave the rule out")
+        yield Finding((*at, "open"), "false checks nothing; write true, or leave the rule out")
     if rule.min is not None and rule.max is not None and rule.min > rule.max:
         yield Finding((*at, "min"), "is greater than max; nothing would be healthy")
     if rule.equals is not None and (fault := regex_fault(rule.equals)):

@@ -281,11 +281,11 @@ def _fault(variable: Variable, kind: str, place: TemplatePlace, known: frozenset
     if name in allowed:
         return _argument_fault(variable, kind)
     if name in ONLY_OF_ALL:
-        return f"{variable} is about all devices of a container; here stands one device"
+        return f"{variable} is about all devices of a container, and this text is about one; leave it out"
     if name in PLURALS and PLURALS[name] in allowed:
-        return f"{variable} is one; write {_renamed(variable, PLURALS[name])}"
+        return f"{variable} stands for one device; write {_renamed(variable, PLURALS[name])}"
     if name in SINGULARS and SINGULARS[name] in allowed:
-        return f"{variable} is all; write {_renamed(variable, SINGULARS[name])}"
+        return f"{variable} stands for all devices; write {_renamed(variable, SINGULARS[name])}"
     words = " ".join(f"{{{one}}}" for one in sorted(allowed))
     if name in PLURALS or name in SINGULARS:
         return f"{variable} has no value here; known here: {words or 'nothing'}"

@@ -147,7 +147,7 @@ def event_patch(event: Event) -> Object:
 
 def condition_patch(condition: Condition) -> Object:
     """Return the strategic merge patch of a Node's status: conditions are merged by their type."""
-    told = {
+    value = {
         "type": CONDITION_TYPE,
         "status": str(condition.status),
         "reason": condition.reason,
@@ -155,7 +155,7 @@ def condition_patch(condition: Condition) -> Object:
         "lastHeartbeatTime": _stamp(condition.at),
         "lastTransitionTime": _stamp(condition.since),
     }
-    return {"status": {"conditions": [told]}}
+    return {"status": {"conditions": [value]}}
 
 
 def inherited(condition: Condition, node: Object) -> Condition:

@@ -2,7 +2,7 @@
 
 Worth an Event are changes of devices, of their health, and edits of the file. What repeats itself is counted,
 and a flood is cut, as client-go does it (tools/record/events_cache.go: EventAggregator,
-EventSourceObjectSpamFilter). The condition `DevicesReady` says in a few words what of the devices is lost.
+EventSourceObjectSpamFilter). The condition `DevicesReady` says in a few words which devices are lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 NAMED_LIMIT: Final = 5
-"""Most devices that one message names; of the others it says how many there are."""
+"""Most devices that one message names; the others are counted."""
 
 SAME_SECONDS: Final = 600.0
 """How long after the last one a notice counts as the same event (defaultAggregateIntervalInSeconds)."""
@@ -52,7 +52,7 @@ _Key: TypeAlias = tuple[str, str]
 _NO_EVENTS: Mapping[_Key, Event] = MappingProxyType({})
 
 FAULT_SECONDS: Final = 60.0
-"""How long a resource is not ready before the cluster is told: a restart of a kubelet is no news."""
+"""How long a resource is not ready before it is reported: a restart of a kubelet is no news."""
 
 HEARTBEAT_SECONDS: Final = 300.0
 """How often a condition that stays as it is is written (a kubelet's nodeStatusReportFrequency)."""
@@ -67,15 +67,15 @@ _NO_FAULTS: Mapping[str, ResourceFault] = MappingProxyType({})
 
 
 def _notice(reason: Reason, subject: str, message: str, *, is_warning: bool = False) -> Notice:
-    """Return a notice whose message begins with its subject, and is as short as an Event's has to be."""
+    """Return a notice whose message begins with its subject, cut to the length of an Event's."""
     return Notice(reason, subject, one_line(f"{subject}: {message}", MESSAGE_LIMIT_BYTES), is_warning)
 
 
 def _named_devices(devices: Sequence[DeviceStatus]) -> str:
     """Return the names of a few devices, with what is wrong with each and who holds it."""
-    told = [_named(device) for device in devices[:NAMED_LIMIT]]
-    more = len(devices) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "")
+    names = [_named(device) for device in devices[:NAMED_LIMIT]]
+    more = len(devices) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _named(device: DeviceStatus) -> str:
@@ -85,9 +85,9 @@ def _named(device: DeviceStatus) -> str:
 
 
 def _device_notices(before: ProcessStatus, after: ProcessStatus, known: Collection[str]) -> Iterator[Notice]:
-    """Yield what became of the devices of the resources `known`: those that a kubelet has had a list of.
+    """Yield the changes of the devices of the resources `known`: those that were registered.
 
-    Others are only being found, and retired ones are Unhealthy because the file has them no longer.
+    Others are still being found, and retired ones are Unhealthy because they were removed from the file.
     """
     olds = {one.name: one for one in before.resources}
     for resource in after.resources:
@@ -115,16 +115,16 @@ def _resource_notices(old: ResourceStatus, new: ResourceStatus) -> Iterator[Noti
     if added:
         yield _notice(Reason.DEVICE_ADDED, new.name, f"{_counted(len(added))} added: {_named_devices(added)}")
     if worse:
-        told = f"{_counted(len(worse))} Unhealthy: {_named_devices(worse)}"
-        yield _notice(Reason.DEVICE_UNHEALTHY, new.name, told, is_warning=True)
+        text = f"{_counted(len(worse))} Unhealthy: {_named_devices(worse)}"
+        yield _notice(Reason.DEVICE_UNHEALTHY, new.name, text, is_warning=True)
     if better:
-        told = f"{_counted(len(better))} Healthy again: {_named_devices(better)}"
-        yield _notice(Reason.DEVICE_HEALTHY, new.name, told)
+        text = f"{_counted(len(better))} Healthy again: {_named_devices(better)}"
+        yield _notice(Reason.DEVICE_HEALTHY, new.name, text)
     if removed:
         gone = [before[id_] for id_ in removed]
-        told = ", ".join(removed[:NAMED_LIMIT])
+        names = ", ".join(removed[:NAMED_LIMIT])
         more = f" and {len(gone) - NAMED_LIMIT} more" if len(gone) > NAMED_LIMIT else ""
-        yield _notice(Reason.DEVICE_REMOVED, new.name, f"{_counted(len(gone))} removed: {told}{more}")
+        yield _notice(Reason.DEVICE_REMOVED, new.name, f"{_counted(len(gone))} removed: {names}{more}")
 
 
 def _counted(count: int) -> str:
@@ -132,12 +132,12 @@ def _counted(count: int) -> str:
 
 
 def _config_notices(before: ConfigStatus | None, after: ConfigStatus | None) -> Iterator[Notice]:
-    """Yield what became of an edit of the file."""
+    """Yield the result of an edit of the file."""
     if before is None or after is None:
         return
     if after.problems and after.problems != before.problems:
-        told = "not applied, what was served before stays: " + "; ".join(after.problems)
-        yield _notice(Reason.CONFIG_REFUSED, after.file, told, is_warning=True)
+        text = "not applied; the previous configuration stays in effect: " + "; ".join(after.problems)
+        yield _notice(Reason.CONFIG_REFUSED, after.file, text, is_warning=True)
     elif after.applied_at != before.applied_at and not after.problems:
         yield _notice(Reason.CONFIG_APPLIED, after.file, "applied")
 
@@ -147,7 +147,7 @@ def _config_notices(before: ConfigStatus | None, after: ConfigStatus | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Readiness:
-    """What a condition says, without its times."""
+    """The content of a condition, without its times."""
 
     status: Status
     reason: str
@@ -155,9 +155,9 @@ class _Readiness:
 
 
 def _readiness_of(status: ProcessStatus, faulty: Collection[str]) -> _Readiness | None:
-    """Return what is to be said of a status; None while that is not clear yet, so that nothing new is.
+    """Return the readiness of a status; None while it is not clear yet and the condition stays.
 
-    `faulty` are the resources that have not been ready for so long that it counts.
+    `faulty` are the resources whose fault was reported.
     """
     resources = [one for one in status.resources if not one.is_retired]
     lasting = [one for one in resources if one.fault and one.name in faulty]
@@ -182,7 +182,7 @@ def _readiness_with(status: Status, reason: str, parts: Iterable[str]) -> _Readi
 
 
 def _is_lost(resource: ResourceStatus) -> bool:
-    """Whether its name is another plugin's, though a kubelet still listens to us."""
+    """Whether another plugin has its name, though a kubelet still reads our list."""
     return resource.takeover is not None and resource.takeover.is_lost
 
 
@@ -196,7 +196,7 @@ def _ill(resource: ResourceStatus) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EventSeries:
-    """What was told lately, by reason and subject; `is_new` of one says that it was never written."""
+    """The events of late, by reason and subject; `is_new` of one says that it was never written."""
 
     events: Mapping[_Key, Event] = field(default_factory=lambda: _NO_EVENTS)
     left: float = float(BURST)
@@ -206,9 +206,9 @@ class EventSeries:
 
 
 def _next_event(ledger: EventSeries, notice: Notice, now: float) -> tuple[EventSeries, Event | None]:
-    """Take note of a notice; return the event to write for it, or None if there were too many.
+    """Count a notice; return the event to write for it, or None if there were too many.
 
-    What is not written is counted, and told with the next one of its kind that is.
+    What is not written is counted, and reported with the next one of its kind that is.
     """
     key = (notice.reason, notice.subject)
     events = {one: event for one, event in ledger.events.items() if _is_recent(event, now)}
@@ -237,18 +237,18 @@ def _is_recent(event: Event, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ResourceFault:
-    """That a resource is not ready."""
+    """The fault of a resource that is not ready."""
 
     since: float
-    is_told: bool = False
+    is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedState:
-    """What the cluster was told, and what it has to be told once it has lasted."""
+    """What was reported to the cluster, and faults that are reported once they have lasted."""
 
     registered: frozenset[str] = frozenset()
-    """The resources that a kubelet has had."""
+    """The resources that were registered with a kubelet."""
     faults: Mapping[str, ResourceFault] = field(default_factory=lambda: _NO_FAULTS)
     """By resource name."""
     ledger: EventSeries = field(default_factory=EventSeries)
@@ -257,10 +257,10 @@ class ReportedState:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is to be told now."""
+    """What to write to the cluster now."""
 
-    told: ReportedState
-    """What was told then."""
+    reported: ReportedState
+    """The state once this is written."""
     events: tuple[Event, ...]
     condition: Condition | None
     """None if the one in the cluster may stay as it is for now."""
@@ -269,31 +269,31 @@ class Report:
 
 
 def next_report(
-    told: ReportedState, before: ProcessStatus | None, after: ProcessStatus, now: float
+    reported: ReportedState, before: ProcessStatus | None, after: ProcessStatus, now: float
 ) -> Report:
-    """Return what to tell of `after`; `before` is the look at which `told` was told, None at the first.
+    """Return what to write about `after`; `before` is the status of `reported`, None at the first.
 
-    What is wrong at the first look is no event, because each start of the daemon would tell it again; it
-    stands in the condition.
+    A fault at the first call makes no event, because each start of the daemon would repeat it; it is in
+    the condition.
     """
     notices: list[Notice] = []
     if before is not None:
-        notices += _device_notices(before, after, told.registered)
+        notices += _device_notices(before, after, reported.registered)
         notices += _config_notices(before.config, after.config)
-    notices += _readiness_notices(told, after, now)
-    faults = _next_faults(told.faults, after, now)
-    ledger = told.ledger
+    notices += _readiness_notices(reported, after, now)
+    faults = _next_faults(reported.faults, after, now)
+    ledger = reported.ledger
     events = []
     for one in notices:
         ledger, event = _next_event(ledger, one, now)
         if event is not None:
             events.append(event)
-    condition, is_pending = _next_condition(told.condition, after, faults, now)
-    last = condition or told.condition
+    condition, is_pending = _next_condition(reported.condition, after, faults, now)
+    last = condition or reported.condition
     served = {one.name for one in after.resources}
     registered = frozenset(one.name for one in after.resources if one.is_registered)
     return Report(
-        ReportedState((told.registered | registered) & served, faults, ledger, last),
+        ReportedState((reported.registered | registered) & served, faults, ledger, last),
         tuple(events),
         condition,
         _again_seconds(faults, last, now, is_pending=is_pending),
@@ -309,20 +309,22 @@ def _next_faults(
             fault = faults.get(one.name, ResourceFault(now))
             # A clock that was set back would have it wait for hours.
             fault = replace(fault, since=min(fault.since, now))
-            fresh[one.name] = replace(fault, is_told=fault.is_told or now - fault.since >= FAULT_SECONDS)
+            fresh[one.name] = replace(
+                fault, is_reported=fault.is_reported or now - fault.since >= FAULT_SECONDS
+            )
     return MappingProxyType(fresh)
 
 
-def _readiness_notices(told: ReportedState, after: ProcessStatus, now: float) -> Iterator[Notice]:
-    faults = _next_faults(told.faults, after, now)
+def _readiness_notices(reported: ReportedState, after: ProcessStatus, now: float) -> Iterator[Notice]:
+    faults = _next_faults(reported.faults, after, now)
     for one in after.resources:
-        before, fault = told.faults.get(one.name), faults.get(one.name)
-        was_told = before is not None and before.is_told
-        if fault is not None and fault.is_told and not was_told:
+        before, fault = reported.faults.get(one.name), faults.get(one.name)
+        was_reported = before is not None and before.is_reported
+        if fault is not None and fault.is_reported and not was_reported:
             seconds = round(now - fault.since)
             message = f"not ready for {seconds} s: {one.fault}"
             yield _notice(Reason.RESOURCE_NOT_READY, one.name, message, is_warning=True)
-        if fault is None and one.is_registered and (was_told or one.name not in told.registered):
+        if fault is None and one.is_registered and (was_reported or one.name not in reported.registered):
             message = f"registered with the kubelet, {one.allocatable} of {one.capacity} devices Healthy"
             yield _notice(Reason.RESOURCE_READY, one.name, message)
 
@@ -331,7 +333,7 @@ def _next_condition(
     last: Condition | None, after: ProcessStatus, faults: Mapping[str, ResourceFault], now: float
 ) -> tuple[Condition | None, bool]:
     """Return the condition to write, if any; and whether there is one that has to wait."""
-    said = _readiness_of(after, {name for name, fault in faults.items() if fault.is_told})
+    said = _readiness_of(after, {name for name, fault in faults.items() if fault.is_reported})
     if last is None:
         if said is None:
             return None, False
@@ -349,7 +351,7 @@ def _next_condition(
 def _again_seconds(
     faults: Mapping[str, ResourceFault], last: Condition | None, now: float, *, is_pending: bool
 ) -> float:
-    dues = [fault.since + FAULT_SECONDS for fault in faults.values() if not fault.is_told]
+    dues = [fault.since + FAULT_SECONDS for fault in faults.values() if not fault.is_reported]
     if last is not None:
         dues.append(last.at + (PAUSE_SECONDS if is_pending else HEARTBEAT_SECONDS))
     return max(0.0, min(dues, default=now + HEARTBEAT_SECONDS) - now)

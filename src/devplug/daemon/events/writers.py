@@ -1,6 +1,6 @@
 """Writers of Events and of the Node's condition: the option `--kube-events`.
 
-Each keeps what it could not write yet. The account is read anew for each writing, because a pod's token lives
+Each keeps what it could not write yet. The account is read again for each write, because a pod's token lives
 for an hour.
 """
 
@@ -42,7 +42,7 @@ __all__ = ["ConditionWriter", "EventWriter", "Writer", "report_to_cluster"]
 logger = logging.getLogger(__name__)
 
 EVENTS_LIMIT: Final = 64
-"""Most events that wait for the API server; of more, the oldest are dropped."""
+"""Most events that wait for the API server; the oldest of more are dropped."""
 
 EVENT_LIFE_SECONDS: Final = 3600.0
 """How long an API server keeps an Event (--event-ttl); one that has waited for longer is dropped."""
@@ -51,7 +51,7 @@ _EVENT_RIGHTS: Final = "create and patch events"
 _NODE_RIGHTS: Final = "get nodes and patch nodes/status"
 
 LOOK_PAUSE_SECONDS: Final = 1.0
-"""Shortest time between two looks: what comes and goes within it is no news to a cluster."""
+"""Shortest time between two reports: changes that end within it are not reported."""
 
 LONGEST_RETRY_SECONDS: Final = 300.0
 
@@ -60,7 +60,7 @@ LONGEST_RETRY_SECONDS: Final = 300.0
 
 
 class Writer(Protocol):
-    """What is to be written, and how."""
+    """A queue of writes to the API server."""
 
     what: str
     rights: str
@@ -72,11 +72,11 @@ class Writer(Protocol):
         """Whether all is written."""
 
     async def write(self, server: ApiServer) -> None:
-        """Write what there is; raises `ClusterError` if that fails, and keeps the rest for the next time."""
+        """Write all that waits; raises `ClusterError` if that fails, and keeps the rest for the next time."""
 
 
 class EventWriter:
-    """The Events to write, in their order; lives as long as the daemon tells the cluster anything."""
+    """The Events to write, in their order; lives as long as `report_to_cluster`."""
 
     what = "Events"
     rights = _EVENT_RIGHTS
@@ -93,7 +93,7 @@ class EventWriter:
         return not self._waiting
 
     def put(self, event: Event) -> None:
-        """Have an event written; it takes the place of an earlier state of the same one."""
+        """Queue an event; it replaces an earlier state of the same one."""
         if (earlier := self._waiting.get(event.suffix)) is not None:
             event = replace(event, is_new=earlier.is_new)
         self._waiting[event.suffix] = event
@@ -102,7 +102,7 @@ class EventWriter:
         self.changed.set()
 
     async def write(self, server: ApiServer) -> None:
-        """Write what there is; raises `ClusterError` if that fails, and keeps the rest for the next time."""
+        """Write all that waits; raises `ClusterError` if that fails, and keeps the rest for the next time."""
         while self._waiting:
             suffix, event = next(iter(self._waiting.items()))
             if self._clock() - event.last_at > EVENT_LIFE_SECONDS:
@@ -144,7 +144,7 @@ class ConditionWriter:
         self._node_name = node_name
         self._wanted: Condition | None = None
         self._inherited: dict[float, float] = {}
-        """What the first condition of this process has for its `since`, and the Node had for it before."""
+        """The `since` of this process's first condition, and the one that the Node had before."""
 
     @property
     def is_done(self) -> bool:
@@ -152,12 +152,12 @@ class ConditionWriter:
         return self._wanted is None
 
     def put(self, condition: Condition) -> None:
-        """Have a condition written, instead of one that still waits."""
+        """Queue a condition, in place of one that still waits."""
         self._wanted = condition
         self.changed.set()
 
     async def write(self, server: ApiServer) -> None:
-        """Write what there is; raises `ClusterError` if that fails, and keeps it for the next time."""
+        """Write the condition; raises `ClusterError` if that fails, and keeps it for the next time."""
         absent = (
             f"the cluster has no Node {quoted(self._node_name)}; set NODE_NAME from the pod's spec.nodeName"
         )
@@ -173,11 +173,11 @@ class ConditionWriter:
 
 
 async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None:
-    """Write what a writer is given, until cancelled; what fails is logged once, and tried again.
+    """Write what is queued, until cancelled; an error is logged once, and retried.
 
     Ends only if lightkube is not installed.
     """
-    failures, told = 0, ""
+    failures, logged_error = 0, ""
     while True:
         await writer.changed.wait()
         writer.changed.clear()
@@ -187,20 +187,20 @@ async def _keep_writing(writer: Writer, account: Path, retries: Retries) -> None
                     await writer.write(server)
             except Exception as error:  # noqa: BLE001 -- the devices are served whatever becomes of this
                 failures += 1
-                told = _tell(writer, error, told)
+                logged_error = _log_error(writer, error, logged_error)
                 if isinstance(error, MissingExtraError):
                     return
                 await asyncio.sleep(retries.wait_seconds(failures))
             else:
-                if told:
-                    logger.info("the API server takes what is written again", extra={"what": writer.what})
-                failures, told = 0, ""
+                if logged_error:
+                    logger.info("writing to the API server works again", extra={"what": writer.what})
+                failures, logged_error = 0, ""
 
 
-def _tell(writer: Writer, error: Exception, told: str) -> str:
-    """Log what is wrong, unless it is what was told; return it."""
+def _log_error(writer: Writer, error: Exception, logged_error: str) -> str:
+    """Log an error, unless it was logged last; return its text."""
     reason = one_line(str(error) or type(error).__name__)
-    if reason != told:
+    if reason != logged_error:
         is_ours = not isinstance(error, ClusterError)
         logger.warning(
             "cannot write to the API server",
@@ -225,8 +225,8 @@ async def report_to_cluster(
 ) -> None:
     """Write Events and the condition of this machine's Node, for as long as it is not cancelled.
 
-    `status` says how the daemon is, `notifier` tells when it may have changed. Raises nothing, and waits for
-    the API server only here: what is wrong is logged once, and tried again.
+    `status` says how the daemon is, `notifier` tells when it may have changed. Raises nothing, and only this
+    task waits for the API server: an error is logged once, and retried.
     """
     events, condition = EventWriter(node_name, clock), ConditionWriter(node_name)
     retries = retries or Retries(most_seconds=LONGEST_RETRY_SECONDS)
@@ -244,20 +244,22 @@ async def _follow(
     look_pause_seconds: float,
     clock: Callable[[], float],
 ) -> None:
-    told, before = ReportedState(), None
+    reported, before = ReportedState(), None
     while True:
         await asyncio.sleep(look_pause_seconds)
         changed = notifier.next
         try:
             after = status()
-            telling = next_report(told, before, after, clock())
+            report = next_report(reported, before, after, clock())
         except Exception:
-            logger.exception("cannot decide what to write to the API server")
+            logger.exception(
+                "cannot compute what to write to the API server; it is tried again at the next change"
+            )
             await changed.wait()
             continue
-        told, before = telling.told, after
-        for event in telling.events:
+        reported, before = report.reported, after
+        for event in report.events:
             events.put(event)
-        if telling.condition is not None:
-            condition.put(telling.condition)
-        await within(telling.again_seconds, changed.wait())
+        if report.condition is not None:
+            condition.put(report.condition)
+        await within(report.again_seconds, changed.wait())

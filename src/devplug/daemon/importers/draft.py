@@ -50,7 +50,7 @@ FOLDERS: Final[dict[str, dict[str, Value]]] = {
     "/dev/snd": {"subsystem": "sound", "name": "timer"},
     "/dev/vfio": {"subsystem": "misc", "name": "vfio"},
 }
-"""The folders that peers are told to give out like a device node, which a runtime takes for all nodes in it,
+"""The folders that peers' files give out like a device node, which a runtime takes for all nodes in it,
 and for each the selector of one device that is there whenever the folder is."""
 
 _DIGITS: Final = re.compile(r"[0-9]{1,9}")
@@ -110,7 +110,7 @@ class Grade(enum.Enum):
     """How much a remark asks of its reader."""
 
     NOTE = "note"
-    """It is translated; what is told works differently from before, and nothing needs to be done."""
+    """It is translated and works differently from before; nothing needs to be done."""
     WARNING = "warning"
     """Something was left out, or pods must be changed."""
 
@@ -129,7 +129,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing that is told of a translation."""
+    """One remark on a translation."""
 
     grade: Grade
     problem: Problem

@@ -1,7 +1,7 @@
 """The importer for NVIDIA's k8s-device-plugin: its configuration (version v1) as resources of ours. Pure.
 
 NVIDIA:api/config/v1/config.go:81-95 ignores `resources`, and `rename` and `devices` below `sharing`: what it
-ignores changes nothing here either, and is told.
+ignores changes nothing here either, and is reported.
 """
 
 from __future__ import annotations

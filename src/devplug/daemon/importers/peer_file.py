@@ -91,7 +91,7 @@ def _documents(source: bytes, text: str) -> Iterator[Document]:
     starts = [0, *(found.start() for found in _SEPARATOR.finditer(text)), len(text)]
     pieces = [(start, text[start:end]) for start, end in pairwise(starts)]
     if len(pieces) == 1 or text.encode("utf-8", "surrogatepass") != source:
-        yield parse_document(source)  # as it is: what is no text is told by the reader
+        yield parse_document(source)  # as it is: the reader reports what is no text
         return
     for start, piece in pieces:
         if _has_content(piece):

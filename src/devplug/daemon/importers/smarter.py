@@ -164,7 +164,7 @@ class _Parser:
         atoms = self._atom(depth)
         least, most = self._bounds()
         if self._next() and self._next() in "*+?{":
-            raise ValueError("has a repetition of a repetition, which no glob says")
+            raise ValueError("has a repetition of a repetition, which a glob cannot express")
         if most is None and atoms == [_ANY]:
             return [_ANY * least + (_RUN,)]
         if most is None:
@@ -209,14 +209,14 @@ class _Parser:
             case "\\":
                 return [(self._escaped(),)]
             case "^" | "$" | "*" | "+" | "?" | "{":
-                raise ValueError(f"has a {character} in its middle, which no glob says")
+                raise ValueError(f"has a {character} in its middle, which a glob cannot express")
         return [(_one(character),)]
 
     def _group(self, depth: int) -> list[_Sequence]:
         if self._text.startswith("?:", self._at):
             self._at += 2
         elif self._next() == "?":
-            raise ValueError("has (?, which no glob says; write a plain group")
+            raise ValueError("has (?, which a glob cannot express; write a plain group")
         found = self._alternatives(depth + 1)
         if self._next() != ")":
             raise ValueError("has a ( without its partner")
@@ -229,7 +229,7 @@ class _Parser:
         if character in _CLASSES:
             return _class_piece([(part[0], part[-1]) for part in _spans(_CLASSES[character])], negated=False)
         if not character or character.isalnum():
-            raise ValueError(f"has \\{character}, which no glob says")
+            raise ValueError(f"has \\{character}, which a glob cannot express")
         return _one(character)
 
     def _class(self) -> _Piece:
@@ -261,7 +261,7 @@ class _Parser:
             character = self._next()
             self._at += 1
             if character.isalnum():
-                raise ValueError(f"has \\{character} in [ ], which no glob says")
+                raise ValueError(f"has \\{character} in [ ], which a glob cannot express")
         if not character:
             raise ValueError("has a [ without ]")
         return character

@@ -87,7 +87,7 @@ class _Kept:
 
 
 def _agreeing(units: Sequence[Unit], remarks: Remarks) -> _Kept:
-    """Return the groups that agree with the first of them; the others are told of."""
+    """Return the groups that agree with the first of them; the others are reported."""
     said = set[str | None]().union(*(unit.permissions for unit in units))
     unsaid = "rwm" if "rwm" in said else "rw"  # the file means rwm where it says nothing, too
     sound = []

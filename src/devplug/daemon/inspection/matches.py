@@ -35,7 +35,7 @@ class Match:
     nodes: tuple[DeviceNode, ...]
     """What a container gets that has only this device; empty if no container can get it."""
     health: Health
-    """What the kubelet would be told, and why; no health rule of the file was tried."""
+    """The health that would be advertised, and why; no health rule of the file was tried."""
     owner: str = ""
     """The resource that has it instead, because it stands first in the file; empty: this one has it."""
 
@@ -58,14 +58,14 @@ class Inspected:
 
     @property
     def capacity(self) -> int | None:
-        """How many devices the kubelet would be told of; None if nobody looked."""
+        """The number of devices that would be advertised; None if it is not known."""
         if self.matches is None:
             return None
         return self.resource.share.replicas * sum(not match.owner for match in self.matches)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What the kubelet would be told of."""
+        """The devices that would be advertised."""
         found = [match.found for match in self.matches or () if not match.owner]
         return DeviceList(self.resource).update(ScanResult(found, now=0.0))
 

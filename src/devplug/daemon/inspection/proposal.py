@@ -130,20 +130,20 @@ class _SourceView:
 
     def finds(self, selector: Selector, found: HostDevice) -> bool:
         """Whether a selector finds a device that its source sees."""
-        if self.discover == "nvidia" and self._told("mig", found) != selector.get("mig", ""):
+        if self.discover == "nvidia" and self._value_of("mig", found) != selector.get("mig", ""):
             return False
         return all(self._fits(key, wanted, found) for key, wanted in selector.items())
 
     def _fits(self, key: str, wanted: str | Mapping[str, str], found: HostDevice) -> bool:
         if not isinstance(wanted, str):
             return all(found.facts.get(f"attr.{name}") == text for name, text in wanted.items())
-        told = self._told(key, found)
+        value = self._value_of(key, found)
         if key == "class":
-            return told.startswith(wanted)
-        return fnmatchcase(told, wanted) if key == "name" else told == wanted
+            return value.startswith(wanted)
+        return fnmatchcase(value, wanted) if key == "name" else value == wanted
 
-    def _told(self, key: str, found: HostDevice) -> str:
-        """Return what a device has for a key of its source's selectors; empty if it has nothing."""
+    def _value_of(self, key: str, found: HostDevice) -> str:
+        """Return a device's value for a key of its source's selectors; empty if it has none."""
         match self.discover, key:
             case _, "subsystem":
                 return self.subsystem
@@ -205,8 +205,8 @@ class _SourceView:
         """Return a selector for each of the devices, of what they have for these keys; equal ones once."""
         selectors: list[Selector] = []
         for one in devices:
-            told = {key: self._told(key, one) for key in keys}
-            selector = {key: text for key, text in told.items() if text and _stands_for_itself(key, text)}
+            values = {key: self._value_of(key, one) for key in keys}
+            selector = {key: text for key, text in values.items() if text and _stands_for_itself(key, text)}
             if selector not in selectors:
                 selectors.append(selector)
         return selectors

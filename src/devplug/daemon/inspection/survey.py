@@ -97,7 +97,7 @@ def _subsystems(host: Host) -> set[str]:
 
 
 def _sysfs(host: Host, subsystem: str) -> tuple[HostDevice, ...]:
-    # What a selector asks for is told, too: whether the kernel writes its messages to a serial port.
+    # Facts that selectors ask for are read, too: whether the kernel writes its messages to a serial port.
     selectors = (SysfsSelector(subsystem=subsystem), SysfsSelector(subsystem=subsystem, attributes=_ASKED))
     looked = SysfsSource("", selectors, None, _ALLOW, host).look()
     return tuple(found for found in looked if found.nodes)

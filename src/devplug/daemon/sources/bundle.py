@@ -31,7 +31,7 @@ __all__ = ["BundleSource", "bundle_identities"]
 logger = logging.getLogger(__name__)
 
 _LEFT_OUT: Final = "a path that the configuration names is left out"
-_UNUSABLE: Final = "no container can open a device that is offered"
+_UNUSABLE: Final = "a device is advertised that no container can open"
 
 
 def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelector, Identity]:
@@ -62,7 +62,7 @@ class BundleSource:
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30.0
     _names: Names = field(default_factory=Names)
-    _told: set[str] = field(default_factory=set)
+    _logged_paths: set[str] = field(default_factory=set)
 
     async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -75,7 +75,7 @@ class BundleSource:
         """Return the bundles that are there now, sorted by name."""
         identities = bundle_identities(self.selectors)
         found = {selector: one for selector in identities if (one := self._found(selector)) is not None}
-        # A bundle is told from others by what the file says of it, wherever its nodes are plugged in.
+        # A bundle is identified by what the file says about it, wherever its nodes are plugged in.
         keys = {selector: "\n".join(member.path for member in selector.paths) for selector in found}
         names = self._names.assign(
             wanted_by(self.id_template, keys[selector], identities[selector], one.facts)
@@ -125,8 +125,8 @@ class BundleSource:
 
     def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
         """Log once why a path that the file names is no device node, or not a good one."""
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged_paths:
+            self._logged_paths.add(path)
             logger.warning(
                 message,
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},

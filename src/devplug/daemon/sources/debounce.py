@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 QUIET_SECONDS: Final = 0.05
-"""A gadget has settled when nothing was told of it for so long. The tty of a USB adapter comes 31 ms after
+"""A gadget has settled when there was no event of it for so long. The tty of a USB adapter comes 31 ms after
 the device itself, the last binding 14 ms later."""
 
 AT_MOST_SECONDS: Final = 0.5
@@ -71,7 +71,7 @@ class Debounce:
     """The last looks that had a cause."""
 
     def note(self, action: str, now: float) -> None:
-        """Take note of an event by the kernel's word for it; one that nobody knows counts as a change."""
+        """Record an event by the kernel's name of its action; an unknown one counts as a change."""
         if self._first_at is None:
             self._first_at = now
         self._last_at = now
@@ -80,11 +80,11 @@ class Debounce:
             self._again_at = now + AGAIN_SECONDS
 
     def missed(self, now: float) -> None:
-        """Take note that events were lost: anything may have come, changed or gone."""
+        """Record that events were lost: any device may have come, changed or gone."""
         self.note("change", now)
 
     def looked(self, now: float) -> None:
-        """Take note that a look begins. What is heard from now on has to be shown by another one."""
+        """Record that a scan begins. Events from now on need another scan."""
         is_again = self._again_at is not None and self._again_at <= now
         if self._first_at is not None or is_again:
             self._looks.append(now)
@@ -128,12 +128,12 @@ class Departures:
     _pause_seconds: float = QUIET_SECONDS
 
     def note(self, action: str, now: float) -> None:
-        """Take note of an event by the kernel's word for it."""
+        """Record an event by the kernel's name of its action."""
         if action in _LEAVING and self._left_at is None:
             self._left_at = now
 
     def looked(self, began_at: float, ended_at: float) -> None:
-        """Take note of a look of any kind. What is heard from its beginning on has to be noted after this."""
+        """Record a scan of any kind. Events since its beginning must be recorded after this call."""
         self._left_at, self._looked_at = None, began_at
         self._pause_seconds = max(QUIET_SECONDS, (ended_at - began_at) / LOOK_SHARE)
 

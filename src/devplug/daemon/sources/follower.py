@@ -110,7 +110,7 @@ class _Follower:
 
     @contextmanager
     def hears(self, listener: UeventListener, watcher: Watcher) -> Iterator[Subscription]:
-        """Take note of all that concerns the source, until the block is left."""
+        """Record all events that concern the source, until the block is left."""
         with (
             listener.subscribe(self._on_uevent),
             watcher.subscribe(lambda: None, self._on_file) as subscription,

@@ -223,10 +223,10 @@ class SysDevice:
 
     def node(self) -> HostDeviceNode | None:
         """Return its own device node as the kernel names it, or None. Does not look into /dev."""
-        told = self.uevent()
-        name, number = told.get("DEVNAME", ""), (told.get("MAJOR", ""), told.get("MINOR", ""))
+        facts = self.uevent()
+        name, number = facts.get("DEVNAME", ""), (facts.get("MAJOR", ""), facts.get("MINOR", ""))
         subsystem = self.subsystem
-        if not told and not subsystem:
+        if not facts and not subsystem:
             # Of what has neither bus nor class, as vhost-vdpa-0, no event tells (drivers/base/core.c,
             # dev_uevent_filter); it has a node all the same, called as it is.
             major, _, minor = (self.attribute("dev") or "").partition(":")

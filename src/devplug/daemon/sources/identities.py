@@ -89,7 +89,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The nearest thing that a device hangs on and that can be told from all others."""
+    """The nearest parent of a device that can be distinguished from all others."""
 
     device: SysDevice
     identity: Identity
@@ -170,7 +170,7 @@ def wanted_by(
 
 
 def anchor_of(device: SysDevice) -> Anchor | None:
-    """Return the nearest parent that can be told from all others; None for what hangs on nothing."""
+    """Return the nearest parent that can be distinguished from all others; None without parents."""
     interface: int | None = None
     of_board: SysDevice | None = None
     for parent in device.parents():
@@ -242,7 +242,7 @@ def _by_place(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
 
 
 def _own_identity(device: SysDevice, subsystem: str) -> Identity | None:
-    """Return what a device that others hang on is called, or None if it is not told from all others."""
+    """Return the name of a parent device, or None if it cannot be distinguished from all others."""
     match subsystem:
         case "pci" | "mdev":
             return Identity(device.name, device.name)

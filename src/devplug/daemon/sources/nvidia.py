@@ -144,9 +144,9 @@ class NvidiaSource:
     A GPU in MIG mode is never a device, only its instances are. Sharing one GPU among containers by time is
     `share.replicas`, for all kinds of devices alike, and nothing of this source.
 
-    Faults are known by what the driver told while `looks` was followed; a new process learns of older ones
-    only what the driver says of itself. While NVML is open, which is always, `nvidia-smi --gpu-reset` finds
-    the GPU in use (as with NVIDIA's plugin and DCGM): stop the daemon for a reset by hand.
+    Faults are known from what the driver reported while `looks` was followed; a new process learns of older
+    ones only what the driver says of itself. While NVML is open, which is always, `nvidia-smi --gpu-reset`
+    finds the GPU in use (as with NVIDIA's plugin and DCGM): stop the daemon for a reset by hand.
     """
 
     resource_name: str
@@ -232,7 +232,7 @@ class NvidiaSource:
             thread.shutdown()
 
     def _note(self, event: GpuEvent) -> None:
-        """Keep a fault that the driver told of."""
+        """Keep a fault that the driver reported."""
         faults = with_event(self._faults, event, self.clock())
         if faults != self._faults:
             self._faults = faults
@@ -363,6 +363,6 @@ def _covers(selector: NvidiaSelector, part: _Part) -> bool:
 
 
 def _hand_over(loop: asyncio.AbstractEventLoop, hear: Callable[[GpuEvent], None], event: GpuEvent) -> None:
-    """Tell the loop of an event, from another thread; when it is closed, nobody is left to be told."""
+    """Pass an event to the loop, from another thread; once the loop is closed, the event is dropped."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(hear, event)

@@ -115,7 +115,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class GpuEvent:
-    """What the driver told unasked."""
+    """An event that the driver sent."""
 
     gpu_uuid: str = ""
     """Empty: nobody knows of which GPU; look at all of them."""

@@ -196,7 +196,7 @@ def _reading(nvml: Any) -> GpuReading:  # noqa: ANN401
         try:
             gpus.append(_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index)))
         except UnicodeDecodeError:
-            unanswered.append("the driver says nonsense of it")
+            unanswered.append("the driver reports impossible values for it")
         except nvml.NVMLError as error:
             if concerns_all(nvml, error):
                 raise UnavailableError(_whole_reason(nvml, error)) from error

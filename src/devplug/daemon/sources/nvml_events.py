@@ -54,7 +54,7 @@ class EventListener:
         self._wanted: frozenset[str] = frozenset()
         self._is_stopped = False
         self._news = threading.Event()
-        self._told: set[str] = set()
+        self._logged_reasons: set[str] = set()
 
     def follow(self, uuids: frozenset[str]) -> None:
         """Hear of these GPUs from now on, and of no others."""
@@ -86,12 +86,12 @@ class EventListener:
             except UnavailableError as error:
                 reason = str(error)
             if reason:
-                self._tell(reason)
+                self._log_once(reason)
                 self._news.wait(AGAIN_SECONDS)
 
-    def _tell(self, reason: str) -> None:
-        if reason not in self._told:
-            self._told.add(reason)
+    def _log_once(self, reason: str) -> None:
+        if reason not in self._logged_reasons:
+            self._logged_reasons.add(reason)
             logger.warning(
                 "cannot receive GPU events from NVML; GPU faults are found at each resync only",
                 extra={"reason": reason},
@@ -106,7 +106,7 @@ class EventListener:
         try:
             uuids = self._register(nvml, events, wanted)
             if not uuids:
-                return "no GPU here tells of its faults"
+                return "no GPU of this machine reports its faults"
             while not (self._news.is_set() or NVML_USERS.should_close):
                 try:
                     data = nvml.nvmlEventSetWait(events, int(SLICE_SECONDS * 1000))
@@ -123,7 +123,7 @@ class EventListener:
         return ""
 
     def _register(self, nvml: Any, events: object, wanted: frozenset[str]) -> dict[int | None, str]:  # noqa: ANN401
-        """Return the UUIDs of the GPUs that will tell of themselves, by their handles.
+        """Return the UUIDs of the GPUs that will send events, by their handles.
 
         Single bit ECC errors are left out: the hardware corrects them, and Xid 92 tells if they are many.
         """
@@ -134,7 +134,7 @@ class EventListener:
                 continue
             supported = optional(nvml, nvml.nvmlDeviceGetSupportedEventTypes, handle, default=0) & EVENTS
             if not supported:
-                self._tell(f"{uuid} tells of no faults; it is too old for that")
+                self._log_once(f"{uuid} reports no faults; it is too old for that")
                 continue
             nvml.nvmlDeviceRegisterEvents(handle, supported, events)
             uuids[_number(handle)] = uuid

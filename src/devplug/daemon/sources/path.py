@@ -33,7 +33,7 @@ __all__ = ["PathSource"]
 logger = logging.getLogger(__name__)
 
 _LEFT_OUT: Final = "a path that the configuration covers is left out"
-_UNUSABLE: Final = "no container can open a device that is offered"
+_UNUSABLE: Final = "a device is advertised that no container can open"
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class PathSource:
     allow: Collection[str] = ()
     host: Host = field(default_factory=Host)
     resync_seconds: float = 30
-    _told: set[str] = field(default_factory=set)
+    _logged_paths: set[str] = field(default_factory=set)
     _owners: dict[str, str] = field(default_factory=dict)
     """The path that each name belongs to: the first one that had it, also while that is gone."""
 
@@ -110,8 +110,8 @@ class PathSource:
 
     def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
         """Log once why a path that the file covers is no device, or not a good one."""
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged_paths:
+            self._logged_paths.add(path)
             logger.warning(
                 message,
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},

@@ -86,7 +86,7 @@ class SysfsSource:
     """Subsystems of which some device has a node, and the folders of devices that had nodes once."""
     _ambiguous: set[str] = field(default_factory=set)
     """What two devices have said of themselves at once, ever: udev's by-id links go from one to the other."""
-    _told: set[str] = field(default_factory=set)
+    _logged_paths: set[str] = field(default_factory=set)
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, after each settled change, and every `resync_seconds`."""
@@ -122,12 +122,12 @@ class SysfsSource:
     def _match(self, path: str, subsystem: str, identity: Identity, links: StableLinks) -> _Match:
         device = SysDevice(self.host, path)
         own = device.node()
-        told = [own] if own else [*class_nodes_below(device)]
+        found = [own] if own else [*class_nodes_below(device)]
         if subsystem == "infiniband":
-            told += rdma_nodes(device)
-        if told:
+            found += rdma_nodes(device)
+        if found:
             self._has_nodes.add(path)
-        allowed = [node for node in dict.fromkeys(told) if self._may_give(node)]
+        allowed = [node for node in dict.fromkeys(found) if self._may_give(node)]
         is_unique = identity.preferred not in self._ambiguous | {identity.by_place}
         nodes = nodes_with_links(self.host, allowed, links, is_unique=is_unique)
         return _Match(device, subsystem, with_rdma_cm(self.host, nodes), is_whole=not own)
@@ -151,8 +151,8 @@ class SysfsSource:
 
     def _tell(self, path: str, reason: str) -> None:
         """Log once why something that the file covers is no device."""
-        if path not in self._told:
-            self._told.add(path)
+        if path not in self._logged_paths:
+            self._logged_paths.add(path)
             logger.warning(
                 "a device matches the configuration but cannot be served",
                 extra={"resource_name": self.resource_name, "path": path, "reason": reason},

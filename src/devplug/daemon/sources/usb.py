@@ -225,7 +225,7 @@ def port_of(device: SysDevice) -> tuple[str, str]:
 
 
 def _version(root: SysDevice) -> int:
-    """Return the USB version of a controller's bus, as in 2 of ` 2.00`; 0 where it is not told."""
+    """Return the USB version of a controller's bus, as in 2 of ` 2.00`; 0 where it is missing."""
     whole = (root.attribute("version") or "").partition(".")[0]
     return int(whole) if whole.isdecimal() else 0
 

@@ -92,7 +92,7 @@ def group_fault(group: str, of_group: Sequence[Member]) -> str | None:
 def group_nodes(host: Host, group: str) -> list[HostDeviceNode]:
     """Return the node of an IOMMU group, or none if it is not there (yet).
 
-    Where the kernel was told to do without an IOMMU, it is called `noiommu-N`.
+    Where the kernel was set up to work without an IOMMU, it is called `noiommu-N`.
     """
     names = (f"/dev/vfio/{group}", f"/dev/vfio/noiommu-{group}")
     return [replace(node, subsystem="vfio") for name in names if (node := _node(host, name)) is not None][:1]
