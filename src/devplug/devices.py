@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import os
+import posixpath
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -143,8 +144,8 @@ def _path_fault(what: str, path: str) -> Iterator[str]:
         yield f"{what} {quoted(path)} is not absolute"
     elif not path.isprintable():
         yield f"{what} {quoted(path)} has control characters"
-    elif path != os.path.normpath(path):
-        yield f"{what} {quoted(path)} is not in normal form; write {quoted(os.path.normpath(path))}"
+    elif path != posixpath.normpath(path):
+        yield f"{what} {quoted(path)} is not in normal form; write {quoted(posixpath.normpath(path))}"
 
 
 def _path_pair(host_path: StrPath, container_path: StrPath | None) -> tuple[str, str, list[str]]:

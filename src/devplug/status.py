@@ -6,9 +6,14 @@ A process serves its own as JSON at a status socket; the folders and the names o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from devplug.devices import HEALTHY
+from devplug.devices import HEALTHY, UNHEALTHY, HealthState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from devplug.devices import Device
 
 __all__ = [
     "STATUS_SOCKETS",
@@ -21,6 +26,9 @@ __all__ = [
     "ProcessStatus",
     "ResourceStatus",
     "Takeover",
+    "faults_of",
+    "grouped_faults",
+    "health_word",
     "node_value",
     "process_of",
     "status_socket_name",
@@ -211,6 +219,38 @@ class NodeStatus:
     """The status of the kubelet's PodResources, asked from here."""
     problems: tuple[str, ...] = ()
     """Facts that could not be read, and what to do about that."""
+
+
+# ── words ──
+
+NAMES_SHOWN: Final = 5
+"""Of resources with the same fault: the kubelet is away for all of them, or for none."""
+
+
+def health_word(device: Device) -> str:
+    """Return the advertised health of a device: `Healthy` or `Unhealthy`."""
+    return HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
+
+
+def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
+    """Return the faults of these resources, with their names; see `grouped_faults`."""
+    return grouped_faults((one.name, one.fault) for one in resources if one.fault)
+
+
+def grouped_faults(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return each reason once, with the resource names before it, the first five of them.
+
+    `faults` are pairs of a resource name and what keeps it from being ready.
+    """
+    names: dict[str, list[str]] = {}
+    for name, fault in faults:
+        names.setdefault(fault, []).append(name)
+    return tuple(f"{_some(those)}: {fault}" for fault, those in names.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # ── JSON ──

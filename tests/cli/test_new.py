@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug import __version__
 from devplug.cli.new import write_project
 from devplug.scaffold.project import Project, project_files
 from tests.cli.programs import DEVPLUG, devplug, environment
@@ -35,7 +36,7 @@ def files_in(folder: Path) -> dict[str, str]:
 def test_a_project_is_made_in_the_current_folder(tmp_path: Path) -> None:
     ran = new_in(tmp_path, "my-fpga")
     assert (ran.returncode, ran.stderr) == (0, "")
-    files = project_files(Project("my-fpga", "example.com/my-fpga"))
+    files = project_files(Project("my-fpga", "example.com/my-fpga"), __version__)
     assert files_in(tmp_path / "my-fpga") == files
     first, *others = ran.stdout.splitlines()
     assert first == "made my-fpga:"
@@ -52,7 +53,7 @@ def test_the_resource_and_the_folder_can_be_named(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     ran = devplug("new", "my-fpga", "--resource", "fpga.example.com/card", "--directory", folder)
     assert ran.returncode == 0
-    assert files_in(folder) == project_files(Project("my-fpga", "fpga.example.com/card"))
+    assert files_in(folder) == project_files(Project("my-fpga", "fpga.example.com/card"), __version__)
     assert f"\n  cd '{folder}' && " in ran.stdout
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from devplug.conformance import rules
 from devplug.conformance.checks.registration import endpoint_fault, longest_overlap_seconds, loose_bits
-from devplug.conformance.program import Figures, Scheduling
+from devplug.conformance.figures import Figures, Scheduling
+from devplug.conformance.program import scheduling_of
 from devplug.conformance.restart_scenes import dead_sockets, sockets
 from devplug.conformance.rules import (
     DESCRIPTORS_MORE,
@@ -318,7 +319,7 @@ def test_the_longest_wait_of_any_thread_counts_and_a_new_thread_has_none() -> No
 
 
 def test_the_kernel_tells_of_the_threads_of_a_process_and_of_none_that_is_gone() -> None:
-    here = Scheduling.of([os.getpid(), 2**22 + 1])
+    here = scheduling_of([os.getpid(), 2**22 + 1])
     assert threading.get_native_id() in here.threads
     assert all(ran >= 0 and waited >= 0 for ran, waited in here.threads.values())
 

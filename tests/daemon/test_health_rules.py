@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.daemon.commands import CommandResult
+from devplug.daemon.command_result import CommandResult
 from devplug.daemon.config.templates import parse_template
 from devplug.daemon.config.types import HealthRule
 from devplug.daemon.health_rules import (
@@ -129,19 +129,19 @@ def test_only_exit_codes_0_and_1_say_anything(result: CommandResult, reading: Re
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("error", [None, errno.EBUSY])
-def test_a_node_that_opens_or_is_in_use_is_good(error: int | None) -> None:
+@pytest.mark.parametrize("error", [None, OSError(errno.EBUSY, "busy")])
+def test_a_node_that_opens_or_is_in_use_is_good(error: OSError | None) -> None:
     assert judge_open("/dev/x", error) == GOOD
 
 
 @pytest.mark.parametrize("error", [errno.ENXIO, errno.ENODEV, errno.EIO, errno.ENOENT, errno.ETIMEDOUT])
 def test_a_node_whose_device_does_not_answer_is_bad(error: int) -> None:
-    assert judge_open("/dev/x", error).outcome is Outcome.BAD
+    assert judge_open("/dev/x", OSError(error, "a text")).outcome is Outcome.BAD
 
 
 @pytest.mark.parametrize("error", [errno.EPERM, errno.EACCES])
 def test_a_node_that_devplug_may_not_open_is_unknown_with_advice(error: int) -> None:
-    reading = judge_open("/dev/x", error)
+    reading = judge_open("/dev/x", OSError(error, "a text"))
     assert reading == Reading.unknown(
         "devplug may not open /dev/x; an open rule needs a privileged container"
     )
@@ -149,7 +149,7 @@ def test_a_node_that_devplug_may_not_open_is_unknown_with_advice(error: int) -> 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
 def test_a_node_that_fails_for_another_reason_is_unknown(error: int) -> None:
-    assert judge_open("/dev/x", error).outcome is Outcome.UNKNOWN
+    assert judge_open("/dev/x", OSError(error, "a text")).outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize(

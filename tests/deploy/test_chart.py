@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from devplug import __version__
 from devplug.daemon.config.loader import load
-from devplug.deploy.__main__ import rows
 from devplug.deploy.alerts import rules_text
 from devplug.deploy.chart import chart_files, defaults, overridden
 from devplug.deploy.dashboard import dashboard_text
@@ -21,6 +20,7 @@ from devplug.deploy.manifests import posture_values
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import posture_of
 from tests.deploy.configs import configs, needs
+from tests.deploy.generated import rows
 from tests.deploy.policies import faults
 from tests.deploy.renderings import (
     CHART,

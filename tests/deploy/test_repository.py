@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from devplug.deploy.__main__ import BEGIN, PAGE, generated, rows
+from tests.deploy.generated import BEGIN, PAGE, generated, rows
 from tests.deploy.renderings import CHART, ROOT
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug import __version__
 from devplug.scaffold.project import Project, project_files
 from tests.cli.programs import environment
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PAGE = (Path(__file__).parents[2] / "docs" / "five-minutes.md").read_text(encoding="utf-8")
-FILES = project_files(Project("my-fpga", "example.com/my-fpga"))
+FILES = project_files(Project("my-fpga", "example.com/my-fpga"), __version__)
 FENCE = re.compile(r"^```(\S+)( no-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -85,7 +85,7 @@ def test_a_name_without_a_fault_is_good_for_all_that_it_names(name: str) -> None
 
 
 FPGA = Project("my-fpga", "fpga.example.com/card")
-FILES = project_files(FPGA)
+FILES = project_files(FPGA, __version__)
 NAMES = st.from_regex(rf"[a-z][a-z0-9-]{{0,{NAME_LIMIT - 1}}}", fullmatch=True)
 PROJECTS = st.builds(lambda name: Project(name, f"example.com/{name}"), NAMES).filter(
     lambda project: not project_faults(project)
@@ -115,7 +115,7 @@ def container() -> dict[str, Any]:
 
 @given(PROJECTS)
 def test_files_are_well_formed_under_every_name(project: Project) -> None:
-    for path, text in project_files(project).items():
+    for path, text in project_files(project, __version__).items():
         assert not re.search("@[A-Z]+@", path + text), path
         if path.endswith(".py"):
             ast.parse(text)
@@ -127,7 +127,7 @@ def test_files_are_well_formed_under_every_name(project: Project) -> None:
 
 @given(PROJECTS)
 def test_modules_lie_in_the_package_that_they_import(project: Project) -> None:
-    files = project_files(project)
+    files = project_files(project, __version__)
     for path, text in files.items():
         if path.endswith(".py"):
             for node in ast.walk(ast.parse(text)):

@@ -150,7 +150,7 @@ async def test_any_other_exception_crosses_as_a_number_only(
             assert caught.status == "Internal"
             return caught.text
 
-    with caplog.at_level(logging.ERROR, "devplug.wire.statuses"):
+    with caplog.at_level(logging.ERROR, "devplug.wire.handlers"):
         text = await story()
     (record,) = caplog.records
     incident = vars(record)["incident"]

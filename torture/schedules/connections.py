@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug.errors import RemoteError
 from devplug.wire.codecs import Encoded
-from devplug.wire.statuses import refusal_of
+from devplug.wire.handlers import refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
 from devplug.scaffold.project import TRIAL_NODES, Project, project_faults, project_files
 
@@ -44,7 +45,7 @@ def new(name: str, *, resource_name: str | None, directory: str | None) -> int:
     if faults := project_faults(project):
         # Without a name of its own, a resource is wrong only where the project's name is.
         return _refused(faults if resource_name else faults[:1])
-    files = project_files(project)
+    files = project_files(project, __version__)
     try:
         write_project(folder, files)
     except OSError as error:

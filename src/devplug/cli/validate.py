@@ -27,6 +27,7 @@ from devplug.daemon.placement import placement_of
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import HealthState
+from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +61,7 @@ def validate(
     name, source = _source(file)
     reading = read(source)
     sound = sound_resources(reading)
-    findings = [*folder_findings(plugin_dir)]
+    findings = [*folder_findings(plugin_dir, SOCKET_PATH_LIMIT_BYTES)]
     if reading.config is not None:
         findings += file_findings(reading.config, sound)
     rows: tuple[Inspected, ...] = ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from devplug.conformance.figures import Figures, Scheduling
 from devplug.errors import PluginError
 from devplug.linux.notifier import within
 from devplug.linux.processes import (
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["CDI_DIRS", "TICK_SECONDS", "Figures", "Program", "Scheduling", "Subject"]
+__all__ = ["CDI_DIRS", "Program", "Subject", "scheduling_of"]
 
 CDI_DIRS: Final = ("/etc/cdi", "/var/run/cdi")
 """Where container runtimes look for CDI spec files by default (`cdi_spec_dirs`)."""
-
-TICK_SECONDS: Final = 0.01
-"""The kernel counts processor time in steps of this; one may be of the time before."""
 
 _KILLED_SECONDS: Final = 5.0
 
@@ -57,61 +55,6 @@ class Subject:
     """Whether to put our folder at `KUBELET_PLUGIN_DIR`, in a mount namespace that only the plugin sees."""
     cdi_dirs: tuple[str, ...] = CDI_DIRS
     """Where the container runtime looks for CDI spec files; with `{work}`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduling:
-    """The run and wait times of some processes' threads so far: on a busy machine they wait.
-
-    Empty where the kernel does not tell (proc(5), schedstat).
-    """
-
-    threads: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    """By thread ID, the seconds that it ran, and those that it might have run and waited for a processor."""
-
-    @classmethod
-    def of(cls, pids: Iterable[int]) -> Scheduling:
-        """Return that of the threads that these processes have now."""
-        threads = {}
-        for pid in pids:
-            with suppress(OSError):
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    ran, waited, _ = (task / "schedstat").read_text().split()
-                    threads[int(task.name)] = (int(ran) / 1e9, int(waited) / 1e9)
-        return cls(threads)
-
-    def share_since(self, before: Scheduling, seconds: float) -> float:
-        """Return how much of a processor they would take on a machine that has one for each of them.
-
-        That is, for each thread, how long it ran of the time in which it did not wait for a processor.
-        """
-        return sum(ran / max(ran, seconds - waited) for ran, waited in self._since(before) if ran > 0)
-
-    def waited_since(self, before: Scheduling) -> float:
-        """Return how long the one of them that waited the longest did."""
-        return max((waited for _, waited in self._since(before)), default=0.0)
-
-    def _since(self, before: Scheduling) -> Iterable[tuple[float, float]]:
-        for thread, (ran, waited) in self.threads.items():
-            ran_before, waited_before = before.threads.get(thread, (ran, waited))
-            yield ran - ran_before, waited - waited_before
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The resources that all processes of a program use together."""
-
-    resident_bytes: int
-    threads: int
-    descriptors: int
-    processor_seconds: float
-    """Of threads that have ended, too; counted in steps of `TICK_SECONDS`."""
-    scheduling: Scheduling = field(default_factory=Scheduling)
-
-    def processor_share_since(self, before: Figures, seconds: float) -> float:
-        """Return how much of a processor it took, or would have taken where nobody else wants one."""
-        ran_seconds = max(0.0, self.processor_seconds - before.processor_seconds - TICK_SECONDS)
-        return max(ran_seconds / seconds, self.scheduling.share_since(before.scheduling, seconds))
 
 
 @dataclass(eq=False, slots=True)
@@ -203,7 +146,7 @@ class Program:
             sum(int(row[17]) for _, row in rows),
             sum(_descriptors(pid) for pid, _ in rows),
             sum(int(row[11]) + int(row[12]) for _, row in rows) / ticks,
-            Scheduling.of(pid for pid, _ in rows),
+            scheduling_of(pid for pid, _ in rows),
         )
 
 
@@ -212,3 +155,14 @@ def _descriptors(pid: int) -> int:
         return len(list(Path(f"/proc/{pid}/fd").iterdir()))
     except OSError:
         return 0
+
+
+def scheduling_of(pids: Iterable[int]) -> Scheduling:
+    """Return that of the threads that these processes have now."""
+    threads = {}
+    for pid in pids:
+        with suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                ran, waited, _ = (task / "schedstat").read_text().split()
+                threads[int(task.name)] = (int(ran) / 1e9, int(waited) / 1e9)
+    return Scheduling(threads)

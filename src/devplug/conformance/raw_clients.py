@@ -25,7 +25,7 @@ from devplug.wire.sockets import connected
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from devplug.conformance.program import Figures
+    from devplug.conformance.figures import Figures
     from devplug.conformance.testbed import TestBed
     from devplug.wire.sockets import Peer
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from devplug.conformance.program import Figures
+    from devplug.conformance.figures import Figures
     from devplug.conformance.testbed import TestBed
 
 __all__ = [

@@ -18,7 +18,7 @@ from devplug.wire.values import LIST_LIMIT_BYTES, PreferenceRequest
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from devplug.conformance.program import Figures
+    from devplug.conformance.figures import Figures
     from devplug.wire.values import AdvertisedDevice
 
 __all__ = [

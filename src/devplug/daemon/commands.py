@@ -8,9 +8,9 @@ import re
 import signal
 import subprocess
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from devplug.daemon.command_result import CommandResult
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.errors import quoted
 from devplug.linux.notifier import within
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devplug.daemon.config.templates import Template
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["CommandResult", "command_arguments", "command_environment", "run_command"]
+__all__ = ["command_arguments", "command_environment", "run_command"]
 
 OUTPUT_LIMIT_BYTES: Final = 4096
 """How much is kept of each of the two outputs; the rest is read and dropped, so that no command blocks."""
@@ -35,25 +35,6 @@ LAST_WAIT_SECONDS: Final = 1.0
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """How one run of a command ended."""
-
-    exit_code: int | None = None
-    """As the command left it, -N if signal N ended it; None if it was not started."""
-    output: str = ""
-    """The beginning of its standard output, then of its standard error."""
-    was_killed: bool = False
-    """Whether the deadline passed, so that it was sent SIGTERM."""
-    fault: str = ""
-    """Why it could not be started."""
-
-    @property
-    def first_line(self) -> str:
-        """The first line with something on it: of standard output, else of standard error."""
-        return next((line.strip() for line in self.output.splitlines() if line.strip()), "")
 
 
 def command_arguments(command: Sequence[Template], found: HostDevice) -> tuple[str, ...] | Missing:

@@ -20,8 +20,7 @@ from devplug.daemon.container_response import (
 from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Device, Health, HealthState
 from devplug.errors import PluginError
-from devplug.plugin.status import health_word
-from devplug.status import DeviceStatus
+from devplug.status import DeviceStatus, health_word
 from devplug.wire.values import LIST_LIMIT_BYTES
 
 if TYPE_CHECKING:

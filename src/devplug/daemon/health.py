@@ -125,7 +125,7 @@ def _open_node(node: HostDeviceNode, host: Host) -> Reading:
     try:
         place = os.open(host.inside(path), os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
-        return judge_open(path, error.errno)
+        return judge_open(path, error)
     try:
         status = os.fstat(place)
         number = (os.major(status.st_rdev), os.minor(status.st_rdev))
@@ -140,17 +140,17 @@ def _open_node(node: HostDeviceNode, host: Host) -> Reading:
         os.close(place)
 
 
-def _try_to_open(place: int, node: HostDeviceNode) -> int | None:
-    """Open the file at `place`, for writing or else for reading; return the errno, None if it opened."""
+def _try_to_open(place: int, node: HostDeviceNode) -> OSError | None:
+    """Open what `place` stands for, for writing or else for reading; return the error, None if it opened."""
     # udev answers the end of each writing to a disk with an event, which would make the source look again.
     modes = (os.O_RDONLY,) if node.is_block else (os.O_RDWR, os.O_RDONLY)
-    failed: int | None = None
+    failed: OSError | None = None
     for mode in modes:
         try:
             handle = os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError as error:
-            failed = error.errno
-            if failed not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            failed = error.with_traceback(None)  # or it and this frame keep each other in memory
+            if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
                 break
         else:
             os.close(handle)

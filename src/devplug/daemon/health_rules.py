@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import errno
 import fnmatch
-import os
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,7 @@ from devplug.errors import one_line, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devplug.daemon.commands import CommandResult
+    from devplug.daemon.command_result import CommandResult
     from devplug.daemon.config.types import HealthRule
     from devplug.daemon.sources.device import HostDeviceNode
 
@@ -136,16 +135,16 @@ def judge_command(result: CommandResult) -> Reading:
     return Reading.unknown(f"the command ended with code {result.exit_code}{said}")
 
 
-def judge_open(path: str, error: int | None) -> Reading:
-    """Return the reading of opening the device node at `path`; `error` is its errno, None if it opened."""
-    if error is None or error == errno.EBUSY:
+def judge_open(path: str, error: OSError | None) -> Reading:
+    """Return the reading of opening the device node at `path`; `error` is None if it opened."""
+    if error is None or error.errno == errno.EBUSY:
         # Somebody uses it: it works.
         return Reading.good()
-    if error in _BROKEN:
-        return Reading.bad(f"{path} cannot be opened: {os.strerror(error)}")
-    if error in {errno.EPERM, errno.EACCES}:
+    if error.errno in _BROKEN:
+        return Reading.bad(f"{path} cannot be opened: {error.strerror}")
+    if error.errno in {errno.EPERM, errno.EACCES}:
         return Reading.unknown(f"devplug may not open {path}; an open rule needs a privileged container")
-    return Reading.unknown(f"{path} cannot be opened: {os.strerror(error)}")
+    return Reading.unknown(f"{path} cannot be opened: {error.strerror}")
 
 
 def is_watchdog(node: HostDeviceNode, subsystem: str) -> bool:

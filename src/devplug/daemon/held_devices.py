@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
-from devplug.daemon.commands import CommandResult, command_arguments, command_environment, run_command
+from devplug.daemon.commands import command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing
 from devplug.daemon.container_response import found_name
 from devplug.daemon.sources.device import HostDevice
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
+    from devplug.daemon.command_result import CommandResult
     from devplug.daemon.config.types import Resource, TimedCommand
     from devplug.holders.holders import Holders
 

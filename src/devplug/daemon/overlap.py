@@ -21,7 +21,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from devplug.daemon.sources.host import MEMORY_MAJOR
+from devplug.daemon.sources.device import MEMORY_MAJOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -15,8 +15,7 @@ from devplug.metrics.families import Family
 from devplug.metrics.probes import Probes
 from devplug.plugin.probes import serving_families, status_of
 from devplug.plugin.status import device_statuses as said_by_themselves
-from devplug.plugin.status import grouped_faults
-from devplug.status import text_of
+from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

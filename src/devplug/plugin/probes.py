@@ -13,8 +13,7 @@ from devplug.metrics import catalogue
 from devplug.metrics.devices import process_families, resource_families
 from devplug.metrics.families import Family, HistogramSample, Sample
 from devplug.metrics.probes import Probes
-from devplug.plugin.status import faults_of, grouped_faults
-from devplug.status import ProcessStatus, text_of
+from devplug.status import ProcessStatus, faults_of, grouped_faults, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,18 +13,16 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from devplug.devices import HEALTHY, UNHEALTHY, HealthState
 from devplug.errors import DevplugError
 from devplug.linux.inotify import until_absent, until_present
 from devplug.linux.notifier import within
 from devplug.plugin.resource_lock import LOCK_FOLDER
-from devplug.status import STATUS_SOCKETS, DeviceStatus, ResourceStatus, status_socket_name
+from devplug.status import STATUS_SOCKETS, DeviceStatus, ResourceStatus, health_word, status_socket_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from devplug.devices import Device
     from devplug.plugin.inventory import Inventory
     from devplug.plugin.lifecycle import Lifecycle
     from devplug.web.messages import Handler
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Describe",
     "device_statuses",
-    "faults_of",
-    "grouped_faults",
-    "health_word",
     "resource_status",
     "serve_status",
 ]
@@ -42,9 +37,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 # ── values ──
-
-NAMES_SHOWN: Final = 5
-"""Of resources with the same fault: the kubelet is away for all of them, or for none."""
 
 
 Describe: TypeAlias = "Callable[[Inventory], tuple[DeviceStatus, ...]]"
@@ -81,32 +73,6 @@ def device_statuses(inventory: Inventory) -> tuple[DeviceStatus, ...]:
         )
         for device in inventory.snapshot.devices.values()
     )
-
-
-def health_word(device: Device) -> str:
-    """Return the advertised health of a device: `Healthy` or `Unhealthy`."""
-    return HEALTHY if device.health.state is HealthState.HEALTHY else UNHEALTHY
-
-
-def faults_of(resources: Iterable[ResourceStatus]) -> tuple[str, ...]:
-    """Return the faults of these resources, with their names; see `grouped_faults`."""
-    return grouped_faults((one.name, one.fault) for one in resources if one.fault)
-
-
-def grouped_faults(faults: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return each reason once, with the resource names before it, the first five of them.
-
-    `faults` are pairs of a resource name and what keeps it from being ready.
-    """
-    names: dict[str, list[str]] = {}
-    for name, fault in faults:
-        names.setdefault(fault, []).append(name)
-    return tuple(f"{_some(those)}: {fault}" for fault, those in names.items())
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 # ── the status socket ──

@@ -10,7 +10,6 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from devplug import __version__
 from devplug.errors import quoted
 from devplug.k8s.resource_names import resource_name_fault
 
@@ -93,15 +92,18 @@ def _name_fault(project: Project) -> str | None:
     return None
 
 
-def project_files(project: Project) -> dict[str, str]:
-    """Return the text of each file by its path in the project; the names must have no fault."""
+def project_files(project: Project, version: str) -> dict[str, str]:
+    """Return the text of each file by its path in the project; the names must have no fault.
+
+    `version` is the oldest devplug that the project takes.
+    """
     words = {
         "NAME": project.name,
         "PACKAGE": project.package,
         "RESOURCE": project.resource_name,
         "RESOURCEKEY": project.resource_name.replace(".", "\\."),
         "VARIABLE": project.package.upper(),
-        "VERSION": __version__,
+        "VERSION": version,
     }
     templates = resources.files("devplug.scaffold") / "templates"
 

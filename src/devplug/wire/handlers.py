@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devplug.errors import AnswerTooLargeError
+from devplug.errors import AnswerTooLargeError, IncidentError, KubeletError, RemoteError, one_line
 from devplug.wire.codecs import Encoded
 from devplug.wire.limits import CONNECTIONS_LIMIT
-from devplug.wire.statuses import refusal_of
+from devplug.wire.statuses import STATUS_OF_ERROR, STATUSES, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from devplug.wire.deviceplugin import Method
 
-__all__ = ["Binding", "Handlers", "stream", "unary"]
+__all__ = ["Binding", "Handlers", "refusal_of", "stream", "unary"]
+
+logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -116,3 +120,20 @@ class Handlers:
         if len(content) > self.send_limit_bytes:
             raise AnswerTooLargeError(len(content), self.send_limit_bytes)
         return content
+
+
+def refusal_of(error: Exception, method: Method[Any, Any]) -> RpcError:
+    """Return what the other end gets for `error`: its own status and text, if it is a `RemoteError`."""
+    if isinstance(error, RemoteError) and error.status in STATUSES[1:]:
+        return RpcError(error.status, error.text)
+    for error_class, status in STATUS_OF_ERROR:
+        if isinstance(error, error_class):
+            text = str(error)
+            return RpcError(status, text if isinstance(error, KubeletError) else one_line(text))
+    incident = IncidentError(secrets.token_hex(3))
+    logger.error(
+        "call failed inside the server",
+        extra={"method": method.name, "incident": incident.incident},
+        exc_info=error,
+    )
+    return RpcError("Internal", str(incident))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import (
     AllocationError,
@@ -18,10 +16,8 @@ from devplug.errors import (
     LimitError,
     NotOfferedError,
     NotReadyError,
-    RemoteError,
     UnhealthyDeviceError,
     UnknownDeviceError,
-    one_line,
 )
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.http2.errors import ErrorCode
@@ -29,19 +25,14 @@ from devplug.wire.http2.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from devplug.wire.deviceplugin import Method
-
 __all__ = [
     "CLOSING",
     "STATUSES",
     "STATUS_OF_ERROR",
     "RpcError",
-    "refusal_of",
     "status_of_http",
     "status_of_reset",
 ]
-
-logger = logging.getLogger(__name__)
 
 STATUSES: Final = (
     "OK",
@@ -123,20 +114,3 @@ STATUS_OF_ERROR: Final[tuple[tuple[type[DevplugError], str], ...]] = (
     (KubeletError, "Unknown"),
 )
 """First match wins. Anything else is Internal with an incident number, and its text stays in the log."""
-
-
-def refusal_of(error: Exception, method: Method[Any, Any]) -> RpcError:
-    """Return what the other end gets for `error`: its own status and text, if it is a `RemoteError`."""
-    if isinstance(error, RemoteError) and error.status in STATUSES[1:]:
-        return RpcError(error.status, error.text)
-    for error_class, status in STATUS_OF_ERROR:
-        if isinstance(error, error_class):
-            text = str(error)
-            return RpcError(status, text if isinstance(error, KubeletError) else one_line(text))
-    incident = IncidentError(secrets.token_hex(3))
-    logger.error(
-        "call failed inside the server",
-        extra={"method": method.name, "incident": incident.incident},
-        exc_info=error,
-    )
-    return RpcError("Internal", str(incident))

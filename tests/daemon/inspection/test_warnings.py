@@ -227,8 +227,8 @@ def test_resources_with_errors_get_no_warnings_on_top() -> None:
 
 
 def test_a_folder_whose_sockets_would_have_too_long_paths_is_refused_by_its_length() -> None:
-    assert list(folder_findings("/" + "x" * 65)) == []
-    (finding,) = folder_findings("/" + "x" * 66)
+    assert list(folder_findings("/" + "x" * 65, 107)) == []
+    (finding,) = folder_findings("/" + "x" * 66, 107)
     assert finding.message == (
         f"sockets in /{'x' * 66} would have paths of up to 108 bytes; Unix sockets take 107: choose "
         f"another "

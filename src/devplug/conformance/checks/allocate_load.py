@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from devplug.conformance.answers import answer, demand_none, sample, steady
-from devplug.conformance.program import Scheduling
+from devplug.conformance.program import scheduling_of
 from devplug.conformance.response_rules import hardware, items
 from devplug.conformance.verdicts import MUST, SHOULD, FailedError, NoAnswerError, SkippedError, check
 from devplug.errors import RemoteError
@@ -228,11 +228,11 @@ async def calls_are_quick(bed: TestBed) -> str:
         seconds = []
         slow = []
         while len(seconds) < calls and len(slow) <= bearable:
-            before = [Scheduling.of(group) for group in ((os.getpid(),), pids)]
+            before = [scheduling_of(group) for group in ((os.getpid(),), pids)]
             begun = time.monotonic()
             await answer(bed, ids[len(seconds) % len(ids)])
             took = time.monotonic() - begun
-            after = [Scheduling.of(group) for group in ((os.getpid(),), pids)]
+            after = [scheduling_of(group) for group in ((os.getpid(),), pids)]
             waited = sum(now.waited_since(then) for now, then in zip(after, before, strict=True))
             seconds.append(max(0.0, took - waited))
             slow = [one for one in seconds if one >= bed.times.quick_call_limit_seconds]

@@ -24,7 +24,7 @@ from devplug.conformance.testbed import once
 from devplug.conformance.verdicts import MUST, SHOULD, FailedError, SkippedError, check
 
 if TYPE_CHECKING:
-    from devplug.conformance.program import Figures
+    from devplug.conformance.figures import Figures
     from devplug.conformance.restart_scenes import Row
     from devplug.conformance.testbed import TestBed
 

@@ -34,7 +34,7 @@ from devplug.wire.deviceplugin import ALLOCATE, GET_OPTIONS, GET_PREFERRED_ALLOC
 from devplug.wire.sockets import connected
 
 if TYPE_CHECKING:
-    from devplug.conformance.program import Figures
+    from devplug.conformance.figures import Figures
     from devplug.conformance.testbed import TestBed
 
 CALLS: Final = 64

@@ -7,7 +7,7 @@ read with (pkg/parser/parser.go, pkg/cdi/container-edits.go), which drops the wh
 # Without `from __future__ import annotations`: msgspec would evaluate every text at each start.
 
 import hashlib
-import os
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -386,8 +386,8 @@ def _path_faults(what: str, path: str) -> Iterator[str]:
         yield f"{what} {quoted(path)} is not absolute"
     elif not path.isprintable():
         yield f"{what} {quoted(path)} has characters that do not print"
-    elif path != os.path.normpath(path):
-        yield f"{what} {quoted(path)} is not in normal form; write {quoted(os.path.normpath(path))}"
+    elif path != posixpath.normpath(path):
+        yield f"{what} {quoted(path)} is not in normal form; write {quoted(posixpath.normpath(path))}"
 
 
 def _is_plain(value: str) -> bool:

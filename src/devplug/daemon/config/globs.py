@@ -6,7 +6,7 @@ Pure: nothing is looked up. `sd[!a]?` and `sd[a-z]*` have the name `sdba` in com
 from __future__ import annotations
 
 import functools
-import os
+import posixpath
 import re
 import string
 from collections import deque
@@ -70,7 +70,7 @@ def path_fault(path: str) -> str | None:
         return f"{quoted(path)} is not absolute; write the path from / on"
     if ".." in path.split("/"):
         return f'{quoted(path)} has ".."; write the path without it'
-    normal = "/" + os.path.normpath(path).lstrip("/")
+    normal = "/" + posixpath.normpath(path).lstrip("/")
     if path != normal:
         return f"{quoted(path)} is not in normal form; write {quoted(normal)}"
     return None

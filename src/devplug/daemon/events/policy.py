@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.daemon.events.objects import MESSAGE_LIMIT_BYTES, Condition, Event, Notice, Reason, Status
 from devplug.errors import one_line
-from devplug.plugin.status import faults_of
+from devplug.status import faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,6 @@ sharing such a device is allowed, since programs can agree on turns, but seldom 
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections import Counter
@@ -18,7 +17,6 @@ from devplug.daemon.config.tree import Finding
 from devplug.daemon.placement import claimed_twice
 from devplug.devices import HealthState
 from devplug.errors import quoted
-from devplug.linux.unix_sockets import SOCKET_PATH_LIMIT_BYTES
 from devplug.wire.values import LIST_LIMIT_BYTES, list_size_bytes
 
 if TYPE_CHECKING:
@@ -215,13 +213,14 @@ def _gives_anything(resource: Resource) -> bool:
     return bool(expose.mounts or expose.env or expose.annotations or expose.cdi_devices or expose.directories)
 
 
-def folder_findings(plugin_dir: str) -> Iterator[Finding]:
-    """Yield that no socket can be made in a plugin folder, because its path is too long."""
-    length = len(os.fsencode(plugin_dir).rstrip(b"/")) + 1 + SOCKET_NAME_BYTES
-    if length > SOCKET_PATH_LIMIT_BYTES:
+def folder_findings(plugin_dir: str, limit_bytes: int) -> Iterator[Finding]:
+    """Yield that no socket can be made in a plugin folder: its path would be longer than `limit_bytes`."""
+    folder = plugin_dir.rstrip("/").encode(errors="surrogateescape")
+    length = len(folder) + 1 + SOCKET_NAME_BYTES
+    if length > limit_bytes:
         message = (
             f"sockets in {plugin_dir} would have paths of up to {length} bytes; Unix sockets take "
-            f"{SOCKET_PATH_LIMIT_BYTES}: choose another --plugin-dir"
+            f"{limit_bytes}: choose another --plugin-dir"
         )
         yield Finding((), message)
 

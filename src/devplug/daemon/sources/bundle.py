@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
-from devplug.daemon.sources.device import HostDevice, Names
+from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice, Names
 from devplug.daemon.sources.hardware import device_of_node, numa_node_of
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
+from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.daemon.sources.identities import Identity, wanted_by
 from devplug.errors import quoted
 from devplug.plugin.discovery import watch_paths

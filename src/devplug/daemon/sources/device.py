@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain, count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.devices import Health, stable_id
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.templates import Template
 
-__all__ = ["HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
+__all__ = ["MEMORY_MAJOR", "HostDevice", "HostDeviceNode", "Names", "Source", "Wanted", "wanted_name"]
+
+MEMORY_MAJOR: Final = 1
+"""Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
 
 _NO_FACTS: Mapping[str, str | int] = MappingProxyType({})
 _NO_LINKS: Mapping[str, int] = MappingProxyType({})

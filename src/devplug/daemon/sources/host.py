@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.sources.device import HostDevice
 
-__all__ = ["MEMORY_MAJOR", "MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
-
-MEMORY_MAJOR: Final = 1
-"""Major of /dev/null and its like (the kernel's devices.txt): no hardware is behind them."""
+__all__ = ["MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
 
 MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
 """/dev/mem, /dev/kmem and /dev/port, whatever they are called here: the machine itself. Never given out."""

@@ -14,9 +14,9 @@ from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.config.host_paths import DISK_NODES
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.config.templates import Missing, render_one
-from devplug.daemon.sources.device import HostDevice
+from devplug.daemon.sources.device import MEMORY_MAJOR, HostDevice
 from devplug.daemon.sources.hardware import numa_node_of
-from devplug.daemon.sources.host import MEMORY_MAJOR, Host, NotADeviceNodeError, timed, unusable_in_containers
+from devplug.daemon.sources.host import Host, NotADeviceNodeError, timed, unusable_in_containers
 from devplug.devices import stable_id
 from devplug.errors import quoted
 from devplug.plugin.discovery import watch_paths

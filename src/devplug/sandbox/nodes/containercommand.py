@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.k8s.objects import Object, entries, fields, part, text
-from devplug.linux.processes import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -124,10 +123,8 @@ def field_value(pod: Object, path: str, node_name: str) -> str:
     return text(pod, *path.split("."))
 
 
-def words_of(
-    command: Sequence[str], container: Object, variables: Mapping[str, str], places: Mapping[str, str]
-) -> list[str]:
-    """Return the command that stands in for a container's image, with its placeholders filled.
+def words_of(command: Sequence[str], container: Object, variables: Mapping[str, str]) -> list[str]:
+    """Return the command that stands in for a container's image, with the container's arguments.
 
     It comes in place of the image's entry point and of the container's own `command`. The container's
     arguments come where the word `{args}` stands, and nowhere without it.
@@ -139,7 +136,7 @@ def words_of(
             if word == ARGUMENTS:
                 yield from arguments
             else:
-                yield filled(word, places)
+                yield word
 
     return list(words())
 

@@ -19,6 +19,7 @@ from devplug.linux.notifier import within
 from devplug.linux.processes import (
     SIGKILL,
     SIGTERM,
+    filled,
     program_environment,
     signal_group,
     spawn,
@@ -220,7 +221,7 @@ class ProcessRuntime:
             raise PluginError(f"no command stands for the image {image}: give one with --image")
         own = variables_of(order.container, order.pod, order.node_name, order.config.envs)
         places = {"{dir}": str(order.plugin_dir), "{node}": order.node_name}
-        words = words_of(command, order.container, own, places)
+        words = words_of([filled(word, places) for word in command], order.container, own)
         if mounts_default_dir(order.pod, order.container) and wants_default_dir(command):
             words = with_default_dir(words, order.plugin_dir)
         # The folder comes last: what a manifest says of it is a path in a container, and there is none.

@@ -1,8 +1,8 @@
 """The program that writes what a checkout has of the deployment and is made by code.
 
-`python -m devplug.deploy` at the root of a checkout writes alerts, dashboard and kustomize base. The chart is
-written by hand, but for its version and the descriptions in its schema; the table of values in the docs is
-made of its comments.
+`python -m tests.deploy.generated` at the root of a checkout writes alerts, dashboard and kustomize base. The
+chart is written by hand, but for its version and the descriptions in its schema; the table of values in the
+docs is made of its comments.
 """
 
 from __future__ import annotations
