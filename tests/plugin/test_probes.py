@@ -213,7 +213,7 @@ async def test_the_status_is_for_unix_sockets_only(short_dir: Path) -> None:
     plugin_dir = short_dir / "device-plugins"
     plugin_dir.mkdir()
     async with serve(Fed("a"), plugin_dir=plugin_dir, listen="127.0.0.1:0") as serving:
-        from devplug.plugin.probes import probes_of
+        from devplug.plugin.serving import probes_of
         from devplug.web.messages import Page
 
         probes = probes_of(serving)
@@ -337,7 +337,7 @@ def test_the_process_began_before_anybody_asked() -> None:
         "import time\n"
         "began = time.time()\n"
         "from devplug.plugin.probes import status_of\n"
-        "age = began - status_of(()).started_at\n"
+        "age = began - status_of((), '').started_at\n"
         "assert 0 <= age < 60, age"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from devplug import __version__
 from devplug.daemon.device_list import Knowledge, described, device_statuses
 from devplug.holders.holders import pod_resources_status
 from devplug.metrics import catalogue
@@ -70,7 +71,7 @@ class Reporter:
             for one in self._serving.statuses(describe_of)
         )
         return replace(
-            status_of(resources),
+            status_of(resources, __version__),
             config=self._config_status(),
             pod_resources=None if self._holders is None else pod_resources_status(self._holders),
         )
@@ -122,7 +123,7 @@ class Reporter:
 
     def _families(self) -> Iterator[Family]:
         status = self.status()
-        yield from serving_families(self._serving, status)
+        yield from serving_families(status, self._serving.counters, self._serving.streams)
         if self._config_file is not None:
             yield Family(catalogue.CONFIG_RELOADS, self._config_file.reloads.samples())
         if (holders := self._holders) is not None:

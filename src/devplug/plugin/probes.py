@@ -1,4 +1,4 @@
-"""The probe pages and metrics of a program that serves plugins."""
+"""The metrics of a program with plugins, and the status of its process, from what is served."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import devplug
 from devplug.metrics import catalogue
 from devplug.metrics.devices import process_families, resource_families
 from devplug.metrics.families import Family, HistogramSample, Sample
-from devplug.metrics.probes import Probes
-from devplug.status import ProcessStatus, faults_of, grouped_faults, text_of
+from devplug.status import ProcessStatus, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from devplug.metrics.families import Counts
     from devplug.plugin.counters import PluginCounters
-    from devplug.plugin.serving import Serving
     from devplug.status import ResourceStatus
 
-__all__ = ["probes_of", "process_status", "serving_families", "status_of"]
+__all__ = ["serving_families", "status_of"]
 
 # ── metrics ──
 
@@ -56,7 +53,7 @@ def _samples(counts: Mapping[str, Counts]) -> Iterator[Sample]:
             yield Sample((name, *labels), value)
 
 
-# ── pages ──
+# ── the process ──
 
 
 def _began_at() -> float:
@@ -75,16 +72,11 @@ def _began_at() -> float:
 _STARTED_AT: Final = _began_at()
 
 
-def process_status(serving: Serving) -> ProcessStatus:
-    """Return the status of this process at this moment, from its plugins."""
-    return status_of(serving.statuses())
-
-
-def status_of(resources: tuple[ResourceStatus, ...]) -> ProcessStatus:
-    """Return the status of this process, with what it serves."""
+def status_of(resources: tuple[ResourceStatus, ...], version: str) -> ProcessStatus:
+    """Return the status of this process, with what it serves; `version` is that of devplug."""
     return ProcessStatus(
         process=os.getpid(),
-        version=devplug.__version__,
+        version=version,
         python=platform.python_version(),
         started_at=_STARTED_AT,
         resources=resources,
@@ -92,18 +84,13 @@ def status_of(resources: tuple[ResourceStatus, ...]) -> ProcessStatus:
     )
 
 
-def serving_families(serving: Serving, status: ProcessStatus) -> Iterator[Family]:
-    """Yield the metrics of the served plugins; `status` is that of this moment."""
+def serving_families(
+    status: ProcessStatus, counters: Mapping[str, PluginCounters], streams: Mapping[str, int]
+) -> Iterator[Family]:
+    """Yield the metrics of what is served; `status` is that of this moment.
+
+    By resource name, `counters` are the counts since the start, and `streams` how many are open.
+    """
     yield from process_families(status)
     yield from resource_families(status.resources)
-    yield from _counter_families(serving.counters, serving.streams)
-
-
-def probes_of(serving: Serving) -> Probes:
-    """Return the probe pages of the served plugins."""
-    return Probes(
-        status=lambda: text_of(process_status(serving)),
-        faults=lambda: grouped_faults(serving.faults().items()),
-        families=lambda: serving_families(serving, process_status(serving)),
-        notifier=serving.notifier,
-    )
+    yield from _counter_families(counters, streams)

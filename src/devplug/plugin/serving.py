@@ -23,6 +23,7 @@ from devplug.plugin.environment import environment_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.status import device_statuses, resource_status, serve_status
+from devplug.status import faults_told, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from devplug.plugin.environment import PluginEnvironment, Registration
     from devplug.plugin.status import Describe
     from devplug.plugin.takeover_detector import TakeoverDetector
-    from devplug.status import ResourceStatus
+    from devplug.status import ProcessStatus, ResourceStatus
     from devplug.web.messages import Answer, Handler, Request
 
 __all__ = [
     "Serving",
     "pages_at",
+    "probes_of",
     "run",
     "serve",
     "served",
@@ -267,6 +269,23 @@ async def served(
         raise failure from failure.__cause__
 
 
+def probes_of(serving: Serving) -> Probes:
+    """Return the pages about what is served."""
+    from devplug import __version__
+    from devplug.metrics.probes import Probes
+    from devplug.plugin.probes import serving_families, status_of
+
+    def status() -> ProcessStatus:
+        return status_of(serving.statuses(), __version__)
+
+    return Probes(
+        status=lambda: text_of(status()),
+        faults=lambda: faults_told(serving.faults().items()),
+        families=lambda: serving_families(status(), serving.counters, serving.streams),
+        notifier=serving.notifier,
+    )
+
+
 class _Pages:
     """The pages about what is served, made when they are first asked for: until then they cost memory."""
 
@@ -275,8 +294,6 @@ class _Pages:
 
     @cached_property
     def _probes(self) -> Probes:
-        from devplug.plugin.probes import probes_of
-
         return probes_of(self._serving)
 
     async def answer(self, request: Request) -> Answer:

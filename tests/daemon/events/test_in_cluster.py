@@ -16,7 +16,7 @@ from devplug.daemon.config.loader import load
 from devplug.daemon.events.writers import report_to_cluster
 from devplug.daemon.service import serve_config
 from devplug.linux.notifier import Notifier
-from devplug.plugin.probes import process_status
+from devplug.plugin.probes import status_of
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS, NODES
 from devplug.sandbox.settings import SandboxSettings
@@ -288,7 +288,7 @@ resources:
         ):
             task = group.create_task(
                 report_to_cluster(
-                    lambda: process_status(serving),
+                    lambda: status_of(serving.statuses(), ""),
                     serving.notifier,
                     sandbox.nodes()[0],
                     account=short_dir,
