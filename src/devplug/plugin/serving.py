@@ -23,7 +23,7 @@ from devplug.plugin.environment import environment_at
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.lifecycle import Lifecycle
 from devplug.plugin.status import device_statuses, resource_status, serve_status
-from devplug.status import faults_told, text_of
+from devplug.status import grouped_faults, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -280,7 +280,7 @@ def probes_of(serving: Serving) -> Probes:
 
     return Probes(
         status=lambda: text_of(status()),
-        faults=lambda: faults_told(serving.faults().items()),
+        faults=lambda: grouped_faults(serving.faults().items()),
         families=lambda: serving_families(status(), serving.counters, serving.streams),
         notifier=serving.notifier,
     )

@@ -225,7 +225,7 @@ def test_a_sandbox_that_is_not_up_is_named(tmp_path: Path, capsys: pytest.Captur
     [
         (("--dir", "/x", "--kubelet-root", "/y"), "--dir is for a sandbox"),
         (("--node", "worker-0"), "--node is for the nodes of a sandbox"),
-        (("-w", "-o", "csv"), "CSV has no way to tell changes"),
+        (("-w", "-o", "csv"), "CSV cannot show changes"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
