@@ -265,7 +265,7 @@ def test_a_pod_needs_a_name_and_a_container() -> None:
 
 def test_no_name_is_made_of_generate_name() -> None:
     assert lines_of({"metadata": {"generateName": "p-"}, "spec": {"containers": [{"name": "c"}]}}) == [
-        " error: metadata.generateName: no name is made of it here; write name",
+        " error: metadata.generateName: generateName is not supported here; write name",
         " error: metadata.name: Required value",
     ]
 
@@ -288,14 +288,14 @@ def test_the_value_of_a_variable_has_to_be_a_text() -> None:
         (
             "kind: Deployment",
             (
-                "1:7: error: kind: a Deployment makes pods and is none; "
+                "1:7: error: kind: a Deployment is not a pod but makes pods; "
                 "write kind: Pod with what it has under spec.template"
             ),
         ),
         (
             "kind: CronJob",
             (
-                "1:7: error: kind: a CronJob makes pods and is none; "
+                "1:7: error: kind: a CronJob is not a pod but makes pods; "
                 "write kind: Pod with what it has under spec.jobTemplate.spec.template"
             ),
         ),

@@ -27,16 +27,16 @@ __all__ = ["HintProvider", "TopologyManager", "allocatable_for", "check_pod"]
 
 
 class HintProvider(Protocol):
-    """Who has hints and allocates: the device manager (topology_manager.go HintProvider)."""
+    """The provider of hints and allocations: the device manager (topology_manager.go HintProvider)."""
 
     def container_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
-        """Return where a container's requests can be met."""
+        """Return the hints for a container's requests, by resource name."""
 
     def pod_hints(self, pod: Pod) -> Mapping[str, Hints]:
-        """Return where a pod's requests can be met together."""
+        """Return the hints for a pod's requests together, by resource name."""
 
     async def allocate(self, pod: Pod, container: Container) -> None:
-        """Allocate for a container; where it should be is in `TopologyManager.affinity`."""
+        """Allocate for a container; its NUMA nodes are in `TopologyManager.affinity`."""
 
 
 class TopologyManager:
@@ -48,7 +48,7 @@ class TopologyManager:
         self._affinities: dict[tuple[str, str], TopologyHint] = {}
 
     def affinity(self, pod_uid: str, container_name: str) -> TopologyHint:
-        """Return where a container was placed; nowhere in particular if it was not."""
+        """Return the hint by which a container was placed; one without nodes if it was not."""
         return self._affinities.get((pod_uid, container_name), NO_AFFINITY)
 
     def forget(self, pod_uid: str, container_name: str) -> None:
@@ -106,9 +106,9 @@ class TopologyManager:
 def check_pod(pod: Pod, others: Iterable[Pod], allocatable: Mapping[str, int]) -> Rejection | None:
     """Return the refusal of a pod that does not fit beside the other active pods, or None.
 
-    A resource that the node does not know is not looked at: a pod bound by hand that asks for it starts
+    A resource that the node does not know is not checked: a pod bound by hand that asks for it starts
     without. Neither is what DRA serves. One whose plugin is long gone is known, with 0. The first shortage
-    by name is told.
+    by name is returned.
     """
     used: dict[str, int] = {}
     for other in others:

@@ -1,4 +1,4 @@
-"""The allocations of devices: who holds which, which come next, and all of it as a checkpoint. Pure.
+"""The allocations of devices: their holders, the choice of devices, and the checkpoint. Pure.
 
 Where the real kubelet ranges over Go maps, and so chooses at random, we take IDs in ascending order. The
 lock of the real one is released during calls to a plugin; here the rule is a generator that stops at the
@@ -51,7 +51,7 @@ class Need:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What its assignment is remembered by."""
+        """The key of its assignment: pod UID, container name, resource name."""
         return self.pod_uid, self.container_name, self.resource_name
 
 
@@ -108,9 +108,9 @@ def numa_grouping(
 
 
 class DeviceAllocations:
-    """The one owner of what the device manager knows: resources and assignments. Lives as long as a kubelet.
+    """The owner of the device manager's state: resources and assignments. Lives as long as a kubelet.
 
-    Nothing here waits or calls anybody; each method is one step that the real kubelet takes under its lock.
+    Nothing here waits or does I/O; each method is one step that the real kubelet takes under its lock.
     """
 
     def __init__(self) -> None:
@@ -137,11 +137,11 @@ class DeviceAllocations:
         return {} if self._reusable_pod is None else {self._reusable_pod: dict(self._reusable)}
 
     def state(self, resource_name: str) -> ResourceState:
-        """Return what is known of a resource name."""
+        """Return the state of a resource name."""
         return self._resources.get(resource_name, UNKNOWN)
 
     def assignment(self, need: Need) -> Assignment | None:
-        """Return what the container already holds of the need's resource."""
+        """Return the devices that the container already holds of the need's resource."""
         return self._assignments.get(need.key)
 
     def of_container(self, pod_uid: str, container_name: str) -> tuple[Assignment, ...]:
@@ -166,7 +166,7 @@ class DeviceAllocations:
     # ── what plugins say ──
 
     def update(self, resource_name: str, state: ResourceState) -> None:
-        """Replace what is known of a resource name."""
+        """Replace the state of a resource name."""
         self._resources[resource_name] = state
 
     def restore(self, assignments: Iterable[Assignment]) -> None:
@@ -195,7 +195,7 @@ class DeviceAllocations:
             self._reusable = {}
 
     def end_container(self, pod_uid: str, container_name: str, *, runs_to_its_end: bool) -> None:
-        """Settle what the pod's next containers may reuse (manager.go Allocate).
+        """Compute the devices that the pod's next containers may reuse (manager.go Allocate).
 
         The devices of an init container that runs to its end join the reusable ones; those of any other
         container leave them.
@@ -277,11 +277,11 @@ class DeviceAllocations:
         self._keep({**self._assignments, need.key: Assignment.of(need, grouped, container_response)})
 
     def release_unassigned(self) -> None:
-        """Take back what is marked allocated but assigned to nobody, after a refused Allocate."""
+        """Free the devices that are marked allocated but not assigned, after a refused Allocate."""
         self._recount()
 
     def _check(self, need: Need, *, was_running: bool) -> None:
-        """Refuse what devicesToAllocate refuses before it looks for devices; the order counts."""
+        """Refuse what devicesToAllocate refuses before it chooses devices; the order counts."""
         name, healthy, held = (
             need.resource_name,
             self.state(need.resource_name).healthy,
@@ -344,7 +344,7 @@ class CheckpointWriter:
         self._registered: dict[str, tuple[frozenset[str], Part]] = {}
 
     def content(self, allocations: DeviceAllocations) -> bytes:
-        """Return what the real kubelet writes at this moment (manager.go writeCheckpoint).
+        """Return the checkpoint that the real kubelet writes at this moment (manager.go writeCheckpoint).
 
         Without assignments the list is null. A resource is registered once it has a list, with its healthy
         IDs.

@@ -1,4 +1,4 @@
-"""The changes at a kubelet with their times, for those who wait and those who measure."""
+"""The changes at a kubelet with their times, for waiters and measurements."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ChangeKind(enum.StrEnum):
     """The kubelet listens."""
     STOPPED = "stopped"
     REGISTERED = "registered"
-    """A plugin was taken on; its Register call is about to return."""
+    """A plugin was registered; its Register call is about to return."""
     LISTED = "listed"
     """A list of devices is in the table."""
     STREAM_ENDED = "stream ended"
-    """One ListAndWatch is over, whoever ended it."""
+    """One ListAndWatch stream has ended, on either side."""
     DISCONNECTED = "disconnected"
     """All devices of the resource are unhealthy: its plugin is gone."""
     EXPIRED = "expired"
@@ -44,7 +44,7 @@ class ChangeKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change: when it was made, by the kubelet's clock, and what it is about."""
+    """One change: its time by the kubelet's clock, its kind and its subject."""
 
     at_seconds: float
     kind: ChangeKind
@@ -53,7 +53,7 @@ class Change:
 
 
 class Changes:
-    """Tells watchers and waiters of every change. Lives as long as its kubelet; nothing polls."""
+    """The feed of all changes of a kubelet. Lives as long as its kubelet; nothing polls."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -61,7 +61,7 @@ class Changes:
         self._notifier = Notifier()
 
     def announce(self, kind: ChangeKind, *, resource_name: str = "", pod_uid: str = "") -> None:
-        """Tell of a change that has just been made."""
+        """Announce a change that has just been made."""
         change = Change(self._clock(), kind, resource_name, pod_uid)
         for queue in self._queues:
             queue.put_nowait(change)

@@ -1,7 +1,7 @@
 """The file `kubelet_internal_checkpoint`: values ⇄ bytes, with the real kubelet's checksum. Pure.
 
 `null` and an empty list differ here as they do in the checksum, so the values say None where the file says
-null. What reads and writes the file is `pluginfolder`; what the values mean is `allocation`'s.
+null. `pluginfolder` reads and writes the file; `allocation` defines what the values mean.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Text:
 class Part:
     """One entry, or one resource name with its IDs: as it stands in the file, and in the rendering.
 
-    Who writes many checkpoints keeps the parts that are the same again: making them is most of the work.
+    A writer of many checkpoints keeps unchanged parts: making them is most of the work.
     """
 
     json: str
@@ -269,7 +269,7 @@ class _Object:
 
 
 def decode(content: bytes) -> Checkpoint:
-    """Return what the file says; raises `CheckpointError`.
+    """Return the checkpoint in the file's bytes; raises `CheckpointError`.
 
     Go's rules of reading JSON hold: keys in any case, unknown ones ignored, the last of two counts, null
     leaves a field empty. The checksum over what was read must match.

@@ -1,7 +1,7 @@
-"""The device manager: one life of it, from the start of a kubelet to its end (cm/devicemanager/manager.go).
+"""The device manager of one kubelet process, from its start to its end (cm/devicemanager/manager.go).
 
 It owns the allocations, the endpoints, the checkpoint file and the registration server. Pods and their
-containers are `kubelet`'s; which devices come next is `allocation`'s.
+containers belong to `kubelet`; `allocation` chooses devices.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class DeviceManager:
-    """Plugins, their devices, and who holds them. Lives from `start` to `stop`; can be read after that.
+    """The device manager: plugins, devices and allocations. Lives from `start` to `stop`; can be read later.
 
     `active_pods` returns the UIDs whose devices must not be freed; `affinity` returns where the topology
     manager wants a container (pod UID, name). As long as `sources_ready` is false, nothing is freed, and
@@ -109,7 +109,7 @@ class DeviceManager:
     # ── what plugins say (PluginHandler) ──
 
     def plugin_connected(self, resource_name: str, peer: Peer, options: PluginOptions) -> None:
-        """Take on a plugin: calls go to it now. The devices stay as they were until its first list."""
+        """Register a plugin: calls go to it now. The devices stay as they were until its first list."""
         self._endpoints[resource_name] = Endpoint(resource_name, peer, options)
 
     def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
@@ -147,7 +147,7 @@ class DeviceManager:
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """Resource name → the plugin that serves it, also a lost one until its grace period is over."""
+        """Resource name → the plugin that serves it; a lost one stays until its grace period is over."""
         return self._endpoints
 
     @property
@@ -210,7 +210,7 @@ class DeviceManager:
     # ── hints ──
 
     def container_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
-        """Return where a container's requests can be met. Raises `KubeletCrashError`."""
+        """Return the hints for a container's requests. Raises `KubeletCrashError`."""
         self.free_inactive()
         return hints.container_hints(
             self.allocations,
@@ -221,7 +221,7 @@ class DeviceManager:
         )
 
     def pod_hints(self, pod: Pod) -> Mapping[str, Hints]:
-        """Return where a pod's requests can be met together. Raises `KubeletCrashError`."""
+        """Return the hints for a pod's requests together. Raises `KubeletCrashError`."""
         self.free_inactive()
         return hints.pod_hints(self.allocations, pod, self._machine_nodes, compat=self._settings.compat)
 
@@ -323,7 +323,7 @@ class DeviceManager:
             return tuple(chosen.value)
 
     async def _pre_start(self, need: Need) -> None:
-        """Have the plugin make the container's devices ready, if it asked for that."""
+        """Call PreStartContainer, if the plugin asked for that."""
         endpoint = self._registered(need.resource_name)
         if not endpoint.wants_pre_start:
             return
@@ -344,7 +344,7 @@ class DeviceManager:
     # ── checkpoint ──
 
     def _save_checkpoint(self) -> None:
-        """Write the checkpoint, or log that it cannot be written: nobody waits for it."""
+        """Write the checkpoint; an error is only logged, as no caller handles it."""
         try:
             self._write_checkpoint()
         except OSError as error:
@@ -354,7 +354,7 @@ class DeviceManager:
         self._folder.write_checkpoint(self._checkpoint_writer.content(self.allocations))
 
     def _read_checkpoint(self) -> None:
-        """Restore what the file says. A file that cannot be used is as good as none, and stays for now."""
+        """Restore the checkpoint. A file that cannot be used counts as none, and stays for now."""
         try:
             content = self._folder.read_checkpoint()
             if content is None:

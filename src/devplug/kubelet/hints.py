@@ -25,7 +25,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 _PLACE: Final = "generateDeviceTopologyHints"
 
 _NODES_LIMIT: Final = 16
-"""More nodes than this have more subsets than anybody can go through; the real kubelet tries."""
+"""More nodes than this have too many subsets to try; the real kubelet tries."""
 
 
 def container_hints(
@@ -63,7 +63,7 @@ def pod_hints(
     *,
     compat: bool,
 ) -> dict[str, Hints]:
-    """Return the hints for what a whole pod asks for; nothing is reused here. Raises `KubeletCrashError`."""
+    """Return the hints for all requests of a pod; nothing is reused here. Raises `KubeletCrashError`."""
     return {
         name: _request_hints(
             allocations,

@@ -1,7 +1,7 @@
 """The kubelet of one node: pods, their containers and the node's numbers, over the lives of its process.
 
-Start here. What a plugin sees is in `registration`; which devices a container gets is decided in
-`allocation` and `topology`; what monitors see is in `podresources`.
+Start here. `registration` has the calls with plugins; `allocation` and `topology` choose a container's
+devices; `podresources` answers monitors.
 """
 
 from __future__ import annotations
@@ -142,14 +142,14 @@ class Kubelet:
     def lose_api_server(self) -> None:
         """Take the API server away, until `find_api_server`.
 
-        This process keeps the pods that it has heard of. One that starts meanwhile hears of static pods only
+        This process keeps the pods that it knows. One that starts meanwhile knows static pods only
         (`Pod.is_static`): PodResources lists no others, it frees nothing since its sources are not ready, and
         the checkpoint goes on naming what the others hold. Containers run on.
         """
         self._is_api_server_up = False
 
     async def find_api_server(self) -> None:
-        """Bring the API server back: the pods not heard of are admitted, and then the sources are ready.
+        """Bring the API server back: the unknown pods are admitted, and then the sources are ready.
 
         Their containers that ran at the start of the process are admitted without a check, as after any
         start. Before `running` and after it, the next start is as usual.
@@ -167,7 +167,7 @@ class Kubelet:
 
     @property
     def is_api_server_up(self) -> bool:
-        """Whether the kubelet can hear of pods that are not static."""
+        """Whether the kubelet gets pods that are not static."""
         return self._is_api_server_up
 
     @property
@@ -188,7 +188,7 @@ class Kubelet:
         """Cut the connection to the plugin that serves this name, as a transport loss would.
 
         The plugin sees its ListAndWatch cancelled; the kubelet never opens it again. Raises `KubeletError` if
-        nobody serves the name.
+        no plugin serves the name.
         """
         self._running_registration().disconnect(resource_name)
 
@@ -226,7 +226,7 @@ class Kubelet:
         return dict(sorted(self._node_status().allocatable.items()))
 
     def patch_node(self, resource_name: str, count: int) -> None:
-        """Set a resource that no plugin serves, as people do on a node; the kubelet leaves it alone."""
+        """Set a resource that no plugin serves, as by a patch of the Node; the kubelet keeps it."""
         self._node = self._node.patched(resource_name, count)
 
     def replace_node(self, capacity: Mapping[str, int]) -> None:
@@ -242,7 +242,7 @@ class Kubelet:
         return tuple(devices[device_id] for device_id in sorted(devices))
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """Return who holds what, by pod UID, container name and resource name."""
+        """Return the allocations, by pod UID, container name and resource name."""
         return tuple(held.allocation for held in self._process.devices.allocations.assignments)
 
     def registrations(self, resource_name: str) -> int:
@@ -272,11 +272,11 @@ class Kubelet:
 
     @property
     def events(self) -> Sequence[Event]:
-        """What `kubectl get events` shows of the pods here, oldest first."""
+        """The events of this node's pods as `kubectl get events` shows them, oldest first."""
         return self._pods.events
 
     def pod(self, pod_uid: str) -> PodStatus:
-        """Return what people see of a pod; raises `KubeletError` if it is not here, as all calls below."""
+        """Return the status of a pod; raises `KubeletError` if it is not on this node, as all calls below."""
         bound = self._pods.get(pod_uid)
         return bound.status.with_device_health(bound.pod, self._process.devices.health_of(pod_uid))
 
@@ -288,7 +288,7 @@ class Kubelet:
         """
         if not (pod.is_static or self._is_api_server_up):
             raise KubeletError(
-                f"the kubelet cannot hear of pod {pod.name}, which is no static pod: the API server is away"
+                f"the kubelet cannot get pod {pod.name}, which is not a static pod: the API server is away"
             )
         async with self._admission:
             self._running_registration()
@@ -323,7 +323,7 @@ class Kubelet:
         self._running_registration()
         bound = self._pods.get(pod_uid)
         if not self._pods.is_known(pod_uid):
-            raise KubeletError(f"the kubelet has not heard of pod {pod_uid}: the API server is away")
+            raise KubeletError(f"the kubelet does not know pod {pod_uid}: the API server is away")
         if bound.status.is_terminal:
             raise KubeletError(f"pod {pod_uid} has ended; its containers are not started any more")
         before = bound.status.container(container_name)
@@ -345,7 +345,7 @@ class Kubelet:
         return after
 
     def container_config(self, pod_uid: str, container_name: str) -> ContainerConfig:
-        """Return what the runtime is told at a container's start, as of the last. Raises `KeyError` too."""
+        """Return what the runtime got at a container's last start. Raises `KeyError` too."""
         pod = self._pods.get(pod_uid).pod
         status = self.pod(pod_uid).container(container_name)
         share = self.settings.machine.share(pod.namespace, pod.name, container_name)

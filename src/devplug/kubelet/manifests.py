@@ -1,4 +1,4 @@
-"""Pod manifests: the YAML or JSON that people write, to a pod as the API server hands it to a kubelet. Pure.
+"""Pod manifests: YAML or JSON, read into a pod as the API server passes it to a kubelet. Pure.
 
 A manifest is read as maps and lists, and checked as the API server does where devices are concerned: of its
 checks there are those that extended resources meet (kubelet.md 8.6), in its words; images, volumes and the
@@ -58,7 +58,7 @@ _DEPTH_LIMIT: Final = 100
 
 @dataclass(slots=True)
 class PodReader:
-    """Reads one manifest and notes what is wrong with it. Every method goes on after a problem."""
+    """A reader of one manifest that collects its problems. Every method goes on after a problem."""
 
     content: object
     position: Callable[[FieldPath], tuple[int, int]] = lambda _: (0, 0)
@@ -75,7 +75,7 @@ class PodReader:
         metadata = self._map(manifest.get("metadata"), ("metadata",))
         name = self._name(metadata, ("metadata",), _SUBDOMAIN)
         if "generateName" in metadata and not name:
-            self._report(("metadata", "generateName"), "no name is made of it here; write name")
+            self._report(("metadata", "generateName"), "generateName is not supported here; write name")
         namespace = self._text(metadata.get("namespace"), ("metadata", "namespace")) or "default"
         own_uid = self._text(metadata.get("uid"), ("metadata", "uid"))
         spec = self._map(manifest.get("spec"), ("spec",))
@@ -100,7 +100,8 @@ class PodReader:
         if kind in _TEMPLATES:
             self._report(
                 ("kind",),
-                f"a {kind} makes pods and is none; write kind: Pod with what it has under {_TEMPLATES[kind]}",
+                f"a {kind} is not a pod but makes pods; "
+                f"write kind: Pod with what it has under {_TEMPLATES[kind]}",
             )
         elif kind.endswith("List"):
             self._report(("kind",), "a manifest is one pod; give each of the items by itself")

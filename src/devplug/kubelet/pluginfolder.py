@@ -120,7 +120,11 @@ class PluginFolder:
             try:
                 mode = path.stat().st_mode
             except OSError as error:
-                logger.warning("cannot look at a file, it stays", extra={"path": str(path)}, exc_info=error)
+                logger.warning(
+                    "cannot examine a file in the plugin folder; it stays there",
+                    extra={"path": str(path)},
+                    exc_info=error,
+                )
                 continue
             if stat.S_ISSOCK(mode):
                 yield path

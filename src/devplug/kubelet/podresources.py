@@ -1,4 +1,4 @@
-"""The PodResources API: who holds what, for monitors on a socket of its own (apis/podresources).
+"""The PodResources API: the holders of devices, for monitors, on its own socket (apis/podresources).
 
 Where the real kubelet ranges over Go maps, and so answers in any order, pods, devices, NUMA nodes and CPUs
 come in ascending order here; memory and claims stand as in the hardware's table.
@@ -52,7 +52,7 @@ def pod_resources(
     *,
     compat: bool,
 ) -> tuple[PodResources, ...]:
-    """Return what v1 says of these pods: their sidecars, then their app containers (server_v1.go).
+    """Return the v1 answer about these pods: their sidecars, then their app containers (server_v1.go).
 
     Regular init containers are left out though they may hold devices. Devices are those of the assignments,
     whatever has become of the plugin or of their health since; the rest is what `machine` has in its table.
@@ -81,7 +81,7 @@ def pod_resources(
 
 
 def pod_devices(pods: Iterable[Pod], allocations: DeviceAllocations) -> tuple[PodResources, ...]:
-    """Return what v1alpha1 says of these pods: the devices of their app containers (server_v1alpha1.go).
+    """Return the v1alpha1 answer about these pods: the devices of their app containers (server_v1alpha1.go).
 
     It has no topology, yet an entry for each NUMA node of a device: one on two nodes is there twice.
     """
@@ -100,7 +100,7 @@ def pod_devices(pods: Iterable[Pod], allocations: DeviceAllocations) -> tuple[Po
 
 
 def allocatable_resources(allocations: DeviceAllocations, machine: NodeHardware) -> AllocatableResources:
-    """Return what the node can give: devices that are healthy now, assigned or not, and the machine's rest.
+    """Return the allocatable resources: devices that are healthy, assigned or not, and the machine's rest.
 
     A device whose topology is there but names no node is left out, as in the real kubelet
     (container_manager.go containerDevicesFromResourceDeviceInstances); one without topology is not.
@@ -263,7 +263,7 @@ class PodResourcesServer:
         await self._listener.close(keep_file=not orderly)
 
     def _admit_call(self) -> None:
-        """Let a call in, or refuse it before it is counted (apis/grpc/ratelimit.go)."""
+        """Admit a call, or refuse it before it is counted (apis/grpc/ratelimit.go)."""
         bucket = self._bucket.taken(self._settings.clock())
         if bucket is None:
             raise LimitError("rejected by rate limit")

@@ -1,6 +1,6 @@
-"""Pods as the kubelet sees them: what was asked for, what people read in the status, what a container gets.
+"""Pods as the kubelet sees them: requests, statuses, and the configuration of containers.
 
-Values only. Who holds which device is `allocation`'s; when something happens is `kubelet`'s.
+Values only. `allocation` has the holders of devices; `kubelet` decides when something happens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod bound to this node. Its UID is what the kubelet remembers it by."""
+    """A pod bound to this node. The kubelet identifies it by its UID."""
 
     uid: str
     name: str
@@ -58,7 +58,7 @@ class Pod:
     dra_limits: frozenset[tuple[str, str]] = frozenset()
     """(container name, resource name) that DRA serves, by `status.extendedResourceClaimStatus`; no plugin."""
     is_static: bool = False
-    """Whether the kubelet has it from its own manifest folder, and so without an API server."""
+    """Whether it comes from the kubelet's own manifest folder, without an API server."""
 
     def in_start_order(self) -> Iterator[Container]:
         """Yield init containers and sidecars in spec order, then app containers (scope.go)."""
@@ -115,7 +115,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class ContainerOptions:
-    """What the runtime is told to add to a container: the responses for all of its resources, merged.
+    """What the runtime adds to a container: the responses for all of its resources, merged.
 
     The same at every start of the container. Nothing in it is checked: a missing host path or an odd
     permission is the runtime's to refuse.
@@ -152,7 +152,7 @@ class ContainerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContainerConfig:
-    """What the runtime is told at a container's start: its spec, what plugins give, what the kubelet adds."""
+    """The configuration of a container: its spec, the plugins' responses, the kubelet's additions."""
 
     envs: tuple[tuple[str, str], ...]
     """Of plugins first, then of the spec: of two with one name, runtimes take the later one."""
@@ -171,7 +171,7 @@ class ContainerConfig:
         restart_count: int,
         dra_cdi_devices: Iterable[str] = (),
     ) -> ContainerConfig:
-        """Put a container's start together (kubelet_pods.go, kuberuntime/labels.go).
+        """Return the configuration for a container's start (kubelet_pods.go, kuberuntime/labels.go).
 
         The hash of the spec is our own: it only changes when the real one's does.
         """
@@ -249,7 +249,7 @@ class ContainerStatus:
 
 @dataclass(frozen=True, slots=True)
 class PodStatus:
-    """A pod as people see it. `reason` and `message` say why it failed."""
+    """The status of a pod. `reason` and `message` say why it failed."""
 
     phase: PodPhase
     reason: str = ""

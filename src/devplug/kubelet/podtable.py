@@ -1,4 +1,4 @@
-"""The pods of one node with what people see of them. They outlive a kubelet process, as on a node."""
+"""The pods of one node with their statuses. They outlive a kubelet process, as on a node."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class BoundPod:
 class PodTable:
     """The owner of all pods and events of a node. Every change of it is announced.
 
-    A kubelet process that starts without the API server has heard of static pods only; the others run on, and
-    are not `known` to it, until it hears of them.
+    A kubelet process that starts without the API server knows static pods only; the others run on, and
+    are not `known` to it until `hear`.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -61,25 +61,25 @@ class PodTable:
         return tuple(bound.pod for bound in self._heard() if not bound.status.is_terminal)
 
     def active_uids(self) -> Collection[str]:
-        """Return the UIDs of the pods that have not ended: nobody may take their devices."""
+        """Return the UIDs of the pods that have not ended, whose devices must not be freed."""
         return {pod.uid for pod in self.active()}
 
     def unheard(self) -> tuple[Pod, ...]:
-        """Return the pods that this kubelet process has not heard of, in the order in which they came."""
+        """Return the pods that this kubelet process does not know, in the order in which they came."""
         return tuple(bound.pod for uid, bound in self._pods.items() if uid in self._unheard)
 
     def begin(self, *, with_api_server: bool) -> None:
-        """Record that a kubelet process starts; without the API server it hears of static pods only."""
+        """Record that a kubelet process starts; without the API server it knows static pods only."""
         self._unheard = {
             uid for uid, bound in self._pods.items() if not (with_api_server or bound.pod.is_static)
         }
 
     def is_known(self, pod_uid: str) -> bool:
-        """Whether this kubelet process has heard of a pod."""
+        """Whether this kubelet process knows a pod."""
         return pod_uid in self._pods and pod_uid not in self._unheard
 
     def hear(self, pod_uid: str) -> None:
-        """Record that the kubelet has heard of a pod; one that is known already is no error."""
+        """Make a pod known to the kubelet process. Safe to repeat."""
         self._unheard.discard(pod_uid)
 
     def running_containers(self) -> set[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The reconciler: plugins that shall be registered, those that are, and what is to be done about it. Pure.
+"""The reconciler: the plugins to register, the registered ones, and the next steps. Pure.
 
 These are the plugin manager's rules (pluginmanager/cache, pluginmanager/reconciler, util/goroutinemap). Where
 the real one ranges over Go maps, and so goes at random, we go by the order in which sockets were made.
@@ -35,7 +35,7 @@ class WatchedPlugin:
     """A plugin that was registered over its socket."""
 
     identity: int
-    """Which making of the socket it was registered over."""
+    """The identity of the socket that it was registered over."""
     name: str
     """Its resource name."""
     endpoint: str
@@ -66,7 +66,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one look at the state finds to do, in this order. Paths of sockets."""
+    """The next steps, in this order. Paths of sockets."""
 
     unregister: tuple[str, ...] = ()
     register: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StateOfWorld:
-    """What is wanted and what is, as the real kubelet calls it; by the path of the socket.
+    """The desired and the actual state of the world, in the real kubelet's terms; by socket path.
 
     A path is one name for all that happens there: its backoff outlives the socket that caused it, and is
     forgotten with the next success only.
@@ -121,7 +121,7 @@ class StateOfWorld:
         return replace(self, attempts=self.attempts | {path})
 
     def added(self, path: str, plugin: WatchedPlugin) -> StateOfWorld:
-        """Return the state with a plugin that passed the checks; what comes may still take it out again."""
+        """Return the state with a plugin that passed the checks; a later error may remove it."""
         return replace(self, actual={**self.actual, path: plugin})
 
     def taken_out(self, path: str) -> StateOfWorld:

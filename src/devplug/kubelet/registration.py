@@ -1,7 +1,7 @@
-"""The Registration service, and of each plugin its client, ListAndWatch and endpoint (plugin/v1beta1).
+"""The Registration service, with client, ListAndWatch stream and endpoint of each plugin (plugin/v1beta1).
 
-Which devices there are is the device manager's; it is told here through `PluginHandler`, and calls a plugin
-through its `Endpoint` (endpoint.go).
+The device manager has the devices; it gets lists through `PluginHandler`, and calls a plugin through its
+`Endpoint` (endpoint.go).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _STOP_TIMEOUT_SECONDS: Final = 5.0
 
 
 class PluginHandler(Protocol):
-    """What is told of plugins (plugin/v1beta1/api.go ClientHandler). None of it may wait."""
+    """The receiver of events about plugins (plugin/v1beta1/api.go ClientHandler). No method may wait."""
 
     def plugin_connected(self, resource_name: str, peer: Peer, options: PluginOptions) -> None:
-        """A plugin was dialled and has told its options."""
+        """A plugin was dialled and has answered with its options."""
 
     def plugin_listed(self, resource_name: str, devices: Sequence[AdvertisedDevice]) -> None:
         """A plugin sent a list."""
@@ -122,10 +122,10 @@ class Registration:
             await asyncio.wait(self._running, timeout=_STOP_TIMEOUT_SECONDS)
 
     def disconnect(self, resource_name: str, path: Path | None = None) -> None:
-        """Close the connection of whoever serves this name now, and mark the resource (handler.go).
+        """Close the connection of the plugin that serves this name, and mark the resource (handler.go).
 
-        With `path` only if it is the plugin at that socket. Raises `KubeletError` if nobody is there to
-        disconnect. A client that is still being dialled only loses its entry.
+        With `path` only if it is the plugin at that socket. Raises `KubeletError` if no plugin serves
+        it. A client that is still being dialled only loses its entry.
         """
         client = self._clients.get(resource_name)
         if client is None or path not in (None, client.path):
@@ -157,7 +157,7 @@ class Registration:
         await self.connect(request.resource_name, path)
 
     async def connect(self, resource_name: str, path: Path) -> None:
-        """Dial a plugin and take it on; its ListAndWatch runs on after this returns.
+        """Dial a plugin and register it; its ListAndWatch runs on after this returns.
 
         Raises `RegistrationError`. The plugin may get its ListAndWatch call before its Register call returns.
         """

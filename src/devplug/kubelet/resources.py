@@ -42,7 +42,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class ResourceState:
-    """All that is known of one resource name. Replaced as a whole at every change.
+    """The state of one resource name. Replaced as a whole at every change.
 
     A set that is None does not exist: the real kubelet asks whether its maps have the key, and so do we
     (manager.go isDevicePluginResource, GetCapacity).
@@ -62,16 +62,16 @@ class ResourceState:
 
     @property
     def available(self) -> frozenset[str]:
-        """Healthy devices that nobody has (manager.go getAvailableDevices)."""
+        """Healthy devices that are not allocated (manager.go getAvailableDevices)."""
         return (self.healthy or _NONE) - (self.allocated or _NONE)
 
 
 UNKNOWN: Final = ResourceState()
-"""What is known of a name that no plugin ever served."""
+"""The state of a name that no plugin ever served."""
 
 
 def listed(state: ResourceState, devices: Iterable[AdvertisedDevice]) -> ResourceState:
-    """Return the state after one list, which is the whole truth (manager.go genericDeviceUpdateCallback).
+    """Return the state after one list, which replaces the last (manager.go genericDeviceUpdateCallback).
 
     Exactly `Healthy` is healthy. An ID that is given with both healths stands in both sets, and counts twice.
     """
@@ -87,8 +87,8 @@ def listed(state: ResourceState, devices: Iterable[AdvertisedDevice]) -> Resourc
 def changed_health(before: ResourceState, devices: Iterable[AdvertisedDevice]) -> frozenset[str]:
     """Return the devices of a new list whose health is another than before, or that were not in the list.
 
-    One that was not there may have been and still be held, so its holder has to be told. One that has
-    vanished is not among them, and neither are those of a plugin that is lost.
+    One that was not there may have been and still be held, so its holder's status has to be written. One that
+    has vanished is not among them, and neither are those of a plugin that is lost.
     """
     old = {device_id: device.health for device_id, device in before.devices.items()}
     return frozenset(device.id for device in devices if old.get(device.id) != device.health)
@@ -132,7 +132,7 @@ def grace_is_over(stopped_at_seconds: float | None, now_seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What the device manager tells the node: a count per resource name (manager.go GetCapacity)."""
+    """The device manager's numbers for the node: a count per resource name (manager.go GetCapacity)."""
 
     capacity: Mapping[str, int]
     """Healthy and unhealthy devices."""

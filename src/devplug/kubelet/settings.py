@@ -37,6 +37,6 @@ class KubeletSettings:
     reconcile_period_seconds: float = 1.0
     """How often that folder's changes are acted upon (plugin_manager.go)."""
     pod_resources_socket: Path | None = None
-    """Where monitors ask who holds what, `pod-resources/kubelet.sock` on a node; None: not served."""
+    """The socket for monitors, `pod-resources/kubelet.sock` on a node; None: not served."""
     pod_resources_without: frozenset[Literal["get", "allocatable"]] = frozenset()
     """Calls that older kubelets do not have: `get`, `allocatable`."""

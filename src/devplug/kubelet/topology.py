@@ -1,7 +1,7 @@
-"""The topology manager's rules: the NUMA nodes, how hints are merged, what each policy makes of it. Pure.
+"""The topology manager's rules: NUMA nodes, the merging of hints, and the policies. Pure.
 
-A mask is a set of NUMA nodes as an integer, bit n for node n. Where hints come from is `hints`; when they
-are asked for is `admission`.
+A mask is a set of NUMA nodes as an integer, bit n for node n. `hints` makes the hints, `admission` asks for
+them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _NO_SHARE: Final = ComputeShare()
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
-    """A machine: its NUMA nodes, and a table of who has which CPUs and memory, for monitors to read."""
+    """A machine: its NUMA nodes, and a table of the containers' CPUs and memory, for monitors."""
 
     numa_nodes: tuple[NumaNode, ...] = (NumaNode(0, (10,)),)
     cpu_ids: tuple[int, ...] = ()
@@ -79,10 +79,10 @@ class NodeHardware:
     memory: tuple[ContainerMemory, ...] = ()
     """Memory and huge pages that the memory manager can give; none, as under its policy `None`."""
     shares: Mapping[str, ComputeShare] = field(default_factory=dict, hash=False)
-    """`namespace/pod/container` → what it has. A container that is not here uses the shared CPUs."""
+    """`namespace/pod/container` → its share. A container that is not here uses the shared CPUs."""
 
     def share(self, namespace: str, pod_name: str, container_name: str) -> ComputeShare:
-        """Return what a container has besides devices."""
+        """Return the CPUs, memory and claims of a container."""
         return self.shares.get(f"{namespace}/{pod_name}/{container_name}", _NO_SHARE)
 
 
@@ -119,7 +119,7 @@ Hints: TypeAlias = "Sequence[TopologyHint] | None"
 """What is possible for one resource: None does not care, no hints at all means that it cannot be."""
 
 NO_AFFINITY: Final = TopologyHint(None, is_preferred=False)
-"""What is known of a container that the topology manager has not placed."""
+"""The hint of a container that the topology manager has not placed."""
 
 
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────
@@ -248,11 +248,11 @@ class TopologyRules:
 
     @property
     def guarantees_alignment(self) -> bool:
-        """Whether who is admitted is sure to be on one node (policy.go IsAlignmentGuaranteed)."""
+        """Whether every admitted container is on one node (policy.go IsAlignmentGuaranteed)."""
         return self.policy is Policy.SINGLE_NUMA_NODE
 
     def merge(self, providers: Iterable[Provider]) -> tuple[TopologyHint, bool]:
-        """Return where to place what the providers speak of, and whether it may be admitted.
+        """Return the merged hint of the providers, and whether the pod may be admitted.
 
         Raises `KubeletCrashError` where the real kubelet panics.
         """

@@ -1,7 +1,7 @@
 """The plugin watcher: plugins found by their sockets in `plugins_registry` (pkg/kubelet/pluginmanager).
 
-What is to be done about a socket is decided in `reconciler`. Of the types of plugins only `DevicePlugin` is
-known here; CSI and DRA drivers get the answer that nobody handles theirs.
+`reconciler` decides what to do about a socket. Of the types of plugins only `DevicePlugin` is known here; CSI
+and DRA drivers get the answer that no handler is registered for their type.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class _RegistryFolder:
         try:
             mode = Path(path).stat().st_mode
         except OSError as error:
-            logger.warning("cannot look at a file", extra={"path": path, "reason": error.strerror})
+            logger.warning(
+                "cannot examine a file in plugins_registry; it is ignored",
+                extra={"path": path, "reason": error.strerror},
+            )
             return []
         if stat.S_ISDIR(mode):
             return self._take_in(path)
@@ -276,7 +279,7 @@ class PluginWatcher:
             else:
                 self._registration.disconnect(plugin.name, Path(plugin.endpoint))
         except KubeletError:
-            logger.debug("nobody serves the name any more", extra={"resource_name": plugin.name})
+            logger.debug("no plugin serves the resource name any more", extra={"resource_name": plugin.name})
 
     async def _attempt(self, path: str, identity: int) -> None:
         """Try once to register what serves a socket, and note how it went."""
