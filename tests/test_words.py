@@ -26,8 +26,9 @@ VERB_FORM: Final = re.compile(
 )
 
 BANNED: Final = (
-    *("answerer", "bustle", "contest", "custody", "farewell", "grounds", "plenty", "shelf", "shelves"),
-    *("stake", "stranger", "strangers", "surroundings", "tally", "twin", "untold", "wrongs"),
+    *("answerer", "bustle", "contest", "custody", "farewell", "grounds", "hurry", "plenty", "shelf"),
+    *("shelves", "stake", "stranger", "strangers", "surroundings", "tally", "twin", "untold", "vouch"),
+    "wrongs",
 )
 """Words that files, classes or messages of ours once had for what the field has a word for."""
 

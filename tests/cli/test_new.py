@@ -71,8 +71,8 @@ def test_the_empty_current_folder_can_be_taken(tmp_path: Path) -> None:
         (["My", "--resource", "my"], ['name "My" must be ', 'resource name "my" needs a domain']),
         (["my", "--resource", "kubernetes.io/my"], ['resource name "kubernetes.io/my" contains ']),
         (["my", "--directory", "no/my"], ["cannot make no/my: "]),
-        (["my", "--directory", "full"], ["cannot make full: it is there already, and is no empty folder"]),
-        (["my", "--directory", "full/a"], ["cannot make full/a: it is there already"]),
+        (["my", "--directory", "full"], ["cannot make full: it exists and is not an empty folder"]),
+        (["my", "--directory", "full/a"], ["cannot make full/a: it exists"]),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_what_to_change(

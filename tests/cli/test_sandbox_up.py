@@ -217,7 +217,7 @@ def test_where_none_is_up_a_plugin_gets_a_sandbox_of_its_own(short_dir: Path) ->
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
         assert process.returncode == 128 + signal.SIGINT
-    assert "no sandbox was up; this one lives as long as the program" in told
+    assert "no sandbox was up; a new one was started, and ends with the program" in told
     assert f"  export KUBECONFIG={place.kubeconfig}\n" in told
     assert not place.is_claimed()
 

@@ -78,7 +78,7 @@ def test_the_list_and_the_explanation_start_nothing(capsys: pytest.CaptureFixtur
         (["--attach", "/nowhere/x.sock"], "/nowhere/x.sock is no socket"),
         (["--unplug", "x", "--", "y"], "--unplug and --replug belong together"),
         (["--env", "X", "--", "y"], "--env takes NAME=VALUE"),
-        (["--quick", "--only", "RES11", "--", "y"], "leave no check"),
+        (["--quick", "--only", "RES11", "--", "y"], "these options select no check"),
     ],
 )
 def test_what_cannot_be_judged_ends_with_2_and_says_why(

@@ -122,7 +122,7 @@ def test_json_is_one_list_of_the_same_objects(needy: str) -> None:
     ("words", "told"),
     [
         (("--format", "chart"), "need --to DIR"),
-        (("--to", "x"), "nothing else takes it"),
+        (("--to", "x"), "the other formats are printed and take no --to"),
         (("--image", "a b"), "is no image"),
         (("--kubelet-root", "var"), "begin with /"),
     ],

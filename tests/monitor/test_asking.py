@@ -290,7 +290,7 @@ def test_without_the_extra_both_commands_say_what_to_install_and_end_with_2(word
         (["a/b/c"], "name a pod, as in default/my-pod"),
         (["a/"], "name a pod"),
         (["x", "--dir", "/nowhere"], "no sandbox is up in /nowhere; start one: devplug sandbox up"),
-        (["devices", "--nodes", "--pods"], "both there without either"),
+        (["devices", "--nodes", "--pods"], "both tables are shown without --nodes and --pods"),
         (["devices", "-o", "csv"], "one CSV holds one table: add --nodes or --pods"),
     ],
 )

@@ -88,8 +88,8 @@ class ConfiguredPlugin(DevicePlugin):
         if resource.on_release is not None:
             self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
-        self._to_vouch_for = asyncio.Event()
-        self._vouched: frozenset[HostDevice] = frozenset()
+        self._has_new = asyncio.Event()
+        self._checked_devices: frozenset[HostDevice] = frozenset()
         self._logged_names: set[str] = set()
         self._told_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
@@ -122,7 +122,7 @@ class ConfiguredPlugin(DevicePlugin):
         works = (
             self._follow_source,
             self._look_at_refused,
-            self._vouch,
+            self._check_new,
             self._prober.run,
             self.held.run,
             self._pass_on_changes,
@@ -241,8 +241,8 @@ class ConfiguredPlugin(DevicePlugin):
         """Return the devices at which no health rule has had a look since they were plugged in."""
         if not self.resource.health:
             return frozenset()
-        vouched = {(one.name, one.plugged_in) for one in self._vouched}
-        return frozenset(one.name for one in mine if (one.name, one.plugged_in) not in vouched)
+        checked = {(one.name, one.plugged_in) for one in self._checked_devices}
+        return frozenset(one.name for one in mine if (one.name, one.plugged_in) not in checked)
 
     def _health_of(self, name: str) -> Health:
         return combined((self.held.health_of(name), self._prober.health_of(name)))
@@ -298,20 +298,20 @@ class ConfiguredPlugin(DevicePlugin):
         return True
 
     def _look_again(self) -> None:
-        self._to_vouch_for.set()
+        self._has_new.set()
         self._changed.set()
 
-    async def _vouch(self) -> None:
+    async def _check_new(self) -> None:
         """Have the rules check new devices before they are advertised."""
         while True:
-            await self._to_vouch_for.wait()
-            self._to_vouch_for.clear()
+            await self._has_new.wait()
+            self._has_new.clear()
             named, refused = self._claimed(self.looked or ())
             found = [one for one in named if one.name not in refused]
             await self._prober.first_check(found)
             self._prober.follow(found)
             if self.resource.health:
-                self._vouched = frozenset(found)
+                self._checked_devices = frozenset(found)
                 self._changed.set()
 
     async def _pass_on_changes(self) -> None:

@@ -51,7 +51,7 @@ class Flaps:
     _paces: dict[str, Pace] = field(default_factory=dict)
     _held_back: dict[str, int] = field(default_factory=dict)
     _flapping: set[str] = field(default_factory=set)
-    _hurry: Pace = field(default_factory=lambda: Pace(1 / FLAPPING_SECONDS, FLAPPING_LINES))
+    _list_pace: Pace = field(default_factory=lambda: Pace(1 / FLAPPING_SECONDS, FLAPPING_LINES))
 
     def has_line(self, key: str, now: float) -> bool:
         """Whether a change gets its line now; otherwise it is counted."""
@@ -72,11 +72,11 @@ class Flaps:
         self._flapping.add(key)
         return is_new
 
-    def has_hurry_line(self, now: float) -> bool:
+    def has_list_line(self, now: float) -> bool:
         """Whether the line that the list changes too fast may be logged now."""
-        if self._hurry.wait_seconds(now):
+        if self._list_pace.wait_seconds(now):
             return False
-        self._hurry.spend(now)
+        self._list_pace.spend(now)
         return True
 
     def due(self, now: float) -> dict[str, int]:
@@ -118,7 +118,7 @@ def lines_of(
                 lines.append(_flapping_now(key))
         if has_line[key]:
             lines.append(line)
-    if changes > 1 and all(has_line.values()) and flaps.has_hurry_line(now):
+    if changes > 1 and all(has_line.values()) and flaps.has_list_line(now):
         lines.append(Line("the device list changes too fast to log each change", {"changes": changes}))
     return (*lines, *(_flapping(key, count, after) for key, count in flaps.due(now).items()))
 

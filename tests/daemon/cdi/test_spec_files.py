@@ -141,7 +141,9 @@ def test_a_foreign_file_with_our_name_is_never_written_over(
 ) -> None:
     folder.mkdir()
     (folder / file_name(KIND)).write_text(content)
-    with pytest.raises(KubeletError, match="is not from devplug, which must write there; move it away"):
+    with pytest.raises(
+        KubeletError, match="was not written by devplug, which must write there; move it away"
+    ):
         cdi.write(ONE)
     assert (folder / file_name(KIND)).read_text() == content
     assert cdi.read(KIND) is None
@@ -156,7 +158,9 @@ def test_what_is_no_file_is_neither_opened_nor_written_over(
     assert callable(make)
     folder.mkdir()
     make(folder / file_name(KIND))
-    with pytest.raises(KubeletError, match="is no file, but devplug must write one; move it away"):
+    with pytest.raises(
+        KubeletError, match="is not a regular file, but devplug must write one there; move it away"
+    ):
         cdi.write(ONE)
     assert cdi.read(KIND) is None
     assert cdi.clean([], []) == []
