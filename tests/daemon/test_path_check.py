@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -64,6 +66,23 @@ def test_a_path_that_leads_nowhere_is_none(tmp_path: Path) -> None:
     link(tmp_path / "dangling", "/dev/devplug-none")
     assert resolved(Host(), f"{tmp_path}/dangling") is None
     assert resolved(Host(), f"{tmp_path}/none/at/all") is None
+
+
+def test_a_rename_elsewhere_on_the_machine_hides_nothing(tmp_path: Path) -> None:
+    """The kernel gives up a path with `..` for any rename at that moment, and asks to be called again."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "below" / "link").symlink_to("../file")
+    (tmp_path / "a").touch()
+    renames = "import os\nprint(flush=True)\nwhile True: os.rename('a', 'b'); os.rename('b', 'a')"
+    with subprocess.Popen([sys.executable, "-c", renames], cwd=tmp_path, stdout=subprocess.PIPE) as elsewhere:
+        try:
+            assert elsewhere.stdout is not None
+            elsewhere.stdout.readline()
+            host = Host(tmp_path)
+            assert all(resolved(host, "/below/link") for _ in range(20_000))
+        finally:
+            elsewhere.kill()
 
 
 def test_an_absolute_link_stays_in_the_hosts_root(tmp_path: Path) -> None:

@@ -264,6 +264,15 @@ GUARDS: Final = (
         "::test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out",
     ),
     Guard(
+        "renames-elsewhere",
+        "I6",
+        "a path is looked up again when the kernel gave up for a rename elsewhere on the machine",
+        "src/devplug/daemon/path_check.py",
+        "        if code != errno.EAGAIN:\n            break\n",
+        "        break\n",
+        "tests/daemon/test_path_check.py::test_a_rename_elsewhere_on_the_machine_hides_nothing",
+    ),
+    Guard(
         "refusals-listed",
         "I2",
         "a list that comes after a refusal has the device as unhealthy, too",

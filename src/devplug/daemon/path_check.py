@@ -46,6 +46,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _LINKS_LIMIT: Final = 40
 """As many links as the kernel follows in one path (path_resolution(7))."""
 
+_OPENAT2_TRIES: Final = 1000
+"""A `..` in the path fails with EAGAIN when anything on the machine is renamed or mounted (openat2(2))."""
+
 _OVERFLOW: Final = 65534
 """What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
@@ -104,11 +107,15 @@ def resolved(host: Host, path: str) -> _Resolved | None:
 
 def _openat2(root: int, path: str) -> int:
     how = _HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGICLINKS | _IN_ROOT)
-    place: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), how, _HOW.size)
-    if place < 0:
+    code = 0
+    for _ in range(_OPENAT2_TRIES):
+        place: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), how, _HOW.size)
+        if place >= 0:
+            return place
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), path)
-    return place
+        if code != errno.EAGAIN:
+            break
+    raise OSError(code, os.strerror(code), path)
 
 
 def _by_name(host: Host, path: str) -> int | None:
