@@ -18,7 +18,7 @@ from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 from devplug.wire.codecs import MalformedMessageError
-from devplug.wire.grpcio import grpc
+from devplug.wire.grpcio import grpc, keep_poller
 from devplug.wire.sockets import (
     Binding,
     Listener,
@@ -102,6 +102,7 @@ async def allocate_raw(
     path: Path, content: bytes, method: str = deviceplugin.ALLOCATE.path, **options: Any
 ) -> str:
     """Call with any bytes, as a hostile client may; returns the status and its text."""
+    keep_poller()
     async with grpc.aio.insecure_channel(f"unix:{path}", **options) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary(method, None, None)(content, timeout=30)

@@ -9,6 +9,7 @@ import asyncio
 import os
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -31,16 +32,22 @@ if TYPE_CHECKING:
 
     from devplug.wire.handlers import Binding, Handlers
 
-__all__ = ["GrpcioChannel", "GrpcioServer", "grpc", "start"]
+__all__ = ["GrpcioChannel", "GrpcioServer", "grpc", "keep_poller", "start"]
 
 _CODES: Final = {STATUSES[code.value[0]]: code for code in grpc.StatusCode}
 _NAMES: Final = {code: name for name, code in _CODES.items()}
 
 _FAILURES: Final = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError)
 
-# gRPC joins its poller thread when its last object is collected, wherever that happens to be, and now and
-# then the thread never ends. One reference that is never given back keeps it for the life of the process.
-grpc.aio.init_grpc_aio()  # type: ignore[attr-defined]  # the stubs lack it
+
+@cache
+def keep_poller() -> None:
+    """Keep gRPC's poller thread for the life of the process; call it on an event loop, which it needs.
+
+    gRPC joins the thread when its last object is collected, wherever that happens to be, and now and then the
+    thread never ends. One reference that is never given back keeps it.
+    """
+    grpc.aio.init_grpc_aio()  # type: ignore[attr-defined]  # the stubs lack it
 
 
 # ── the caller's end ──────────────────────────────────────────────────────────────────────────────
@@ -50,6 +57,7 @@ class GrpcioChannel:
     """A channel of grpcio; raises `RpcError` at its making where a path cannot be dialled at all."""
 
     def __init__(self, path: Path, authority: str, receive_limit_bytes: int) -> None:
+        keep_poller()
         self._links = ExitStack()
         self._channel = grpc.aio.insecure_channel(
             f"unix:{quote(self._dialled(path))}",
@@ -169,6 +177,7 @@ async def start(path: Path, handlers: Handlers) -> GrpcioServer:
     grpcio's own handling of socket files takes over a path in use without a word, and removes by name what
     may be another server's file (grpc/grpc#17122): so nobody else may use this path.
     """
+    keep_poller()
     server = GrpcioServer(
         grpc.aio.server(
             options=[
