@@ -18,9 +18,9 @@ from devplug.daemon.config.loader import load
 from devplug.deploy.alerts import prometheus_rule_text, rules_text
 from devplug.deploy.chart import defaults, overridden, starter
 from devplug.deploy.dashboard import dashboard_text
-from devplug.deploy.manifests import base_files, posture_lines, posture_values
+from devplug.deploy.manifests import base_files, lines_for, values_for
 from devplug.deploy.names import CHART, Release
-from devplug.deploy.security_context import posture_of
+from devplug.deploy.security_context import needs_of
 from devplug.k8s.yaml import flow
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def generated(root: Path) -> dict[str, str]:
 
 
 def _base() -> dict[str, str]:
-    posture = posture_of(load(starter(), "starter"))
-    values = overridden(posture_values(posture), {"createNamespace": True})
-    return base_files(values, Release(CHART, CHART, __version__), posture_lines(posture))
+    needs = needs_of(load(starter(), "starter"))
+    values = overridden(values_for(needs), {"createNamespace": True})
+    return base_files(values, Release(CHART, CHART, __version__), lines_for(needs))
 
 
 def _with_version(chart: str) -> str:

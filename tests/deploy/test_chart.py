@@ -16,9 +16,9 @@ from devplug.daemon.config.loader import load
 from devplug.deploy.alerts import rules_text
 from devplug.deploy.chart import chart_files, defaults, overridden
 from devplug.deploy.dashboard import dashboard_text
-from devplug.deploy.manifests import posture_values
+from devplug.deploy.manifests import values_for
 from devplug.deploy.names import Release
-from devplug.deploy.security_context import posture_of
+from devplug.deploy.security_context import needs_of
 from tests.deploy.configs import configs, needs
 from tests.deploy.generated import rows
 from tests.deploy.policies import faults
@@ -181,7 +181,7 @@ def test_any_choice_of_values_changes_both_alike(values: dict[str, Any], name: s
 @given(configs())
 def test_the_values_for_a_configuration_make_a_pod_that_helm_lets_pass(config: dict[str, Any]) -> None:
     text = json.dumps(config)
-    values = overridden(posture_values(posture_of(load(text, "test"))), {"config": {"inline": text}})
+    values = overridden(values_for(needs_of(load(text, "test"))), {"config": {"inline": text}})
     assert rendered(values) == ours(values)
     assert faults(rendered(values)) == []
 
@@ -257,7 +257,7 @@ def test_the_dashboard_stands_in_a_config_map_as_it_is() -> None:
 
 def test_a_chart_for_a_configuration_has_it_as_its_default(tmp_path: Path) -> None:
     text = 'version: 1\nresources:\n  - name: example.com/a\n    discover:\n      net: {interface: "eth*"}\n'
-    values = overridden(posture_values(posture_of(load(text, "test"))), {"config": {"inline": text}})
+    values = overridden(values_for(needs_of(load(text, "test"))), {"config": {"inline": text}})
     folder = written(tmp_path / "devplug", chart_files(values))
     assert rendered({}, chart=folder) == ours(values)
 

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given
 
 from devplug.daemon.config.loader import load
-from devplug.deploy.manifests import posture_lines, posture_values
-from devplug.deploy.security_context import Posture, posture_of
+from devplug.deploy.manifests import lines_for, values_for
+from devplug.deploy.security_context import Needs, needs_of
 from tests.deploy.configs import configs, needs
 from tests.deploy.policies import faults, granted
 from tests.deploy.renderings import container, ours, pod_spec
 
 
-def posture(*resources: dict[str, Any]) -> Posture:
+def pod_needs(*resources: dict[str, Any]) -> Needs:
     named = [{"name": f"example.com/r{index}", **one} for index, one in enumerate(resources)]
-    return posture_of(load(json.dumps({"version": 1, "resources": named}), "test"))
+    return needs_of(load(json.dumps({"version": 1, "resources": named}), "test"))
 
 
 @given(configs())
 def test_a_pod_is_granted_what_a_rule_needs_and_nothing_else(config: dict[str, Any]) -> None:
-    objects = ours(posture_values(posture_of(load(json.dumps(config), "test"))))
+    objects = ours(values_for(needs_of(load(json.dumps(config), "test"))))
     assert granted(objects) == needs(config)
     assert faults(objects) == []
 
 
 @given(configs())
 def test_each_grant_is_told_with_the_line_that_needs_it(config: dict[str, Any]) -> None:
-    found = posture_of(load(json.dumps(config), "test"))
-    lines = "\n".join(posture_lines(found))
+    found = needs_of(load(json.dumps(config), "test"))
+    lines = "\n".join(lines_for(found))
     for places in (
         found.device_access,
         found.cdi_folder,
@@ -45,27 +45,27 @@ def test_each_grant_is_told_with_the_line_that_needs_it(config: dict[str, Any]) 
 
 @given(configs())
 def test_without_device_access_no_pod_is_privileged(config: dict[str, Any]) -> None:
-    objects = ours(posture_values(posture_of(load(json.dumps(config), "test")), may_open=False))
+    objects = ours(values_for(needs_of(load(json.dumps(config), "test")), may_open=False))
     assert "privileged" not in granted(objects)
     assert container(objects)["securityContext"]["allowPrivilegeEscalation"] is False
 
 
 def test_an_unknown_configuration_gets_what_finding_devices_takes() -> None:
-    assert granted(ours(posture_values(posture_of(None)))) == {"dev"}
+    assert granted(ours(values_for(needs_of(None)))) == {"dev"}
 
 
 def test_devices_without_hardware_need_nothing_at_all() -> None:
-    found = posture({"discover": {"static": {"ids": ["a"]}}})
-    assert found == Posture()
-    assert granted(ours(posture_values(found))) == set()
+    found = pod_needs({"discover": {"static": {"ids": ["a"]}}})
+    assert found == Needs()
+    assert granted(ours(values_for(found))) == set()
 
 
 def test_a_file_in_a_folder_of_the_container_s_own_is_left_to_its_author() -> None:
     rule = {"file": "/etc/{id}.ok", "equals": "ok"}
-    found = posture({"discover": {"path": "/dev/a"}, "health": [rule]})
+    found = pod_needs({"discover": {"path": "/dev/a"}, "health": [rule]})
     assert found.left == ("resources[0].health[0].file",)
     assert found.folders == ()
-    assert any("not mounted" in line and found.left[0] in line for line in posture_lines(found))
+    assert any("not mounted" in line and found.left[0] in line for line in lines_for(found))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_a_file_in_a_folder_of_the_container_s_own_is_left_to_its_author() -> No
     ],
 )
 def test_a_file_s_folder_is_mounted_read_only_as_far_as_it_is_known(file: str, folder: str) -> None:
-    found = posture({"discover": {"path": "/dev/a"}, "health": [{"file": file, "equals": "ok"}]})
+    found = pod_needs({"discover": {"path": "/dev/a"}, "health": [{"file": file, "equals": "ok"}]})
     assert [path for path, _ in found.folders] == [folder]
-    objects = ours(posture_values(found))
+    objects = ours(values_for(found))
     (mount,) = (one for one in container(objects)["volumeMounts"] if one["mountPath"] == folder)
     (volume,) = (one for one in pod_spec(objects)["volumes"] if one["name"] == mount["name"])
     assert mount["readOnly"] is True
@@ -89,5 +89,5 @@ def test_a_file_s_folder_is_mounted_read_only_as_far_as_it_is_known(file: str, f
 
 def test_a_folder_within_another_is_not_mounted_twice() -> None:
     rules = [{"file": "/run/a/{id}", "equals": "ok"}, {"file": "/run/a/b/{id}", "equals": "ok"}]
-    found = posture({"discover": {"path": "/dev/a"}, "health": rules})
+    found = pod_needs({"discover": {"path": "/dev/a"}, "health": rules})
     assert [path for path, _ in found.folders] == ["/run/a"]

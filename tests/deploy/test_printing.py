@@ -70,7 +70,7 @@ def test_without_a_configuration_a_starter_is_deployed_and_said_to_be_one() -> N
     assert objects_of(result)["ConfigMap", "devplug"]["data"]["config.yaml"] == starter()
 
 
-def test_the_file_goes_into_the_config_map_to_the_letter_and_the_posture_follows_from_it(needy: str) -> None:
+def test_the_file_goes_into_the_config_map_to_the_letter_and_the_grants_follow_from_it(needy: str) -> None:
     result = call("-c", needy)
     objects = objects_of(result)
     assert objects["ConfigMap", "devplug"]["data"] == {"config.yaml": NEEDY}

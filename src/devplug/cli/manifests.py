@@ -56,10 +56,10 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
     """
     from devplug.daemon.config.loader import load
     from devplug.deploy.chart import chart_files, overridden
-    from devplug.deploy.manifests import base_files, posture_lines, posture_values
+    from devplug.deploy.manifests import base_files, lines_for, values_for
     from devplug.deploy.manifests import manifests as objects_of
     from devplug.deploy.names import Release
-    from devplug.deploy.security_context import posture_of
+    from devplug.deploy.security_context import needs_of
 
     if (form in _IN_FOLDERS) != (folder is not None):
         raise click.UsageError(
@@ -67,13 +67,13 @@ def manifests(config_file: str | None, wanted: Wanted, *, form: str, folder: str
             "take no --to"
         )
     source, name = _source(config_file)
-    posture = posture_of(load(source, name))
-    values = overridden(posture_values(posture, may_open=wanted.may_open), _wanted_values(wanted))
+    needs = needs_of(load(source, name))
+    values = overridden(values_for(needs, may_open=wanted.may_open), _wanted_values(wanted))
     if config_file is not None:
         values = overridden(values, {"config": {"inline": source.decode()}})
     head = [
         f"devplug {__version__}, made for {name} by devplug manifests.",
-        *posture_lines(posture, may_open=wanted.may_open, kube_events=wanted.kube_events),
+        *lines_for(needs, may_open=wanted.may_open, kube_events=wanted.kube_events),
     ]
     if form == "chart-values":
         return _print([values], head, output)

@@ -1,4 +1,4 @@
-"""The manifests of a deployment: all its objects, the kustomize base, and a posture as values. Pure."""
+"""The manifests of a deployment: objects, kustomize base, and the values that a configuration needs. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from devplug.deploy.chart import Values
     from devplug.deploy.names import Release
     from devplug.deploy.objects import Object
-    from devplug.deploy.security_context import Posture
+    from devplug.deploy.security_context import Needs
     from devplug.k8s.yaml import Value
 
-__all__ = ["base_files", "image_values", "manifests", "posture_lines", "posture_values"]
+__all__ = ["base_files", "image_values", "lines_for", "manifests", "values_for"]
 
 NVIDIA_RUNTIME_CLASS: Final = "nvidia"
 
@@ -50,29 +50,29 @@ def manifests(values: Values, release: Release) -> list[Object]:
     return [make(whole, names) for make, is_wanted in wanted.items() if is_wanted]
 
 
-def posture_values(posture: Posture, *, may_open: bool = True) -> dict[str, Value]:
+def values_for(needs: Needs, *, may_open: bool = True) -> dict[str, Value]:
     """Return the values that grant what is needed, as far as they are not the defaults.
 
     With `may_open` false, opening devices is not granted: rules that do have unknown answers then.
     """
-    values: dict[str, Value] = {} if posture.dev else {"dev": {"enabled": False}}
+    values: dict[str, Value] = {} if needs.dev else {"dev": {"enabled": False}}
     on: Value = {"enabled": True}
-    if posture.device_access and may_open:
+    if needs.device_access and may_open:
         values["deviceAccess"] = on
-    if posture.cdi_folder:
+    if needs.cdi_folder:
         values["cdi"] = on
-    if posture.nvidia:
-        values["nvidia"] = {"enabled": True, "mig": True} if posture.mig else on
-    if posture.host_network:
+    if needs.nvidia:
+        values["nvidia"] = {"enabled": True, "mig": True} if needs.mig else on
+    if needs.host_network:
         values["hostNetwork"] = True
-    if posture.node_labels:
+    if needs.node_labels:
         values["nodeLabels"] = on
-    if posture.nvidia:
+    if needs.nvidia:
         values["runtimeClassName"] = NVIDIA_RUNTIME_CLASS
-    if posture.mig:
+    if needs.mig:
         values["securityContext"] = {"capabilities": {"add": ["SYS_ADMIN"]}}
-    if posture.folders:
-        named = [(f"files-{number}", folder) for number, (folder, _) in enumerate(posture.folders)]
+    if needs.folders:
+        named = [(f"files-{number}", folder) for number, (folder, _) in enumerate(needs.folders)]
         values["extraVolumes"] = [
             {"name": name, "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}
             for name, folder in named
@@ -91,34 +91,34 @@ def image_values(image: str) -> dict[str, Value]:
     return {"image": {key: match[key] or "" for key in ("repository", "tag", "digest")}}
 
 
-def posture_lines(posture: Posture, *, may_open: bool = True, kube_events: bool = False) -> list[str]:
+def lines_for(needs: Needs, *, may_open: bool = True, kube_events: bool = False) -> list[str]:
     """Return what the pod is allowed, and why, line by line."""
     lines = [
         "Granted: uid 0 without capabilities, the folders of the kubelet's sockets; and as the file needs:",
-        *_line("the machine's /dev, read-only, to find devices and not to open them", posture.dev),
-        *_line("writing to /var/run/cdi", posture.cdi_folder),
-        *_line("the NVIDIA driver, by the runtime class nvidia", posture.nvidia),
-        *_line("MIG instances, by the capability SYS_ADMIN", posture.mig),
-        *_line("the machine's network", posture.host_network),
-        *_line("a token, to read Nodes and DeviceClasses", posture.node_labels),
-        *(f"- {folder}, read-only: {place}" for folder, place in posture.folders),
+        *_line("the machine's /dev, read-only, to find devices and not to open them", needs.dev),
+        *_line("writing to /var/run/cdi", needs.cdi_folder),
+        *_line("the NVIDIA driver, by the runtime class nvidia", needs.nvidia),
+        *_line("MIG instances, by the capability SYS_ADMIN", needs.mig),
+        *_line("the machine's network", needs.host_network),
+        *_line("a token, to read Nodes and DeviceClasses", needs.node_labels),
+        *(f"- {folder}, read-only: {place}" for folder, place in needs.folders),
     ]
     if kube_events:
         lines.append(
             "- a token, to read Nodes and to write Events and a condition of the Node: --kube-events"
         )
-    if posture.device_access and may_open:
+    if needs.device_access and may_open:
         lines += [
-            *_line("opening devices", posture.device_access),
+            *_line("opening devices", needs.device_access),
             "  so the container is privileged: nothing less passes the device cgroup. Where commands",
             "  open no device, --no-device-access leaves that out.",
         ]
-    elif posture.device_access:
+    elif needs.device_access:
         lines += _line(
-            "opening devices is NOT granted; the answers of these may be unknown", posture.device_access
+            "opening devices is NOT granted; the answers of these may be unknown", needs.device_access
         )
-    if posture.left:
-        lines += _line("not mounted, since the container has such a folder itself", posture.left)
+    if needs.left:
+        lines += _line("not mounted, since the container has such a folder itself", needs.left)
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The posture of devplug's own pod: what a configuration needs it to be allowed, and why. Pure.
+"""The needs of devplug's own pod: what a configuration needs it to be allowed, and why. Pure.
 
 The pod gets the least that works: nothing stands here that no rule needs.
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Config, Resource
 
-__all__ = ["Posture", "posture_of"]
+__all__ = ["Needs", "needs_of"]
 
 _GLOB: Final = re.compile(r"[*?\[]")
 _OWN_FOLDERS: Final = re.compile(
@@ -49,7 +49,7 @@ _MOUNTED: Final = ("/etc/devplug", "/run/cdi", "/var/run", "/var/run/cdi", "/var
 
 
 @dataclass(frozen=True, slots=True)
-class Posture:
+class Needs:
     """What is needed: for each thing the places in the file that need it; not needed if there are none."""
 
     dev: tuple[str, ...] = ()
@@ -73,8 +73,8 @@ class Posture:
 
 
 @dataclass(slots=True)
-class _Needs:
-    """A posture while it is being made."""
+class _Collected:
+    """The needs of the rules read so far."""
 
     dev: list[str] = field(default_factory=list)
     device_access: list[str] = field(default_factory=list)
@@ -87,28 +87,28 @@ class _Needs:
     left: list[str] = field(default_factory=list)
 
 
-def posture_of(config: Config | None) -> Posture:
+def needs_of(config: Config | None) -> Needs:
     """Return what the pod needs for a configuration; for an unknown one, what finding devices takes."""
     if config is None:
-        return Posture(dev=("any way to find devices",))
-    needs = _Needs()
+        return Needs(dev=("any way to find devices",))
+    found = _Collected()
     for index, resource in enumerate(config.resources):
-        _discovery(resource, f"resources[{index}]", needs)
-        _rules(resource, f"resources[{index}]", needs)
-    return Posture(
-        dev=tuple(needs.dev),
-        device_access=tuple(needs.device_access),
-        cdi_folder=tuple(needs.cdi_folder),
-        nvidia=tuple(needs.nvidia),
-        mig=tuple(needs.mig),
-        host_network=tuple(needs.host_network),
-        node_labels=tuple(needs.node_labels),
-        folders=_outermost(needs.folders),
-        left=tuple(needs.left),
+        _discovery(resource, f"resources[{index}]", found)
+        _rules(resource, f"resources[{index}]", found)
+    return Needs(
+        dev=tuple(found.dev),
+        device_access=tuple(found.device_access),
+        cdi_folder=tuple(found.cdi_folder),
+        nvidia=tuple(found.nvidia),
+        mig=tuple(found.mig),
+        host_network=tuple(found.host_network),
+        node_labels=tuple(found.node_labels),
+        folders=_outermost(found.folders),
+        left=tuple(found.left),
     )
 
 
-def _discovery(resource: Resource, at: str, needs: _Needs) -> None:
+def _discovery(resource: Resource, at: str, found: _Collected) -> None:
     discover = resource.discover
     place = f"{at}.discover.{discover.kind}"
     paths = [
@@ -117,42 +117,42 @@ def _discovery(resource: Resource, at: str, needs: _Needs) -> None:
     ]
     elsewhere = [path for path in paths if not path.startswith("/dev/")]
     if not discover.static and (not paths or len(elsewhere) < len(paths)):
-        needs.dev.append(place)
+        found.dev.append(place)
     for path in elsewhere:
-        _read(path[: match.start()] if (match := _GLOB.search(path)) else path, place, needs)
+        _read(path[: match.start()] if (match := _GLOB.search(path)) else path, place, found)
     if discover.net:
-        needs.host_network.append(place)
+        found.host_network.append(place)
     if discover.nvidia:
-        needs.nvidia.append(place)
+        found.nvidia.append(place)
     if any(one.mig != "none" for one in discover.nvidia):
-        needs.mig.append(place)
+        found.mig.append(place)
     if resource.expose.strategy == "cdi":
-        needs.cdi_folder.append(f"{at}.expose.strategy")
+        found.cdi_folder.append(f"{at}.expose.strategy")
     if resource.node_selector:
-        needs.node_labels.append(f"{at}.nodeSelector")
+        found.node_labels.append(f"{at}.nodeSelector")
 
 
-def _rules(resource: Resource, at: str, needs: _Needs) -> None:
+def _rules(resource: Resource, at: str, found: _Collected) -> None:
     """Record what health rules and commands need. A command may open the device: nobody knows it does not."""
     for number, rule in enumerate(resource.health):
         place = f"{at}.health[{number}]"
         if rule.open:
-            needs.device_access.append(f"{place}.open")
+            found.device_access.append(f"{place}.open")
         if rule.exec is not None:
-            needs.device_access.append(f"{place}.exec")
+            found.device_access.append(f"{place}.exec")
         if rule.file is not None:
             parts = rule.file.parts
-            _read(parts[0] if parts and isinstance(parts[0], str) else "/", f"{place}.file", needs)
+            _read(parts[0] if parts and isinstance(parts[0], str) else "/", f"{place}.file", found)
     for key, action in (("onRelease", resource.on_release), ("onLost", resource.on_lost)):
         if action is not None:
-            needs.device_access.append(f"{at}.{key}.exec")
+            found.device_access.append(f"{at}.{key}.exec")
 
 
-def _read(start: str, place: str, needs: _Needs) -> None:
+def _read(start: str, place: str, found: _Collected) -> None:
     """Record that files are read whose paths begin so: in the last whole folder of it, or below."""
     folder = posixpath.normpath(start[: start.rfind("/")] or "/")
     if folder == "/dev" or folder.startswith("/dev/"):
-        needs.dev.append(place)
+        found.dev.append(place)
     elif folder.startswith(("/sys/", "/proc/")):
         return  # the runtime shows both to each container, read-only
     elif (
@@ -160,9 +160,9 @@ def _read(start: str, place: str, needs: _Needs) -> None:
         or _OWN_FOLDERS.fullmatch(folder)
         or any(folder.startswith(f"{tree}/") for tree in _OWN_TREES)
     ):
-        needs.left.append(place)
+        found.left.append(place)
     else:
-        needs.folders.setdefault(folder, place)
+        found.folders.setdefault(folder, place)
 
 
 def _outermost(folders: dict[str, str]) -> tuple[tuple[str, str], ...]:

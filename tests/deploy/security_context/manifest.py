@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from devplug.daemon.config.loader import load
-from devplug.deploy.manifests import manifests, posture_values
+from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
-from devplug.deploy.security_context import posture_of
+from devplug.deploy.security_context import needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["daemon_set"]
 
 def daemon_set(config: str, values: Mapping[str, Value] | None = None) -> dict[str, Any]:
     """Return the DaemonSet for a configuration, with these values of the chart over the defaults."""
-    granted = posture_values(posture_of(load(config.encode(), "config.yaml")))
+    granted = values_for(needs_of(load(config.encode(), "config.yaml")))
     objects = manifests({**granted, **(values or {})}, Release("devplug", "devplug", "0.1.0"))
     (found,) = (one for one in objects if one["kind"] == "DaemonSet")
     return cast("dict[str, Any]", found)
