@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from msgspec import Struct, inspect
 
-from devplug.daemon.config.hints import nearest
+from devplug.daemon.config.suggestions import nearest
 from devplug.daemon.config.tree import (
     Keys,
     ListNode,
@@ -107,14 +107,14 @@ class Decoded(Struct, frozen=True):
 
 
 def decode(
-    document: Document, wanted: type, leaves: Mapping[type, Leaf], hints: Mapping[str, str]
+    document: Document, wanted: type, leaves: Mapping[type, Leaf], suggestions: Mapping[str, str]
 ) -> Decoded:
     """Return `document` as a `wanted`, with every problem in it.
 
-    `leaves` are the types that are read from a text; `hints` say what to write instead of keys that people
-    bring along from elsewhere.
+    `leaves` are the types that are read from a text, with how; `suggestions` say what to write instead of
+    keys of other device plugins' files.
     """
-    decoder = _Decoder(document, leaves, hints, wanted)
+    decoder = _Decoder(document, leaves, suggestions, wanted)
     root = document.root or RefusedNode(0, 0)
     value = decoder.value(type_info(wanted), root, ())
     return Decoded(value, tuple(decoder.problems), frozenset(decoder.unusable))
@@ -127,14 +127,14 @@ class _Decoder:
         self,
         document: Document,
         leaves: Mapping[type, Leaf],
-        hints: Mapping[str, str],
+        suggestions: Mapping[str, str],
         wanted: type,
     ) -> None:
         self.problems: list[Problem] = []
         self.unusable: set[Keys] = set()
         self._document = document
         self._leaves = leaves
-        self._hints = hints
+        self._suggestions = suggestions
         self._wanted = wanted
 
     def value(self, kind: inspect.Type, node: Node, keys: Keys, extra: _Extra = _NO_EXTRA) -> object:
@@ -184,8 +184,8 @@ class _Decoder:
         return self._made(kind, values)
 
     def _unknown_key(self, key: str, fields: Mapping[str, inspect.Field]) -> str:
-        if hint := self._hints.get(key):
-            return f"unknown key; {hint}"
+        if suggestion := self._suggestions.get(key):
+            return f"unknown key; {suggestion}"
         if meant := nearest(key, fields):
             return f"unknown key; did you mean {meant}?"
         places = _places_of(self._wanted)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from devplug.daemon.config.decoder import Leaf, decode
 from devplug.daemon.config.document import parse_document
-from devplug.daemon.config.hints import HINTS
 from devplug.daemon.config.rules import rule_findings
+from devplug.daemon.config.suggestions import SUGGESTIONS
 from devplug.daemon.config.templates import Template, parse_template
 from devplug.daemon.config.types import Config
 from devplug.errors import ConfigError, Problem, quoted
@@ -78,7 +78,7 @@ def read(source: bytes | str, *, roots: Collection[str] = DEVICE_ROOTS) -> Confi
     document = parse_document(source)
     if document.root is None:
         return ConfigReading(document, None, tuple(sorted(document.problems)))
-    decoded = decode(document, Config, LEAVES, HINTS)
+    decoded = decode(document, Config, LEAVES, SUGGESTIONS)
     config = cast("Config", decoded.value)
     reading = ConfigReading(document, config, ())
     sure = (finding for finding in rule_findings(config, roots) if not _is_about_made_up(finding, decoded))

@@ -98,8 +98,8 @@ def _container_path_findings(resource: Resource, at: Keys) -> Iterator[Finding]:
         return
     for fault in container_path_faults(template, kind):
         yield Finding((*at, "containerPath"), fault)
-    tells_apart = bool(template.variables) or template.source.endswith("/")
-    if kind and not tells_apart and may_be_several(resource) and resource.share.max_per_container != 1:
+    paths_differ = bool(template.variables) or template.source.endswith("/")
+    if kind and not paths_differ and may_be_several(resource) and resource.share.max_per_container != 1:
         message = (
             f"two devices in one container would both be {quoted(template)}; add {{index}}, "
             "end it with / for a folder, or write share.maxPerContainer: 1"

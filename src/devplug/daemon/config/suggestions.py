@@ -1,4 +1,4 @@
-"""Hints at what was meant: keys of other device plugins' files, and slips of the pen. Pure."""
+"""Suggestions for a key that the file must not have: what to write instead, by table or by spelling. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HINTS", "nearest"]
+__all__ = ["SUGGESTIONS", "nearest"]
 
 WORD_LIMIT: Final = 64
-"""Longer words are no slips of the pen, and comparing takes time in the square of their length."""
+"""Longer words are not compared: nobody misspells one, and the time grows with the square of their length."""
 
-HINTS: Final[Mapping[str, str]] = {
+SUGGESTIONS: Final[Mapping[str, str]] = {
     # squat/generic-device-plugin
     "mountPath": "write expose.containerPath",
     "count": "write share.replicas",
@@ -45,7 +45,8 @@ HINTS: Final[Mapping[str, str]] = {
     "udev": "write discover.sysfs",
     "bdf": "write discover.pci.address",
 }
-"""Looked at before the nearest key of our own, which would often be the wrong one."""
+"""What to write instead of keys of other device plugins' files, by key; it comes before the nearest key of
+ours, which would often be the wrong one."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

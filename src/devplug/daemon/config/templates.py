@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from devplug.daemon.config.hints import nearest
+from devplug.daemon.config.suggestions import nearest
 from devplug.errors import quoted
 
 if TYPE_CHECKING:
