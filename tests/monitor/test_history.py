@@ -83,8 +83,8 @@ def test_a_new_registration_is_told_though_it_was_registered_before() -> None:
 
 def test_a_resource_that_comes_brings_its_devices() -> None:
     empty = NodeStatus(name="n", at=1.0)
-    assert lines(empty, status(HEALTHY)) == [f"{NAME} added", f"{NAME} d appeared"]
-    assert lines(status(HEALTHY), empty) == [f"{NAME} d vanished", f"{NAME} removed"]
+    assert lines(empty, status(HEALTHY)) == [f"{NAME} appeared", f"{NAME} d appeared"]
+    assert lines(status(HEALTHY), empty) == [f"{NAME} d vanished", f"{NAME} vanished"]
 
 
 def test_an_edit_is_told_whether_it_was_taken_or_not() -> None:

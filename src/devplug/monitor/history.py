@@ -60,9 +60,9 @@ class ChangeKind(enum.StrEnum):
     """The kind of a change; the value is the word for programs."""
 
     APPEARED = "appeared"
-    """A device is in the list that was not."""
+    """A device is in the list that was not, or the node has a resource that it had not."""
     VANISHED = "vanished"
-    """It has left the list."""
+    """The device has left the list, or the node has the resource no longer."""
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
     HELD = "held"
@@ -73,9 +73,6 @@ class ChangeKind(enum.StrEnum):
     """It became unhealthy, or left the list, while a container holds it."""
     REGISTERED = "registered"
     NOT_REGISTERED = "not-registered"
-    ADDED = "added"
-    """There is a resource that was not."""
-    REMOVED = "removed"
     READY = "ready"
     NOT_READY = "not-ready"
     CONFIG_REFUSED = "config-refused"
@@ -111,11 +108,11 @@ def _changes(before: NodeStatus, after: NodeStatus) -> Iterator[Change]:
     new = {one.name: one for one in after.resources}
     for name in sorted(old.keys() | new.keys()):
         if name not in old:
-            yield Change(after.at, ChangeKind.ADDED, name)
+            yield Change(after.at, ChangeKind.APPEARED, name)
             yield from _device_changes(after.at, name, {}, _by_id(new[name]))
         elif name not in new:
             yield from _device_changes(after.at, name, _by_id(old[name]), {})
-            yield Change(after.at, ChangeKind.REMOVED, name)
+            yield Change(after.at, ChangeKind.VANISHED, name)
         elif old[name] != new[name]:
             yield from _registration(after.at, old[name], new[name])
             yield from _device_changes(after.at, name, _by_id(old[name]), _by_id(new[name]))
