@@ -38,7 +38,7 @@ _WORDS: Final = frozenset({"time", "level", "logger", "message", "exception", "s
 """Keys of a JSON line; a fact of that name gets a `_` behind it."""
 
 _WHOLE_LIMIT: Final = 2**63
-"""Integers beyond it are told as text: few readers of JSON have room for them."""
+"""Integers beyond it are written as text: few readers of JSON have room for them."""
 
 _DEPTH_LIMIT: Final = 4
 """Lists within lists that stay lists; what is deeper, as a list within itself, becomes text."""
@@ -67,19 +67,19 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "time": _stamp(record.created),
             "level": record.levelname,
             "logger": record.name,
             "message": _message(record),
         }
         for name, value in _facts(record):
-            told[_text(name) + "_" * (name in _WORDS)] = _value(value)
+            fields[_text(name) + "_" * (name in _WORDS)] = _value(value)
         if record.exc_info or record.exc_text:
-            told["exception"] = record.exc_text or self._traceback(record)
+            fields["exception"] = record.exc_text or self._traceback(record)
         if record.stack_info:
-            told["stack"] = _text(record.stack_info)
-        return json.dumps(told, allow_nan=False)
+            fields["stack"] = _text(record.stack_info)
+        return json.dumps(fields, allow_nan=False)
 
     def _traceback(self, record: logging.LogRecord) -> str:
         if not isinstance(record.exc_info, tuple):
@@ -93,10 +93,10 @@ def _facts(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
 
 def _stamp(seconds: float) -> str:
     try:
-        told = datetime.fromtimestamp(seconds, UTC)
+        time = datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):  # a machine without a clock may have any time
-        told = datetime.fromtimestamp(0, UTC)
-    return told.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        time = datetime.fromtimestamp(0, UTC)
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _message(record: logging.LogRecord) -> str:

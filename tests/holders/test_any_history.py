@@ -55,7 +55,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.served: tuple[PodResources, ...] | None = None
         self.unreported: set[str] = set()
         """What the ledger has learned to be held and has not told free since."""
-        self.untaken: set[str] = set()
+        self.pending: set[str] = set()
         self.written = ""
         """What was remembered when another program got the resource."""
         self.remembered: dict[int, str] = {}
@@ -113,7 +113,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.arriving[name] = self.now
         self.loop.run(self.answer(ids))
         self.unreported |= ids
-        self.untaken -= ids
+        self.pending -= ids
         return name
 
     async def answer(self, ids: set[str]) -> None:
@@ -220,8 +220,8 @@ class AnyHistory(RuleBasedStateMachine):
     def we_restart(self) -> None:
         self.we_begin(self.text())
         self.remembered.clear()
-        self.unreported |= self.untaken
-        self.untaken.clear()
+        self.unreported |= self.pending
+        self.pending.clear()
         self.asked_at = self.served = None
 
     @rule()
@@ -234,15 +234,15 @@ class AnyHistory(RuleBasedStateMachine):
         memory = ledger_memory(self.written, RESOURCE)
         self.ledger.recall(RESOURCE, memory, self.now)
         self.unreported |= memory.keys()
-        self.untaken -= memory.keys()
+        self.pending -= memory.keys()
         self.written = ""
 
     @rule()
     def somebody_takes_the_releases(self) -> None:
-        released = self.ledger.untaken(RESOURCE)
-        assert [one.device_id for one in released] == sorted(self.untaken)
+        released = self.ledger.pending_releases(RESOURCE)
+        assert [one.device_id for one in released] == sorted(self.pending)
         self.ledger.take(released)
-        self.untaken.clear()
+        self.pending.clear()
 
     @precondition(lambda self: self.asked_at is None)
     @rule()
@@ -265,7 +265,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.served is not None
         listed = {i for one in self.served for c in one.containers for d in c.devices for i in d.device_ids}
         self.unreported |= listed
-        self.untaken -= listed
+        self.pending -= listed
         is_needed = self.is_file_readable and self.ledger.needs_checkpoint(self.served, self.kubelet)
         checkpoint = pods(self.file) if is_needed else None
         for change in self.ledger.listed(self.served, self.asked_at, self.kubelet, checkpoint):
@@ -273,7 +273,7 @@ class AnyHistory(RuleBasedStateMachine):
                 assert change.device_id not in self.in_use()
                 assert change.device_id in self.unreported
                 self.unreported.remove(change.device_id)
-                self.untaken.add(change.device_id)
+                self.pending.add(change.device_id)
         self.asked_at = self.served = None
 
     @precondition(lambda self: self.asked_at is None and self.is_synced and self.free())
@@ -311,8 +311,8 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def what_we_gave_out_and_a_pod_holds_is_in_use(self) -> None:
         ours = set().union(*(ids for name, ids in self.held.items() if name != "old"))
-        assert ours | self.untaken <= self.ledger.held_ids(RESOURCE)
-        assert not any(self.ledger.may_be_held(RESOURCE, one) for one in self.untaken)
+        assert ours | self.pending <= self.ledger.held_ids(RESOURCE)
+        assert not any(self.ledger.may_be_held(RESOURCE, one) for one in self.pending)
 
     @invariant()
     def what_we_gave_out_and_a_pod_holds_is_listed(self) -> None:
@@ -332,7 +332,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.is_synced = self.is_file_readable = True
         self.periods_pass(4)
         assert self.unreported == set()
-        assert self.ledger.held_ids(RESOURCE) == self.untaken
+        assert self.ledger.held_ids(RESOURCE) == self.pending
         self.somebody_takes_the_releases()
         assert self.ledger.held_ids(RESOURCE) == set()
         assert self.ledger.memory(RESOURCE) == {}

@@ -256,14 +256,14 @@ def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
     ledger.listed((pod("p", "a"),), 0, KUBELET)
     ledger.listed((), 10, KUBELET)
     ledger.listed((), 20, KUBELET)
-    released = ledger.untaken(RESOURCE)
+    released = ledger.pending_releases(RESOURCE)
     assert released == [Released(RESOURCE, "a", holder("p"))]
     assert not ledger.may_be_held(RESOURCE, "a")
     ledger = restarted(ledger, 100)
     ledger.keep_releases(RESOURCE)
     ledger.listed((), 101, KUBELET)
     ledger.listed((), 111, KUBELET)
-    assert ledger.untaken(RESOURCE) == released
+    assert ledger.pending_releases(RESOURCE) == released
 
 
 # ── a resource that comes to us meanwhile ─────────────────────────────────────────────────────────
@@ -327,7 +327,7 @@ def one_release(ledger: Ledger) -> Released:
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER,), 10, KUBELET)
     ledger.listed((OTHER,), 20, KUBELET)
-    (released,) = ledger.untaken(RESOURCE)
+    (released,) = ledger.pending_releases(RESOURCE)
     return released
 
 
@@ -342,13 +342,13 @@ def test_releases_are_told_by_id_and_of_one_resource() -> None:
     )
     for asked_at in (10, 20):
         ledger.listed((OTHER,), asked_at, KUBELET)
-    assert [one.device_id for one in ledger.untaken(RESOURCE)] == ["a", "b", "c"]
+    assert [one.device_id for one in ledger.pending_releases(RESOURCE)] == ["a", "b", "c"]
 
 
 def test_a_release_that_was_taken_is_gone() -> None:
     ledger = new_ledger()
     ledger.take([one_release(ledger)])
-    assert ledger.untaken(RESOURCE) == []
+    assert ledger.pending_releases(RESOURCE) == []
     assert ledger.memory(RESOURCE).keys() == {"z"}
 
 
@@ -356,14 +356,14 @@ def test_a_device_that_is_given_out_again_is_not_offered_as_free() -> None:
     ledger = new_ledger()
     one_release(ledger)
     ledger.allocated(RESOURCE, ["a"], 21)
-    assert ledger.untaken(RESOURCE) == []
+    assert ledger.pending_releases(RESOURCE) == []
 
 
 def test_a_device_that_is_listed_again_is_not_offered_as_free() -> None:
     ledger = new_ledger()
     one_release(ledger)
     ledger.listed((OTHER, pod("q", "a")), 30, KUBELET)
-    assert ledger.untaken(RESOURCE) == []
+    assert ledger.pending_releases(RESOURCE) == []
 
 
 def test_taking_a_release_late_leaves_the_next_one_of_the_same_device() -> None:
@@ -373,7 +373,7 @@ def test_taking_a_release_late_leaves_the_next_one_of_the_same_device() -> None:
     ledger.listed((OTHER,), 40, KUBELET)
     ledger.listed((OTHER,), 50, KUBELET)
     ledger.take([first])
-    assert ledger.untaken(RESOURCE) == [first]
+    assert ledger.pending_releases(RESOURCE) == [first]
 
 
 def test_releases_are_kept_only_where_somebody_takes_them() -> None:
@@ -382,7 +382,7 @@ def test_releases_are_kept_only_where_somebody_takes_them() -> None:
     ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER,), 20, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
-    assert ledger.untaken(RESOURCE) == []
+    assert ledger.pending_releases(RESOURCE) == []
     assert ledger.memory(RESOURCE).keys() == {"z"}
 
 

@@ -25,66 +25,66 @@ A = {device.id: device for device in devices("a")}
 BOTH = {device.id: device for device in devices("a", "b")}
 
 
-def tell(told: SentLists, known: dict[str, Device]) -> None:
-    whole(told.tell(1, known, now()))
-    told.sent(1, now())
+def send(lists: SentLists, known: dict[str, Device]) -> None:
+    whole(lists.sending(1, known, now()))
+    lists.sent(1, now())
 
 
 async def test_what_never_left_the_list_is_not_waited_for() -> None:
-    told = SentLists()
-    tell(told, BOTH)
-    await told.until_known(["a", "b"])
+    lists = SentLists()
+    send(lists, BOTH)
+    await lists.until_known(["a", "b"])
     assert now() == 0
 
 
 async def test_what_is_back_is_waited_for_until_the_kubelet_has_the_list() -> None:
-    told = SentLists()
+    lists = SentLists()
     for known in (BOTH, A):
-        tell(told, known)
+        send(lists, known)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(told.until_known(["b"]))
+        waiting = group.create_task(lists.until_known(["b"]))
         await passes(10)
         assert not waiting.done()
-        tell(told, BOTH)
+        send(lists, BOTH)
         await waiting
         assert now() == pytest.approx(10 + TAKEN_SECONDS)
 
 
 async def test_a_stream_that_has_ended_is_not_waited_for() -> None:
-    told = SentLists()
+    lists = SentLists()
     for known in (BOTH, A):
-        tell(told, known)
+        send(lists, known)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(told.until_known(["b"]))
+        waiting = group.create_task(lists.until_known(["b"]))
         await asyncio.sleep(0)
-        told.end(1)
+        lists.end(1)
         await waiting
 
 
 async def test_a_list_that_is_still_to_be_sent_is_waited_for_however_long_that_takes() -> None:
-    told = SentLists()
+    lists = SentLists()
     for known in (BOTH, A):
-        tell(told, known)
-    whole(told.tell(1, BOTH, now()))
+        send(lists, known)
+    whole(lists.sending(1, BOTH, now()))
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(told.until_known(["b"]))
+        waiting = group.create_task(lists.until_known(["b"]))
         await passes(10 * TAKEN_SECONDS)
         assert not waiting.done()
-        told.sent(1, now())
+        lists.sent(1, now())
         await waiting
 
 
 async def test_what_leaves_with_a_long_list_is_waited_for_before_all_of_that_was_looked_at() -> None:
-    told = SentLists()
+    lists = SentLists()
     many = {device.id: device for device in devices(*(f"d{number}" for number in range(2 * SLICE_DEVICES)))}
-    tell(told, many)
-    looking = told.tell(1, {}, now())
+    send(lists, many)
+    looking = lists.sending(1, {}, now())
     next(looking)
     async with asyncio.TaskGroup() as group:
-        last = group.create_task(told.until_known([[*many][-1]]))
+        last = group.create_task(lists.until_known([[*many][-1]]))
         await asyncio.sleep(0)
         assert not last.done()
         whole(looking)
         await asyncio.sleep(0)
         assert not last.done()
-        told.end(1)
+        lists.end(1)

@@ -17,9 +17,9 @@ from devplug.plugin.snapshot import (
     Snapshot,
     checked_list,
     difference,
-    news_of,
     next_snapshot,
     slices,
+    urgency_of,
     whole,
 )
 from devplug.wire.deviceplugin import DEVICE_LIST, list_pieces
@@ -44,8 +44,8 @@ def stops(looking: Generator[None, None, Any]) -> int:
 
 def told(before: list[Device], after: list[Device]) -> Generator[None, None, None]:
     streams = SentLists()
-    whole(streams.tell(1, snapshot(before).devices, 0.0))
-    return streams.tell(1, snapshot(after).devices, 1.0)
+    whole(streams.sending(1, snapshot(before).devices, 0.0))
+    return streams.sending(1, snapshot(after).devices, 1.0)
 
 
 LOOKS: dict[str, Callable[[list[Device], list[Device]], Generator[None, None, Any]]] = {
@@ -55,7 +55,7 @@ LOOKS: dict[str, Callable[[list[Device], list[Device]], Generator[None, None, An
         snapshot(before), [], held={device.id for device in before}
     ),
     "comparing": lambda before, after: difference(snapshot(before), snapshot(after), {}, 0.0),
-    "comparing what is told": lambda before, _: news_of(snapshot(before), snapshot([*before])),
+    "comparing what is told": lambda before, _: urgency_of(snapshot(before), snapshot([*before])),
     "noting what left": told,
     "logging what came": lambda before, after: lines_of(snapshot(before), snapshot(after), is_first=False),
     "logging what left": lambda before, _: lines_of(snapshot(before), Snapshot(), is_first=False),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from devplug import Device, Health, PluginError
 from devplug.plugin import snapshot as rules
-from devplug.plugin.snapshot import ListPace, News, Pace, Snapshot, news_of, whole
+from devplug.plugin.snapshot import ListPace, Pace, Snapshot, Urgency, urgency_of, whole
 from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, list_size_bytes
 
 GONE = Health.unhealthy("gone")
@@ -234,16 +234,16 @@ def test_the_wait_is_never_negative_and_never_longer_than_one_list_takes(
         pace.spend(now)
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([News.GOOD, News.BAD])), max_size=80))
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([Urgency.NORMAL, Urgency.URGENT])), max_size=80))
 def test_bad_news_never_waits_as_good_news_does_and_no_second_has_more_than_twenty_lists(
-    changes: list[tuple[float, News]],
+    changes: list[tuple[float, Urgency]],
 ) -> None:
     pace, now, sent = ListPace(), 0.0, [-1.0] * 20
-    for pause, news in changes:
+    for pause, urgency in changes:
         now += pause
-        assert pace.wait_seconds(News.BAD, now) <= min(0.07, pace.wait_seconds(News.GOOD, now))
-        assert pace.wait_seconds(News.GOOD, now) <= 0.5
-        now += pace.wait_seconds(news, now)
+        assert pace.wait_seconds(Urgency.URGENT, now) <= min(0.07, pace.wait_seconds(Urgency.NORMAL, now))
+        assert pace.wait_seconds(Urgency.NORMAL, now) <= 0.5
+        now += pace.wait_seconds(urgency, now)
         pace.spend(now)
         sent.append(now)
         assert sent[-1] - sent[-21] >= 1 - 1e-6
@@ -263,4 +263,6 @@ def test_news_is_bad_as_soon_as_one_device_has_left_or_become_unhealthy(
     )
     worse = [(old, new) for old, new in changes if old and (not new or (new is ILL and old is not ILL))]
     same = all(old is new for old, new in changes)
-    assert whole(news_of(before, after)) is (News.BAD if worse else News.NONE if same else News.GOOD)
+    assert whole(urgency_of(before, after)) is (
+        Urgency.URGENT if worse else Urgency.NONE if same else Urgency.NORMAL
+    )

@@ -204,9 +204,9 @@ def test_what_happens_again_is_counted_and_not_told_twice() -> None:
     made = registry(clock=clock)
     about = reference(made.create(PODS, "default", pod()), "spec.containers{c}")
     recorder = EventRecorder(made, EventSource("kubelet", "worker-0"))
-    recorder.tell(about, "Warning", "BackOff", "Back-off restarting failed container")
+    recorder.event(about, "Warning", "BackOff", "Back-off restarting failed container")
     clock.now += timedelta(seconds=30)
-    recorder.tell(about, "Warning", "BackOff", "Back-off restarting failed container")
+    recorder.event(about, "Warning", "BackOff", "Back-off restarting failed container")
     (event,) = made.all(EVENTS)
     assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
         2,
@@ -223,7 +223,7 @@ def test_a_series_counts_from_its_second_event() -> None:
         made, EventSource("default-scheduler", "default-scheduler-lab", writes_series=True)
     )
     for _ in range(2):
-        recorder.tell(about, "Warning", "FailedScheduling", "0/1 nodes are available")
+        recorder.event(about, "Warning", "FailedScheduling", "0/1 nodes are available")
     (event,) = made.all(EVENTS)
     assert event["series"] == {"count": 2, "lastObservedTime": "2026-11-21T08:00:00.000000Z"}
     assert event["firstTimestamp"] is None
@@ -233,10 +233,10 @@ def test_an_event_that_expired_is_told_anew() -> None:
     made = registry()
     about = reference(made.create(PODS, "default", pod()))
     recorder = EventRecorder(made, EventSource("kubelet"))
-    recorder.tell(about, "Normal", "Started", "Container started")
+    recorder.event(about, "Normal", "Started", "Container started")
     (event,) = made.all(EVENTS)
     made.delete(EVENTS, "default", text(event, "metadata", "name"))
-    recorder.tell(about, "Normal", "Started", "Container started")
+    recorder.event(about, "Normal", "Started", "Container started")
     assert [one["count"] for one in made.all(EVENTS)] == [1]
 
 

@@ -297,7 +297,7 @@ GUARDS: Final = (
         "I12",
         "a device that came free counts as held until somebody has acted on that",
         "src/devplug/holders/ledger.py",
-        "            self.ids = frozenset((*self.holds, *self.untaken))\n",
+        "            self.ids = frozenset((*self.holds, *self.pending))\n",
         "            self.ids = frozenset(self.holds)\n",
         "tests/holders/test_any_history.py",
     ),

@@ -63,8 +63,8 @@ GUARDS: Final = (
         "I12",
         "what we gave out counts as held before any answer shows it",
         _LEDGER,
-        "            book.put(device_id, _Hold(Remembered(holders), allocated_at=now))\n",
-        "            book.put(device_id, _Hold(Remembered(holders, self._kubelet)))\n",
+        "            resource.put(device_id, _Hold(Remembered(holders), allocated_at=now))\n",
+        "            resource.put(device_id, _Hold(Remembered(holders, self._kubelet)))\n",
         "tests/holders/test_ledger.py",
     ),
     Guard(

@@ -90,7 +90,7 @@ GUARDS: Final = (
         "I8",
         "a device that leaves or becomes unhealthy is told at once, however many come meanwhile",
         _SNAPSHOT,
-        "(self._urgent if news is News.BAD else self._steady)",
+        "(self._urgent if urgency is Urgency.URGENT else self._steady)",
         "self._steady",
         "tests/plugin/test_snapshot.py",
     ),

@@ -165,9 +165,9 @@ class Daemon:
                         extra={"reason": str(error)},
                     )
                 if is_first:
-                    await self._tell_claims()
+                    await self._warn_of_device_classes()
 
-    async def _tell_claims(self) -> None:
+    async def _warn_of_device_classes(self) -> None:
         try:
             claimed = await extended_resource_names()
         except ClusterError as error:
@@ -212,7 +212,7 @@ class Daemon:
         self.unserved.pop(name, None)
         before = self._plugins.pop(name, None)
         if before is not None:
-            self._tell_holders(before)
+            self._warn_of_holders(before)
         elif retired := self._retired.pop(name, None):
             retired.seeing_off.cancel()
             before = retired.plugin
@@ -321,7 +321,7 @@ class Daemon:
         if self._context.holders is not None:
             self._context.holders.disown(name)
 
-    def _tell_holders(self, plugin: ConfiguredPlugin) -> None:
+    def _warn_of_holders(self, plugin: ConfiguredPlugin) -> None:
         """Log the pods that a change does not reach: their containers keep the old answer."""
         name = plugin.resource_name
         if held := plugin.held.held_ids():

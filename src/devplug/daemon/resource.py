@@ -91,7 +91,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._has_new = asyncio.Event()
         self._checked_devices: frozenset[HostDevice] = frozenset()
         self._logged_names: set[str] = set()
-        self._told_numa_nodes: set[int | None] = set()
+        self._warned_numa_nodes: set[int | None] = set()
         self._failure: Exception | None = None
         self._refused: dict[str, str] = {}
         """Names that were refused and could not be given out since, with the reason."""
@@ -99,7 +99,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._is_list_due = False
         """Whether the next list counts although it may be equal to the last one: it ends what is marked."""
         self._calls = 0
-        self._told_of: tuple[object, ...] = ()
+        self._notified_of: tuple[object, ...] = ()
 
     def _open_cdi_spec(self) -> ResourceCdiSpec | None:
         """Return the owner of the resource's CDI file: it has one, or an edit has left it one."""
@@ -171,16 +171,16 @@ class ConfiguredPlugin(DevicePlugin):
                     return
                 else:
                     self.is_waiting = True
-            self._tell_of_change()
+            self._notify_change()
             if listed is not None and self._cdi_spec is not None:
                 await self._cdi_spec.refresh(self.listing.present(), self._certainly_held())
             await self._next_change()
 
-    def _tell_of_change(self) -> None:
+    def _notify_change(self) -> None:
         """Tell of what is not in the list: nodes, attributes, that there is none."""
         now = self.listing.revision, self.is_waiting, self.is_retired
-        if now != self._told_of:
-            self._told_of = now
+        if now != self._notified_of:
+            self._notified_of = now
             self.context.on_change()
 
     def _listed(self) -> Sequence[Device] | None:
@@ -191,7 +191,7 @@ class ConfiguredPlugin(DevicePlugin):
         held_ids = self.held.held_ids()
         named, refused = self._claimed(self.looked)
         mine = [found for found in named if found.name not in refused]
-        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self._told_numa_nodes)
+        self.context.warn_of_missing_numa_nodes(self.resource_name, mine, self._warned_numa_nodes)
         unchecked = self._unchecked(mine)
         if unchecked and not self.listing.known:
             return None

@@ -160,7 +160,7 @@ async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) 
         with holders.differences() as differences:
             async for difference in differences:
                 if difference.resource_name in names():
-                    _tell(difference)
+                    _log_difference(difference)
 
 
 async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]) -> None:
@@ -173,7 +173,7 @@ async def _ask_while_held(holders: Holders, names: Callable[[], Collection[str]]
             await holders.wait(lambda: not is_any_held())
 
 
-def _tell(difference: Difference) -> None:
+def _log_difference(difference: Difference) -> None:
     holder = difference.holder
     facts = {
         "resource_name": difference.resource_name,
@@ -280,7 +280,7 @@ async def serve_config(
 
                 status = probes.reporter.status
                 tasks.append(group.create_task(report_to_cluster(status, serving.notifier, daemon.node_name)))
-            serving.tell(probes.answer)
+            serving.open_status_socket(probes.answer)
             async with pages_at(listen, probes.answer):
                 yield serving
         finally:

@@ -109,7 +109,7 @@ class Holders:
         self._wait_seconds = 0.0
         self._failures = 0
         self._trouble: Trouble | None = None
-        self._told_doubly: frozenset[tuple[str, str]] = frozenset()
+        self._doubly_held: frozenset[tuple[str, str]] = frozenset()
         self.last_error: str | None = None
         """Why the last question had no answer, for people; None after a good one."""
         self.errors: Counter[Trouble] = Counter()
@@ -252,7 +252,7 @@ class Holders:
 
     async def _releases(self, resource_name: str) -> AsyncIterator[list[Released]]:
         while True:
-            yield await self.wait(lambda: self._ledger.untaken(resource_name))
+            yield await self.wait(lambda: self._ledger.pending_releases(resource_name))
 
     def take(self, released: Iterable[Released]) -> None:
         """Record that these releases were acted upon: nobody holds those devices any more."""
@@ -320,7 +320,7 @@ class Holders:
             self._failures += 1
             self._wait_seconds = retry_wait_seconds(self._failures, random.random())  # noqa: S311 -- jitter
             is_unanswered = True
-            self._tell(error)
+            self._note_failure(error)
         else:
             self._failures = 0
             self._wait_seconds = self._rules.period_seconds
@@ -330,7 +330,7 @@ class Holders:
             for difference in differences:
                 for reader in self._readers:
                     reader.put_nowait(difference)
-            self._tell_good()
+            self._note_answer()
             self._folder.note_changed()
         # A release is believed at an answer that says no more than the one before it.
         after = self.is_known, self._trouble, self.pods, self.allocatable
@@ -351,7 +351,7 @@ class Holders:
                 await self._rewrite_checkpoint()
         return differences
 
-    def _tell(self, error: UnansweredError) -> None:
+    def _note_failure(self, error: UnansweredError) -> None:
         """Record a failure, and log it if it is another one than before."""
         self.errors[error.trouble] += 1
         self.last_error = str(error)
@@ -362,12 +362,12 @@ class Holders:
                 extra={"trouble": error.trouble.value, "reason": self.last_error},
             )
 
-    def _tell_good(self) -> None:
+    def _note_answer(self) -> None:
         if self._trouble is not None:
             logger.info("PodResources answers again")
         self._trouble = self.last_error = None
         doubly = self._ledger.doubly_held()
-        for resource_name, device_id in sorted(doubly - self._told_doubly):
+        for resource_name, device_id in sorted(doubly - self._doubly_held):
             holders = self._ledger.holders_of(resource_name, device_id)
             logger.error(
                 "the kubelet lists one device for several pods",
@@ -377,7 +377,7 @@ class Holders:
                     "pods": ", ".join(sorted({f"{holder.namespace}/{holder.pod}" for holder in holders})),
                 },
             )
-        self._told_doubly = doubly
+        self._doubly_held = doubly
 
 
 async def _read_queue(queue: asyncio.Queue[Difference]) -> AsyncIterator[Difference]:

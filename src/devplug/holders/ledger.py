@@ -1,7 +1,7 @@
 """The ledger: which devices are in use, and since when they are free. Pure.
 
-It is computed from the kubelet's answers and our Allocates. A book has the facts of one resource: who holds
-which ID, what was released, and what is kept for the next process.
+It is computed from the kubelet's answers and our Allocates. For each resource it has who holds which ID,
+which releases nobody has acted on yet, and what is kept for the next process.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ FREE: Final = _Hold()
 
 
 @dataclass(slots=True)
-class _Book:
+class _Resource:
     """The holds of one resource. Lives as long as its ledger."""
 
     holds: dict[str, _Hold] = field(default_factory=dict)
-    """By ID; none of them is in `untaken`."""
-    untaken: dict[str, tuple[Released, Remembered]] = field(default_factory=dict)
-    """The released IDs that were not taken yet, each with how it was held."""
+    """By ID; none of them is in `pending`."""
+    pending: dict[str, tuple[Released, Remembered]] = field(default_factory=dict)
+    """The released IDs on which nobody has acted yet, each with how it was held."""
     is_kept: bool = False
     """Whether releases are kept until they are taken."""
     revision: int = 0
     """A number that changes whenever the memory of this resource does."""
     ids: frozenset[str] | None = None
-    """The IDs of `holds` and `untaken`, if somebody has asked since they changed."""
+    """The IDs of `holds` and `pending`, if somebody has asked since they changed."""
 
     def put(self, device_id: str, hold: _Hold) -> None:
         """Record how an ID is held now."""
@@ -61,7 +61,7 @@ class _Book:
         self.holds[device_id] = hold
         if before is None:
             self.ids = None
-            self.untaken.pop(device_id, None)
+            self.pending.pop(device_id, None)
         if before is None or before.remembered != hold.remembered:
             self.revision += 1
 
@@ -71,12 +71,12 @@ class _Book:
         self.ids = None
         self.revision += 1
         if self.is_kept:
-            self.untaken[device_id] = released, hold.remembered
+            self.pending[device_id] = released, hold.remembered
 
     def take(self, released: Released) -> None:
         """Record that a release was acted upon."""
-        if self.untaken.get(released.device_id, (None,))[0] is released:
-            del self.untaken[released.device_id]
+        if self.pending.get(released.device_id, (None,))[0] is released:
+            del self.pending[released.device_id]
             self.ids = None
             self.revision += 1
 
@@ -89,16 +89,16 @@ class _Book:
     def held_ids(self) -> frozenset[str]:
         """Return the IDs that are held."""
         if self.ids is None:
-            self.ids = frozenset((*self.holds, *self.untaken))
+            self.ids = frozenset((*self.holds, *self.pending))
         return self.ids
 
     def memory_later(self) -> Callable[[], Memory]:
         """Return a function that makes the memory of this moment, at any later time and in any thread."""
-        return partial(_memory, self.holds.copy(), self.untaken.copy())
+        return partial(_memory, self.holds.copy(), self.pending.copy())
 
 
-def _memory(holds: Mapping[str, _Hold], untaken: Mapping[str, tuple[Released, Remembered]]) -> Memory:
-    held = {device_id: remembered for device_id, (_, remembered) in untaken.items()}
+def _memory(holds: Mapping[str, _Hold], pending: Mapping[str, tuple[Released, Remembered]]) -> Memory:
+    held = {device_id: remembered for device_id, (_, remembered) in pending.items()}
     held.update((device_id, hold.remembered) for device_id, hold in holds.items())
     return held
 
@@ -114,7 +114,7 @@ class Ledger:
 
     def __init__(self, rules: Rules | None = None) -> None:
         self._rules = rules or Rules()
-        self._books: dict[str, _Book] = {}
+        self._resources: dict[str, _Resource] = {}
         self._kubelet: SocketIdentity | None = None
         self.is_checkpoint_old = False
         """Whether the last answer left an ID out that the checkpoint names. The kubelet may have dropped it:
@@ -122,24 +122,24 @@ class Ledger:
         self.is_known = False
         """Whether there was an answer since the start; before, any ID may be held."""
 
-    def _book(self, resource_name: str) -> _Book:
-        return self._books.setdefault(resource_name, _Book())
+    def _resource(self, resource_name: str) -> _Resource:
+        return self._resources.setdefault(resource_name, _Resource())
 
     # ── what happens ──
 
     def allocated(self, resource_name: str, ids: Iterable[str], now: float) -> None:
         """Record that we give out these IDs now. Call it before the kubelet has the answer."""
-        book = self._book(resource_name)
+        resource = self._resource(resource_name)
         for device_id in ids:
-            holders = book.holds.get(device_id, FREE).remembered.holders
-            book.put(device_id, _Hold(Remembered(holders), allocated_at=now))
+            holders = resource.holds.get(device_id, FREE).remembered.holders
+            resource.put(device_id, _Hold(Remembered(holders), allocated_at=now))
 
     def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: SocketIdentity) -> bool:
         """Whether this answer leaves out IDs that only the checkpoint has."""
         unsure = [
             (name, device_id)
-            for name, book in self._books.items()
-            for device_id, hold in book.holds.items()
+            for name, resource in self._resources.items()
+            for device_id, hold in resource.holds.items()
             if hold.remembered.kubelet != kubelet
         ]
         shown = _by_device(pods) if unsure else {}
@@ -162,12 +162,12 @@ class Ledger:
         self.is_checkpoint_old = False
         if kubelet != self._kubelet:
             self._kubelet = kubelet
-            for book in self._books.values():
-                book.forget_absences()
+            for resource in self._resources.values():
+                resource.forget_absences()
         changes: list[Difference] = []
-        for name in sorted(self._books.keys() | shown.keys()):
-            book, shown_here = self._book(name), shown.get(name, {})
-            for device_id in sorted(book.holds.keys() | shown_here.keys()):
+        for name in sorted(self._resources.keys() | shown.keys()):
+            resource, shown_here = self._resource(name), shown.get(name, {})
+            for device_id in sorted(resource.holds.keys() | shown_here.keys()):
                 if (holders := shown_here.get(device_id)) is not None:
                     changes += self._shown(name, device_id, holders, asked_at)
                 else:
@@ -179,15 +179,15 @@ class Ledger:
     def _shown(
         self, name: str, device_id: str, holders: tuple[Holder, ...], asked_at: float
     ) -> Sequence[Difference]:
-        book = self._books[name]
-        before = book.holds.get(device_id, FREE)
+        resource = self._resources[name]
+        before = resource.holds.get(device_id, FREE)
         allocated_at = before.allocated_at
         if allocated_at is not None and asked_at > allocated_at:
             allocated_at = None
         hold = _Hold(Remembered(holders, self._kubelet if allocated_at is None else None), allocated_at)
         if hold == before:
             return ()
-        book.put(device_id, hold)
+        resource.put(device_id, hold)
         changes: list[Difference] = [
             Released(name, device_id, holder, is_free=False)
             for holder in before.remembered.holders
@@ -206,8 +206,8 @@ class Ledger:
         self, name: str, device_id: str, asked_at: float, *, is_named: bool | None
     ) -> Iterator[Difference]:
         """Yield the changes from an answer without an ID; `is_named`: the checkpoint names it."""
-        book = self._books[name]
-        before = book.holds[device_id]
+        resource = self._resources[name]
+        before = resource.holds[device_id]
         if before.allocated_at is not None and asked_at <= before.allocated_at:
             return
         missing_since: float | None = asked_at if before.missing_since is None else before.missing_since
@@ -216,11 +216,11 @@ class Ledger:
             self.is_checkpoint_old |= is_named is True and asked_at >= listed_at
             missing_since = None
         if missing_since is None or asked_at < max(missing_since + self._rules.period_seconds, listed_at):
-            book.put(device_id, replace(before, missing_since=missing_since))
+            resource.put(device_id, replace(before, missing_since=missing_since))
             return
         *others, last = before.remembered.holders or (None,)
         released = Released(name, device_id, last)
-        book.release(device_id, released)
+        resource.release(device_id, released)
         yield from (Released(name, device_id, other, is_free=False) for other in others)
         yield released
 
@@ -231,8 +231,8 @@ class Ledger:
 
         Cheap while they stay the same.
         """
-        book = self._books.get(resource_name)
-        return frozenset() if book is None else book.held_ids()
+        resource = self._resources.get(resource_name)
+        return frozenset() if resource is None else resource.held_ids()
 
     def may_be_held(self, resource_name: str, device_id: str) -> bool:
         """Whether a container may hold this ID; true for any ID before the first answer."""
@@ -247,15 +247,15 @@ class Ledger:
         return () if remembered.kubelet != self._kubelet else remembered.holders
 
     def _hold(self, resource_name: str, device_id: str) -> _Hold:
-        book = self._books.get(resource_name)
-        return FREE if book is None else book.holds.get(device_id, FREE)
+        resource = self._resources.get(resource_name)
+        return FREE if resource is None else resource.holds.get(device_id, FREE)
 
     def doubly_held(self) -> frozenset[Key]:
         """Return resource name and ID of devices that several pods hold, which is an error of the kubelet."""
         return frozenset(
             (name, device_id)
-            for name, book in self._books.items()
-            for device_id, hold in book.holds.items()
+            for name, resource in self._resources.items()
+            for device_id, hold in resource.holds.items()
             if _are_of_several_pods(hold.remembered.holders)
         )
 
@@ -263,20 +263,20 @@ class Ledger:
 
     def keep_releases(self, resource_name: str) -> None:
         """Keep the releases of this resource until they are taken, from now on."""
-        self._book(resource_name).is_kept = True
+        self._resource(resource_name).is_kept = True
 
-    def untaken(self, resource_name: str) -> list[Released]:
+    def pending_releases(self, resource_name: str) -> list[Released]:
         """Return the kept releases of devices that nobody holds, by ID, without taking them."""
-        return [released for _, (released, _) in sorted(self._book(resource_name).untaken.items())]
+        return [released for _, (released, _) in sorted(self._resource(resource_name).pending.items())]
 
     def take(self, all_released: Iterable[Released]) -> None:
         """Record that these releases were acted upon."""
         for released in all_released:
-            self._book(released.resource_name).take(released)
+            self._resource(released.resource_name).take(released)
 
     def stop_keeping(self, resource_name: str) -> None:
         """Keep no more releases of this resource. Those not yet taken stay, and are remembered."""
-        self._book(resource_name).is_kept = False
+        self._resource(resource_name).is_kept = False
 
     # ── over a restart ──
 
@@ -286,13 +286,13 @@ class Ledger:
         Whatever was held then counts as held. What is known of an ID already is newer, but for this: a
         memory may know of an Allocate that no answer has shown.
         """
-        book = self._book(resource_name)
+        resource = self._resource(resource_name)
         for device_id, held in memory.items():
-            before = book.holds.get(device_id)
+            before = resource.holds.get(device_id)
             if before is None:
-                book.put(device_id, _Hold(held, None if held.kubelet else now))
+                resource.put(device_id, _Hold(held, None if held.kubelet else now))
             elif held.kubelet is None and before.allocated_at is None:
-                book.put(device_id, _Hold(Remembered(before.remembered.holders), now))
+                resource.put(device_id, _Hold(Remembered(before.remembered.holders), now))
 
     def memory(self, resource_name: str) -> Memory:
         """Return the memory of this resource for the next process.
@@ -303,11 +303,11 @@ class Ledger:
 
     def memory_later(self, resource_name: str) -> Callable[[], Memory]:
         """Return a function that makes the `memory` of this moment, at any later time and in any thread."""
-        return self._book(resource_name).memory_later()
+        return self._resource(resource_name).memory_later()
 
     def revision(self, resource_name: str) -> int:
         """Return a number that grows whenever `memory` becomes another one."""
-        return self._book(resource_name).revision
+        return self._resource(resource_name).revision
 
 
 def _are_of_several_pods(holders: tuple[Holder, ...]) -> bool:

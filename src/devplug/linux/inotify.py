@@ -123,14 +123,14 @@ class Subscription:
         """
         self._watcher.arm(self, {folder: {"*"} for folder in folders})
 
-    def tell(self, event: FileEvent) -> None:
+    def deliver(self, event: FileEvent) -> None:
         """Pass one event to the subscriber, if it wants events."""
         if self._on_event is not None:
             self._on_event(event)
 
     def wake_blind(self) -> None:
         """Tell the subscriber that it should look at everything again."""
-        self.tell(_MISSED)
+        self.deliver(_MISSED)
         self.wake()
 
 
@@ -293,7 +293,7 @@ class Watcher:
             for subscription, event in self._meant(watch, mask, name, woken):
                 woken.add(subscription)
                 if event is not None:
-                    subscription.tell(event)
+                    subscription.deliver(event)
         for subscription in woken:
             subscription.wake()
 

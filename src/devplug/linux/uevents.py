@@ -130,7 +130,7 @@ class UeventListener:
             return False
         self._has_overrun = self._has_warned = False
         self._loop.add_reader(self._socket, self._read)
-        self._tell(None)
+        self._deliver(None)
         return True
 
     @contextmanager
@@ -161,22 +161,22 @@ class UeventListener:
                 # only at the beginning: the look that counts is the one after this.
                 if self._has_overrun:
                     self._has_overrun = False
-                    self._tell(None)
+                    self._deliver(None)
                 return
             except OSError as error:
                 if error.errno == errno.ENOBUFS:
                     self._has_overrun = True
                 else:
                     self.close()
-                self._tell(None)
+                self._deliver(None)
                 continue
             # Root in our network namespace may send to this group as well. A stand-in for the kernel in tests
             # has no such address.
             if isinstance(sender, tuple) and sender[0] != 0:
                 continue
-            self._tell(None if flags & socket.MSG_TRUNC else parse_uevent(message))
+            self._deliver(None if flags & socket.MSG_TRUNC else parse_uevent(message))
 
-    def _tell(self, event: Uevent | None) -> None:
+    def _deliver(self, event: Uevent | None) -> None:
         for on_event in list(self._subscribers.values()):
             on_event(event)
 

@@ -83,11 +83,11 @@ class Inventory:
         self._failing: str | None = None
         self._logged: Snapshot | None = None
         self._unlogged = 0
-        self._telling = Pace(LOGGED_PER_SECOND, LOGGED_AT_ONCE)
-        self._telling_later: asyncio.TimerHandle | None = None
+        self._log_pace = Pace(LOGGED_PER_SECOND, LOGGED_AT_ONCE)
+        self._log_timer: asyncio.TimerHandle | None = None
         self._flaps = Flaps()
-        self._telling_flaps: asyncio.TimerHandle | None = None
-        self._telling_now: Slices[tuple[Line, ...]] | None = None
+        self._flaps_timer: asyncio.TimerHandle | None = None
+        self._comparison: Slices[tuple[Line, ...]] | None = None
         self._updating = asyncio.Lock()
         self._due = 0
         """The number of changes so far that the snapshot has to contain."""
@@ -203,13 +203,13 @@ class Inventory:
     async def close(self) -> None:
         """End all watching; the snapshot stays for the calls that are still in flight."""
         self._is_closed = True
-        while self._telling_now is not None or self._telling_later is not None:
-            if self._telling_now is None:
-                self._tell()
-            if self._telling_now is not None:
-                self._log(whole(self._telling_now))
+        while self._comparison is not None or self._log_timer is not None:
+            if self._comparison is None:
+                self._log_now()
+            if self._comparison is not None:
+                self._write_lines(whole(self._comparison))
         now, self._flaps, flaps = math.inf, Flaps(), self._flaps
-        self._log(whole(lines_of(self.snapshot, self.snapshot, is_first=False, flaps=flaps, now=now)))
+        self._write_lines(whole(lines_of(self.snapshot, self.snapshot, is_first=False, flaps=flaps, now=now)))
         self.wake()
 
     async def _update(self) -> None:
@@ -241,32 +241,32 @@ class Inventory:
             return
         self._past = Past()
         self.snapshot, self.since = fresh, other.since
-        self._unlogged += other.is_news
+        self._unlogged += other.is_visible
         for state, count in other.transitions.items():
             self._counters.health_transitions.add(state.value, times=count)
         self.version += 1
-        self._tell_soon()
+        self._log_soon()
         self._on_change()
         self.wake()
 
-    def _tell_soon(self) -> None:
+    def _log_soon(self) -> None:
         """Log a change at once, or soon together with others if they come too fast."""
-        if self._telling_later is None and self._telling_now is None:
+        if self._log_timer is None and self._comparison is None:
             loop = asyncio.get_running_loop()
-            if wait_seconds := self._telling.wait_seconds(loop.time()):
-                self._telling_later = loop.call_later(wait_seconds, self._tell)
+            if wait_seconds := self._log_pace.wait_seconds(loop.time()):
+                self._log_timer = loop.call_later(wait_seconds, self._log_now)
             else:
-                self._tell()
+                self._log_now()
 
-    def _tell(self) -> None:
+    def _log_now(self) -> None:
         """Log the difference to the snapshot that was logged last."""
-        if self._telling_later is not None:
-            self._telling_later.cancel()
-            self._telling_later = None
-        self._telling.spend(asyncio.get_running_loop().time())
+        if self._log_timer is not None:
+            self._log_timer.cancel()
+            self._log_timer = None
+        self._log_pace.spend(asyncio.get_running_loop().time())
         before, self._logged = self._logged, self.snapshot
         changes, self._unlogged = self._unlogged, 0
-        self._telling_now = lines_of(
+        self._comparison = lines_of(
             before or Snapshot(),
             self.snapshot,
             is_first=before is None,
@@ -274,32 +274,32 @@ class Inventory:
             flaps=self._flaps,
             now=asyncio.get_running_loop().time(),
         )
-        self._go_on_telling()
+        self._compare_more()
 
-    def _go_on_telling(self) -> None:
+    def _compare_more(self) -> None:
         """Compare some more devices, and log once all were compared."""
-        if self._telling_now is None:
+        if self._comparison is None:
             return
         try:
-            next(self._telling_now)
+            next(self._comparison)
         except StopIteration as end:
-            self._log(end.value)
+            self._write_lines(end.value)
         else:
-            asyncio.get_running_loop().call_soon(self._go_on_telling)
+            asyncio.get_running_loop().call_soon(self._compare_more)
 
-    def _log(self, lines: Iterable[Line]) -> None:
-        self._telling_now = None
+    def _write_lines(self, lines: Iterable[Line]) -> None:
+        self._comparison = None
         for line in lines:
             level = logging.WARNING if line.is_warning else logging.INFO
             logger.log(level, line.message, extra={"resource_name": self.resource_name, **line.facts})
-        if self._telling_flaps is not None:
-            self._telling_flaps.cancel()
-            self._telling_flaps = None
+        if self._flaps_timer is not None:
+            self._flaps_timer.cancel()
+            self._flaps_timer = None
         loop = asyncio.get_running_loop()
         if (wait_seconds := self._flaps.wait_seconds(loop.time())) is not None:
-            self._telling_flaps = loop.call_later(wait_seconds, self._tell_soon)
+            self._flaps_timer = loop.call_later(wait_seconds, self._log_soon)
         if self._logged is not None and self._logged is not self.snapshot:
-            self._tell_soon()
+            self._log_soon()
 
 
 async def in_turns(looking: Slices[Result]) -> Result:

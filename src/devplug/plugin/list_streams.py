@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import LimitError
 from devplug.linux.notifier import Notifier, within
 from devplug.plugin.inventory import in_turns
-from devplug.plugin.snapshot import ListPace, News, news_of, slices
+from devplug.plugin.snapshot import ListPace, Urgency, slices, urgency_of
 from devplug.wire.codecs import Encoded
 from devplug.wire.deviceplugin import list_pieces
 
@@ -67,7 +67,7 @@ class SentLists:
         self._streams: dict[int, _Stream] = {}
         self._changed = Notifier()
 
-    def tell(self, number: int, devices: Mapping[str, Device], now: float) -> Slices[None]:
+    def sending(self, number: int, devices: Mapping[str, Device], now: float) -> Slices[None]:
         """Record that a list is about to be sent on a stream; `sent` follows soon, whatever the peer does."""
         stream = self._streams.setdefault(number, _Stream())
         stream.coming = devices
@@ -85,7 +85,7 @@ class SentLists:
         self._changed.notify()
 
     def sent(self, number: int, now: float) -> None:
-        """Record that the list of `tell` was sent."""
+        """Record that the list of `sending` was sent."""
         self._streams[number].at = now
         self._changed.notify()
 
@@ -147,16 +147,18 @@ class ListStreams:
             while await self._goes_on(number, seen, wait_seconds):
                 seen, snapshot = self._inventory.version, self._inventory.snapshot
                 asked = self._inventory.repeats
-                news = News.BAD if sent is None else await in_turns(news_of(sent, snapshot))
-                if news is News.NONE and asked != repeats:
-                    news = News.GOOD
-                wait_seconds = None if news is News.NONE else pace.wait_seconds(news, loop.time()) or None
+                urgency = Urgency.URGENT if sent is None else await in_turns(urgency_of(sent, snapshot))
+                if urgency is Urgency.NONE and asked != repeats:
+                    urgency = Urgency.NORMAL
+                wait_seconds = None
+                if urgency is not Urgency.NONE:
+                    wait_seconds = pace.wait_seconds(urgency, loop.time()) or None
                 if wait_seconds is not None:
-                    if news is News.BAD:
-                        seen = math.inf  # it waits for nothing else; good news does, for what may be bad
+                    if urgency is Urgency.URGENT:
+                        seen = math.inf  # it waits for its time only; other lists for a change, too
                     continue
-                if news is not News.NONE:
-                    await in_turns(self._sent.tell(number, snapshot.devices, loop.time()))
+                if urgency is not Urgency.NONE:
+                    await in_turns(self._sent.sending(number, snapshot.devices, loop.time()))
                     encoded = Encoded(await in_turns(_content_of(snapshot)))
                     pace.spend(loop.time())
                     repeats = asked

@@ -119,7 +119,7 @@ class Registrar:
         self._wake()
         self._on_change()
 
-    def _tell_accepted(self, seconds: float) -> None:
+    def _note_accepted(self, seconds: float) -> None:
         self._counters.registrations.add("accepted")
         self.refusal = ""
         audit.info(
@@ -131,7 +131,7 @@ class Registrar:
             },
         )
 
-    def _tell_refused(self, reason: str) -> None:
+    def _log_refused(self, reason: str) -> None:
         audit.warning(
             "the kubelet refused the registration",
             extra={"resource_name": self._plugin.resource_name, "reason": reason},
@@ -227,7 +227,7 @@ class SocketRegistrar(Registrar):
         elif failure is None or self.state.is_listened:
             self.state = self.state.accepted(now(), kubelet)
             self._environment.unsay(_UNREACHABLE)
-            self._tell_accepted(now() - started)
+            self._note_accepted(now() - started)
         else:
             self._note_failure(kubelet, failure)
         self._changed()
@@ -249,7 +249,7 @@ class SocketRegistrar(Registrar):
         if is_unreachable:
             self._environment.say_once(_UNREACHABLE, path=str(self._kubelet_socket))
         elif self.state.failures == 1:
-            self._tell_refused(str(failure))
+            self._log_refused(str(failure))
 
     def _follow_stream(self) -> None:
         streams = self._service.streams

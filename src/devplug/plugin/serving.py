@@ -73,7 +73,7 @@ class Serving:
         self._environment = environment
         self._served: dict[str, _Served] = {}
         self._records = Records()
-        self._telling: asyncio.Task[None] | None = None
+        self._status_task: asyncio.Task[None] | None = None
         self.notifier = Notifier()
         """Notifies whenever `statuses` may have changed."""
 
@@ -200,16 +200,16 @@ class Serving:
         while not all(served.lifecycle.is_registered for served in self._served.values()):
             await self.notifier.next.wait()
 
-    def tell(self, handle: Handler) -> None:
+    def open_status_socket(self, handle: Handler) -> None:
         """Serve these pages at a status socket below the folder until `close`. Call it once."""
         status = serve_status(self.folder, self.wait_registered, handle)
-        self._telling = self._group.create_task(status, name="devplug status socket")
+        self._status_task = self._group.create_task(status, name="devplug status socket")
 
     async def close(self) -> None:
         """Stop serving all of them, and the status socket, side by side."""
         tasks = [served.task for served in self._served.values()]
-        if self._telling is not None:
-            tasks.append(self._telling)
+        if self._status_task is not None:
+            tasks.append(self._status_task)
         self._served.clear()
         for task in tasks:
             task.cancel()
@@ -239,7 +239,7 @@ async def serve(
     """
     async with served(*plugins, plugin_dir=plugin_dir, registration=registration) as serving:
         pages = _Pages(serving)
-        serving.tell(pages.answer)
+        serving.open_status_socket(pages.answer)
         async with pages_at(listen, pages.answer):
             yield serving
 

@@ -26,16 +26,16 @@ __all__ = [
     "SLICE_DEVICES",
     "Difference",
     "ListPace",
-    "News",
     "Pace",
     "Past",
     "Slices",
     "Snapshot",
+    "Urgency",
     "checked_list",
     "difference",
-    "news_of",
     "next_snapshot",
     "slices",
+    "urgency_of",
     "whole",
 ]
 
@@ -203,8 +203,8 @@ class Difference:
 
     is_any: bool
     """Whether anything differs, even only the text of a reason."""
-    is_news: bool
-    """Whether a device came or left, or its advertised health changed."""
+    is_visible: bool
+    """Whether the kubelet sees a difference: a device came or left, or its advertised health changed."""
     since: Mapping[str, float]
     """Since when each device has its health."""
     transitions: Mapping[HealthState, int]
@@ -216,7 +216,7 @@ def difference(
 ) -> Slices[Difference]:
     """Return how `after` differs; `since` maps each device ID of `before` to the time of its health."""
     # Where none has come, fewer are others.
-    is_any = is_news = len(after.devices) < len(before.devices)
+    is_any = is_visible = len(after.devices) < len(before.devices)
     times: dict[str, float] = {}
     counts: Counter[HealthState] = Counter()
     for is_later, part in slices(after.devices.items()):
@@ -226,28 +226,29 @@ def difference(
             old = before.devices.get(id_)
             if old is None or old.health.state is not device.health.state:
                 times[id_] = now
-                is_any = is_news = True
+                is_any = is_visible = True
                 if old is not None:
                     counts[device.health.state] += 1
                 continue
             if id_ in since:
                 times[id_] = since[id_]
             is_any = is_any or (old is not device and old != device)
-    return Difference(is_any, is_news, times, counts)
+    return Difference(is_any, is_visible, times, counts)
 
 
-class News(enum.Enum):
-    """How a list differs, for pods, from the one that the kubelet has."""
+class Urgency(enum.Enum):
+    """How soon the kubelet needs a list, by how it differs from the one that the kubelet has."""
 
     NONE = enum.auto()
-    GOOD = enum.auto()
+    """Nothing differs for pods."""
+    NORMAL = enum.auto()
     """Devices have come, are healthy again, or have other NUMA nodes; none has got worse."""
-    BAD = enum.auto()
+    URGENT = enum.auto()
     """A device has left or become unhealthy: pods that get it now will fail."""
 
 
-def news_of(before: Snapshot, after: Snapshot) -> Slices[News]:
-    """Return what changes for a kubelet that has `before` when it gets `after`."""
+def urgency_of(before: Snapshot, after: Snapshot) -> Slices[Urgency]:
+    """Return how soon a kubelet that has `before` needs `after`."""
     is_same = len(before.devices) == len(after.devices)
     for is_later, part in slices(before.devices.items()):
         if is_later:
@@ -257,9 +258,9 @@ def news_of(before: Snapshot, after: Snapshot) -> Slices[News]:
             if new is old:
                 continue
             if new is None or (old.health.state, new.health.state) == _WORSE:
-                return News.BAD
+                return Urgency.URGENT
             is_same &= old.health.state is new.health.state and old.numa_nodes == new.numa_nodes
-    return News.NONE if is_same else News.GOOD
+    return Urgency.NONE if is_same else Urgency.NORMAL
 
 
 @dataclass(slots=True)
@@ -293,16 +294,16 @@ class ListPace:
     """How fast the lists of one stream may follow each other. Times are seconds.
 
     The kubelet rewrites and syncs its checkpoint for every list (manager.go writeCheckpoint), so there are
-    five at once and then two a second. Bad news does not wait for that: it is sent at once, in at most
-    20 lists a second, together with good news.
+    five at once and then two a second. An urgent list does not wait for that: it is sent at once, in at most
+    20 lists a second.
     """
 
     _steady: Pace = field(default_factory=Pace)
     _urgent: Pace = field(default_factory=lambda: Pace(per_second=15.0))
 
-    def wait_seconds(self, news: News, now: float) -> float:
-        """Return how long a list with this news has to wait at time `now`; 0 means it may go."""
-        return (self._urgent if news is News.BAD else self._steady).wait_seconds(now)
+    def wait_seconds(self, urgency: Urgency, now: float) -> float:
+        """Return how long a list of this urgency has to wait at time `now`; 0 means it may go."""
+        return (self._urgent if urgency is Urgency.URGENT else self._steady).wait_seconds(now)
 
     def spend(self, now: float) -> None:
         """Count a list sent at time `now`."""

@@ -47,7 +47,7 @@ class WatcherRegistrar(Registrar):
         """Record the result that NotifyRegistrationStatus reports."""
         if status.plugin_registered:
             self.state = self.state.accepted()
-            self._tell_accepted(now() - self.state.asked_at)
+            self._note_accepted(now() - self.state.asked_at)
         else:
             self.state = self.state.refused(now(), jitter())
             self._counters.registrations.add("refused")
@@ -55,5 +55,5 @@ class WatcherRegistrar(Registrar):
             # The kubelet repeats itself for as long as our socket is there.
             if refusal != self.refusal:
                 self.refusal = refusal
-                self._tell_refused(status.error)
+                self._log_refused(status.error)
         self._changed()

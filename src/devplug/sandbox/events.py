@@ -108,7 +108,7 @@ class EventRecorder:
         self._source = source
         self._written: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
 
-    def tell(self, about: Object, type_: str, reason: str, message: str) -> None:
+    def event(self, about: Object, type_: str, reason: str, message: str) -> None:
         """Write down that something has happened; `about` is a `reference`, `type_` Normal or Warning."""
         if self.is_cut_off:
             return

@@ -25,7 +25,7 @@ from tests.cli.status.made import DAY, LAB, NOW, READER, healthy, node, resource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devplug.cli.status.views.tables import Group
+    from devplug.cli.status.views.tables import DeviceGroup
     from devplug.status import NodeStatus
 
 
@@ -197,7 +197,7 @@ def test_a_key_may_come_in_two_pieces(data: st.DataObject) -> None:
     assert ([*first, *second], rest) == keys_in(text)
 
 
-class Counted(list["Group"]):
+class Counted(list["DeviceGroup"]):
     """Takes note of how many are looked at."""
 
     seen = 0
@@ -206,7 +206,7 @@ class Counted(list["Group"]):
         self.seen += 1
         return super().__getitem__(index)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[DeviceGroup]:
         self.seen += len(self)
         return super().__iter__()
 

@@ -48,7 +48,7 @@ def rows(*lines: str) -> bytes:
 
 
 def told(written: bytes, **given: Any) -> str:
-    return LogReader(options(**given)).tell(written).decode()
+    return LogReader(options(**given)).bytes_of(written).decode()
 
 
 # ── rows ──
@@ -72,7 +72,7 @@ def test_what_was_printed_comes_out_as_it_went_in(
         for start in range(0, len(printed), step):
             log.feed(printed[start : start + step])
         log.close()
-        return b"".join(LogReader(options()).tell(block) for block in blocks(rows_of(path)))
+        return b"".join(LogReader(options()).bytes_of(block) for block in blocks(rows_of(path)))
 
     assert asyncio.run(play()) == printed
 
@@ -90,8 +90,8 @@ def test_a_long_line_has_several_rows_and_is_one_line_to_readers(tmp_path: Path,
 
     kept = asyncio.run(play())
     assert max(map(len, kept.split(b"\n"))) < 17 * 1024
-    assert LogReader(options()).tell(kept) == line
-    stamped = LogReader(options(timestamps=True)).tell(kept)
+    assert LogReader(options()).bytes_of(kept) == line
+    stamped = LogReader(options(timestamps=True)).bytes_of(kept)
     assert len(stamped) == len(line) + len("2026-05-01T12:00:00.000000000Z ")
 
 

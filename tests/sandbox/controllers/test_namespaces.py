@@ -64,7 +64,7 @@ async def test_a_namespace_ends_with_all_that_is_in_it_when_its_pods_have_ended(
     add_pod(registry, "stays")
     hard = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "9"}}}
     registry.create(QUOTAS, "tutorial", hard)
-    EventRecorder(registry, EventSource("test")).tell(reference(runs), "Normal", "Started", "")
+    EventRecorder(registry, EventSource("test")).event(reference(runs), "Normal", "Started", "")
     async with running(NamespaceController(registry)):
         registry.delete(NAMESPACES, "", "tutorial")
         await settled(registry)
@@ -179,12 +179,12 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_told() -> None:
     plain = EventRecorder(registry, EventSource("kubelet", "worker-0"))
     series = EventRecorder(registry, EventSource("default-scheduler", "x", writes_series=True))
     for recorder in (plain, series):
-        recorder.tell(about, "Normal", "Once", "")
-        recorder.tell(about, "Normal", "Again", "")
+        recorder.event(about, "Normal", "Once", "")
+        recorder.event(about, "Normal", "Again", "")
         clock.passed += 10
     clock.passed = 1800
     for recorder in (plain, series):
-        recorder.tell(about, "Normal", "Again", "")
+        recorder.event(about, "Normal", "Again", "")
         clock.passed += 10
     clock.passed = 3650
     async with running(EventCollector(registry)):
@@ -195,7 +195,7 @@ async def test_events_are_forgotten_an_hour_after_they_were_last_told() -> None:
 async def test_events_are_looked_at_again_and_again() -> None:
     clock = Clock()
     registry = new_registry(clock)
-    EventRecorder(registry, EventSource("kubelet")).tell(
+    EventRecorder(registry, EventSource("kubelet")).event(
         reference(add_pod(registry, "p")), "Normal", "Started", ""
     )
     async with running(EventCollector(registry, every_seconds=0)):

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from devplug.sandbox.scheduler.filters import preferred_weight, static_refusal
-from devplug.sandbox.scheduler.groups import NO_ROOM, Family, Group, Rating, Usage
+from devplug.sandbox.scheduler.groups import NO_ROOM, Family, NodeGroup, Rating, Usage
 from devplug.sandbox.scheduler.scores import (
     ScoringSettings,
     Strategy,
@@ -199,7 +199,7 @@ def test_no_score_is_above_what_the_search_takes_for_the_most(part: int) -> None
         usage = Usage()
         for _ in range(rng.randrange(4)):
             usage = usage.plus(some_shape(rng, 1))
-        group = Group(0, 0, Family(0, node), node.allocatable, usage, settings)
+        group = NodeGroup(0, 0, Family(0, node), node.allocatable, usage, settings)
         rating = Rating.of(shape, settings)
         score = rating.rate(settings)(group)
         if score != NO_ROOM:
@@ -220,7 +220,7 @@ def test_the_default_that_is_written_out_is_the_rule_for_all() -> None:
             usage = usage.plus(some_shape(rng, 1))
         scores = {
             Rating.of(shape, settings).rate(settings)(
-                Group(0, 0, Family(0, node), node.allocatable, usage, settings),
+                NodeGroup(0, 0, Family(0, node), node.allocatable, usage, settings),
             )
             for settings in (written_out, general)
         }

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from devplug.cli.status.report import StatusQuery
-    from devplug.cli.status.views.tables import Group
+    from devplug.cli.status.views.tables import DeviceGroup
     from devplug.monitor.history import Change
     from devplug.status import NodeStatus
 
@@ -186,7 +186,7 @@ class _Screen:
         self._view = View()
         self._nodes: tuple[NodeStatus, ...] = query.of(follower.statuses())
         self._changes: list[deque[Change]] = [deque(maxlen=CHANGES_LIMIT) for _ in self._nodes]
-        self._groups: list[Group] = []
+        self._groups: list[DeviceGroup] = []
         self._choose()
 
     def _choose(self) -> None:

@@ -98,7 +98,7 @@ async def _trip(bed: TestBed) -> _Trip:
         lost & held,
         frozenset(dropped),
         back_after_seconds,
-        _told_of(kubelet.client, lost - healthy(), before),
+        _last_listed(kubelet.client, lost - healthy(), before),
     )
 
 
@@ -138,7 +138,7 @@ def _is_missing(bed: TestBed, id_: str, since: float) -> bool:
     )
 
 
-def _told_of(client: Client | None, ids: Iterable[str], before: frozenset[str]) -> str:
+def _last_listed(client: Client | None, ids: Iterable[str], before: frozenset[str]) -> str:
     """Return what the last list says of `ids`, and which IDs are new in it."""
     if client is None:
         return "the plugin is not registered any more"

@@ -45,7 +45,7 @@ class _Ending:
     output: str
 
 
-async def _told_to_end(test_run: TestRun) -> _Ending:
+async def _terminated(test_run: TestRun) -> _Ending:
     times = test_run.times
     async with test_run.bed(launch=False) as bed:
         with closing(socket.socket(socket.AF_UNIX)) as stranger:
@@ -79,7 +79,7 @@ async def _end(program: Program, number: int, patience_seconds: float) -> float 
 
 async def _ended(test_run: TestRun) -> _Ending:
     """Return how it ended by itself. Raises `SkippedError` if it did not."""
-    ending = await once(test_run, _told_to_end)
+    ending = await once(test_run, _terminated)
     if ending.seconds is None:
         raise SkippedError(_NO_END)
     return ending
@@ -99,7 +99,7 @@ async def _ended(test_run: TestRun) -> _Ending:
 )
 async def ends(test_run: TestRun) -> str:
     """Send SIGTERM to the registered plugin's process and wait for its end."""
-    ending = await once(test_run, _told_to_end)
+    ending = await once(test_run, _terminated)
     if ending.seconds is None:
         said = one_line(ending.output.rstrip().rpartition("\n")[2], 200) or "nothing"
         raise FailedError(
@@ -173,7 +173,7 @@ async def leaves_no_socket(test_run: TestRun) -> None:
 )
 async def spares_others(test_run: TestRun) -> None:
     """Put another plugin's live socket and a plain file beside kubelet.sock, and look for them at its end."""
-    ending = await once(test_run, _told_to_end)
+    ending = await once(test_run, _terminated)
     if ending.lost:
         raise FailedError(f"it removed or replaced {ending.lost}")
 
@@ -190,7 +190,7 @@ async def spares_others(test_run: TestRun) -> None:
 )
 async def prints_no_crash(test_run: TestRun) -> None:
     """Search what it printed from its start to its end for tracebacks and panics."""
-    ending = await once(test_run, _told_to_end)
+    ending = await once(test_run, _terminated)
     if found := _CRASH.search(ending.output):
         line = ending.output[found.start() :].partition("\n")[0]
         raise FailedError(f"it printed: {line}")

@@ -140,7 +140,7 @@ class Remarks:
     """Collects what there is to tell; lives for one translation."""
 
     _all: dict[Remark, None] = field(default_factory=dict)
-    _told_once: set[str] = field(default_factory=set)
+    _noted_once: set[str] = field(default_factory=set)
 
     def note(self, at: At, message: str) -> None:
         """Tell of something that is translated and works differently."""
@@ -148,8 +148,8 @@ class Remarks:
 
     def note_once(self, at: At, message: str) -> None:
         """Tell of something that holds for the whole file, at the first place where it matters."""
-        if message not in self._told_once:
-            self._told_once.add(message)
+        if message not in self._noted_once:
+            self._noted_once.add(message)
             self.note(at, message)
 
     def warn(self, at: At, message: str) -> None:

@@ -76,7 +76,7 @@ def nvidia_drafts(config: At, remarks: Remarks) -> Iterator[Draft]:
     sharings = _sharings(fields.take("sharing"), wish, remarks)
     fields.rest()
     if wish.mig_at is not None:
-        _tell_of_mig(wish, wish.mig_at, len(sharings.keys() - {_GPU}), remarks)
+        _remark_mig(wish, wish.mig_at, len(sharings.keys() - {_GPU}), remarks)
     for name in (_GPU, *(name for name in sharings if name != _GPU)):
         yield _draft(config, name, wish, sharings.get(name))
 
@@ -114,7 +114,7 @@ def _wish(at: At | None, remarks: Remarks) -> _Wish:
             wish.env[variable] = "enabled"
     if (plugin := fields.take("plugin")) is not None:
         _take_plugin_flags(wish, Fields(plugin, remarks, NVIDIA), remarks)
-    _tell_unneeded(fields, _UNNEEDED, remarks)
+    _remark_unneeded(fields, _UNNEEDED, remarks)
     fields.rest()
     return wish
 
@@ -142,18 +142,18 @@ def _take_plugin_flags(wish: _Wish, fields: Fields, remarks: Remarks) -> None:
     if ids is not None and text_of(ids) == "index":
         remarks.note(ids, "containers see UUIDs in NVIDIA_VISIBLE_DEVICES, and no indexes")
     wish.is_packed = fields.text("sharedDevicesAllocationPolicy") == "packed"
-    _tell_unneeded(fields, _UNNEEDED_OF_PLUGIN, remarks)
+    _remark_unneeded(fields, _UNNEEDED_OF_PLUGIN, remarks)
     fields.rest()
 
 
-def _tell_unneeded(fields: Fields, keys: Iterable[str], remarks: Remarks) -> None:
+def _remark_unneeded(fields: Fields, keys: Iterable[str], remarks: Remarks) -> None:
     for key in keys:
         if (at := fields.take(key)) is not None and text_of(at) != "":
             what = "labels are made by NVIDIA's GPU feature discovery, which can stay" if key == "gfd" else ""
             remarks.note(at, f"{what or 'is not needed here'}; left out")
 
 
-def _tell_of_mig(wish: _Wish, at: At, profiles: int, remarks: Remarks) -> None:
+def _remark_mig(wish: _Wish, at: At, profiles: int, remarks: Remarks) -> None:
     if wish.mig == "single":
         message = (
             "the file does not say which MIG profile the GPUs have; if they have one, write discover: "

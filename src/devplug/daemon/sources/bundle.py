@@ -104,16 +104,16 @@ class BundleSource:
         try:
             node = self.host.node(path)
         except NotADeviceNodeError as error:
-            self._tell(path, str(error))
+            self._log_once(path, str(error))
             return None
         if node is None:
             return None
         real_path = self.host.outside(os.path.realpath(self.host.inside(path)))
         if node.is_block and "rawDisks" not in self.allow and _is_disk(real_path):
-            self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
+            self._log_once(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
             return None
         if reason := unusable_in_containers(node):
-            self._tell(path, reason, _UNUSABLE)
+            self._log_once(path, reason, _UNUSABLE)
         name = member.name or _file_name(path)
         return replace(node, name=name, real_path="" if real_path == path else real_path)
 
@@ -123,7 +123,7 @@ class BundleSource:
         device = device_of_node(self.host, node)
         return device.path if device else node.real_path or node.host_path
 
-    def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
+    def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
         """Log once why a path that the file names is no device node, or not a good one."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)

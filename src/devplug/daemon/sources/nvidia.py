@@ -188,7 +188,7 @@ class NvidiaSource:
             except TimeoutError:
                 self._unanswered = asked
             else:
-                self._tell_missing(reading)
+                self._log_missing(reading)
                 return self._found(*known_after(self._known, reading))
         return self._found(self._known, {}, Health.unknown(_SILENCE))
 
@@ -220,7 +220,7 @@ class NvidiaSource:
                         asked = self._reader.submit(read, self.host, is_fresh=self._needs_fresh)
                         answer = asyncio.wrap_future(asked)
                         while not (await asyncio.wait({answer}, timeout=self.answer_limit_seconds))[0]:
-                            self._tell_silence(asked)
+                            self._log_silence(asked)
                             if self._known:
                                 yield self._found(self._known, {}, Health.unhealthy(_SILENCE))
                         self._take(answer.result())
@@ -244,7 +244,7 @@ class NvidiaSource:
 
     def _take(self, reading: GpuReading) -> None:
         """Make a reading the state of this source."""
-        self._tell_missing(reading)
+        self._log_missing(reading)
         known, lost = known_after(self._known, reading)
         for uuid in sorted(lost.keys() - self._lost.keys()):
             logger.warning("a GPU does not answer", extra=self._extra(uuid, lost[uuid]))
@@ -260,7 +260,7 @@ class NvidiaSource:
         self._seen.update(answering)
         self._needs_fresh = bool(reading.missing or reading.unanswered or self._seen - answering.keys())
 
-    def _tell_missing(self, reading: GpuReading) -> None:
+    def _log_missing(self, reading: GpuReading) -> None:
         """Log once that the driver cannot be asked and why, and once that it can again."""
         if reading.missing and reading.missing != self._missing:
             logger.warning(
@@ -271,7 +271,7 @@ class NvidiaSource:
             logger.info("NVML is available again", extra={"resource_name": self.resource_name})
         self._missing = reading.missing
 
-    def _tell_silence(self, asked: Future[GpuReading]) -> None:
+    def _log_silence(self, asked: Future[GpuReading]) -> None:
         if self._unanswered is not asked:
             self._unanswered = asked
             logger.warning(_SILENCE, extra={"resource_name": self.resource_name})

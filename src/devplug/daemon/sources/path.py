@@ -75,7 +75,7 @@ class PathSource:
                     continue
                 seen.add(identity)
                 if reason := unusable_in_containers(node):
-                    self._tell(path, reason, _UNUSABLE)
+                    self._log_once(path, reason, _UNUSABLE)
                 numa_node = numa_node_of(self.host, node)
                 facts = _facts(node, numa_node)
                 name = self._name(selector.glob, node, facts)
@@ -96,7 +96,7 @@ class PathSource:
         try:
             return self.host.node(path)
         except NotADeviceNodeError as error:
-            self._tell(path, str(error))
+            self._log_once(path, str(error))
             return None
 
     def _is_forbidden_disk(self, path: str, real_path: str, selector: PathSelector) -> bool:
@@ -105,10 +105,10 @@ class PathSource:
         if "rawDisks" in self.allow or not any(covers(disk, real_path) for disk in disks):
             return False
         if not covers_whole_root(selector.glob, DEVICE_ROOTS):
-            self._tell(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
+            self._log_once(path, f"{quoted(path)} is a whole disk; write allow: [rawDisks]")
         return True
 
-    def _tell(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
+    def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
         """Log once why a path that the file covers is no device, or not a good one."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)

@@ -142,14 +142,14 @@ class SysfsSource:
     def _may_give(self, node: HostDeviceNode) -> bool:
         path = node.host_path
         if node.subsystem in DISKS and "rawDisks" not in self.allow:
-            self._tell(path, f"{quoted(path)} reads and writes a whole disk; write allow: [rawDisks]")
+            self._log_once(path, f"{quoted(path)} reads and writes a whole disk; write allow: [rawDisks]")
             return False
         if node.number in MEMORY_NUMBERS and not node.is_block:
-            self._tell(path, f"{quoted(path)} is the machine's own memory, which is never given out")
+            self._log_once(path, f"{quoted(path)} is the machine's own memory, which is never given out")
             return False
         return True
 
-    def _tell(self, path: str, reason: str) -> None:
+    def _log_once(self, path: str, reason: str) -> None:
         """Log once why something that the file covers is no device."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)

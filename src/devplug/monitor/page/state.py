@@ -8,7 +8,6 @@ __all__ = [
     "Board",
     "ChangeLine",
     "Details",
-    "Group",
     "Member",
     "NodeView",
     "Process",
@@ -16,6 +15,7 @@ __all__ = [
     "SegmentView",
     "State",
     "Tile",
+    "TileGroup",
 ]
 
 
@@ -42,7 +42,7 @@ class Tile(TypedDict):
     """Its health in the last hour, a letter for each slot (`history.slots`)."""
 
 
-class Group(TypedDict):
+class TileGroup(TypedDict):
     """The tiles of one resource on one board."""
 
     resource: str
@@ -57,7 +57,7 @@ class Board(TypedDict):
 
     numa_nodes: list[int]
     title: str
-    groups: list[Group]
+    groups: list[TileGroup]
 
 
 class Resource(TypedDict):

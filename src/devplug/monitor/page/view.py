@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         Board,
         ChangeLine,
         Details,
-        Group,
         Member,
         NodeView,
         Process,
         Resource,
         State,
         Tile,
+        TileGroup,
     )
     from devplug.status import DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
 
@@ -105,7 +105,7 @@ def _boards(
         counts, key=lambda place: (not place[0], len(place[0]), place[0], place not in unwell, place[1])
     )
     for numa_nodes, places in groupby(ordered, key=lambda place: place[0]):
-        groups: list[Group] = []
+        groups: list[TileGroup] = []
         for place in places:
             resource = place[1]
             shown = sorted(drawn.get(place, ()), key=lambda one: (one.worst.is_healthy, natural(one.id)))

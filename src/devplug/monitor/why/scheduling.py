@@ -179,7 +179,7 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
         return _unseen(evidence, pod)
     asked = device_requests(pod)
     if evidence.nodes is None or evidence.pods is None or not asked:
-        return _as_told(evidence, message)
+        return _from_message(evidence, message)
     counts = node_counts(evidence.nodes, evidence.pods)
     rows = {(one.node, one.resource): one for one in counts}
     here = [name for node in evidence.nodes if (name := text(node, "metadata", "name"))]
@@ -253,7 +253,7 @@ def _unseen(evidence: Evidence, pod: Object) -> Diagnosis:
     return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, advice=(advice,))
 
 
-def _as_told(evidence: Evidence, message: str) -> Diagnosis:
+def _from_message(evidence: Evidence, message: str) -> Diagnosis:
     reasons = _reasons(message)
     because = some(reasons, 10) if reasons else message
     return _diagnosis(evidence, because=because, advice=_advice(message), message=message)

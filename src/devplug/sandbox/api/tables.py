@@ -81,17 +81,17 @@ class _PodStatus:
         sidecars = _sidecars(self.pod)
         self.total = len(entries(self.pod, "spec", "containers")) + len(sidecars)
         of_sidecars = _Restarts()
-        initializes = self._tell_initial(sidecars, of_sidecars)
+        initializes = self._read_init_containers(sidecars, of_sidecars)
         if not initializes or _is_true(conditions, "Initialized"):
             self.restarts = of_sidecars
-            self._tell_running(conditions)
+            self._read_containers(conditions)
         if part(self.pod, "metadata", "deletionTimestamp") is not None:
             if text(self.pod, "status", "reason") == "NodeLost":
                 self.reason = "Unknown"
             elif phase not in {"Failed", "Succeeded"}:
                 self.reason = "Terminating"
 
-    def _tell_initial(self, sidecars: set[str], of_sidecars: _Restarts) -> bool:
+    def _read_init_containers(self, sidecars: set[str], of_sidecars: _Restarts) -> bool:
         """Return whether the pod still initializes, and why it does not go on."""
         for place, status in enumerate(entries(self.pod, "status", "initContainerStatuses")):
             self.restarts.add(status)
@@ -114,7 +114,7 @@ class _PodStatus:
             return True
         return False
 
-    def _tell_running(self, conditions: list[object]) -> None:
+    def _read_containers(self, conditions: list[object]) -> None:
         runs, failure = False, ""
         for status in reversed(entries(self.pod, "status", "containerStatuses")):
             self.restarts.add(status)

@@ -180,13 +180,13 @@ class DaemonSetController:
 
     def _do(self, key: str, daemons: Object, todo: Plan) -> StatusError | None:
         """Make and delete pods; return what was refused, so that it is tried again."""
-        self._tell_of_ended(daemons, todo.ended)
+        self._record_ended(daemons, todo.ended)
         refusal = self._make(daemons, todo.make[:_MOST_AT_ONCE])
         about = reference(daemons)
         namespace = text(daemons, "metadata", "namespace")
         for name in todo.delete[:_MOST_AT_ONCE]:
             self._registry.delete(PODS, namespace, name)
-            self._recorder.tell(about, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+            self._recorder.event(about, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
         if len(todo.make) > _MOST_AT_ONCE or len(todo.delete) > _MOST_AT_ONCE:
             self._work.add(key)
         if todo.is_held_back:
@@ -204,13 +204,13 @@ class DaemonSetController:
             except StatusError as error:
                 ending = self._registry.find(NAMESPACES, "", namespace)
                 if not text(ending, "metadata", "deletionTimestamp"):
-                    self._recorder.tell(about, "Warning", "FailedCreate", f"Error creating: {error}")
+                    self._recorder.event(about, "Warning", "FailedCreate", f"Error creating: {error}")
                 return error
             message = f"Created pod: {text(pod, 'metadata', 'name')}"
-            self._recorder.tell(about, "Normal", "SuccessfulCreate", message)
+            self._recorder.event(about, "Normal", "SuccessfulCreate", message)
         return None
 
-    def _tell_of_ended(self, daemons: Object, ended: Iterable[DaemonPod]) -> None:
+    def _record_ended(self, daemons: Object, ended: Iterable[DaemonPod]) -> None:
         about = reference(daemons)
         namespace, uid = text(daemons, "metadata", "namespace"), text(daemons, "metadata", "uid")
         for pod in ended:
@@ -219,10 +219,10 @@ class DaemonSetController:
                 place = uid, pod.node_name
                 self._backoffs[place] = _Backoff.after(self._backoffs.get(place), self._seconds())
                 message = f"Found failed {where}, will try to kill it"
-                self._recorder.tell(about, "Warning", "FailedDaemonPod", message)
+                self._recorder.event(about, "Warning", "FailedDaemonPod", message)
             else:
                 message = f"Found succeeded {where}, will try to delete it"
-                self._recorder.tell(about, "Normal", "SucceededDaemonPod", message)
+                self._recorder.event(about, "Normal", "SucceededDaemonPod", message)
 
     def _write_status(self, daemons: Object, status: Object) -> None:
         namespace, name = split_key(key_of(daemons))

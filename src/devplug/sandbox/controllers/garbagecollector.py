@@ -46,7 +46,7 @@ _QUARANTINE_SECONDS: Final = 40.0
 """How long a node may be missing (podgc/gc_controller.go quarantineTime)."""
 
 EVENT_LIFE: Final = timedelta(hours=1)
-_TOLD: Final = (
+_EVENT_TIMES: Final = (
     ("lastTimestamp",),
     ("eventTime",),
     ("series", "lastObservedTime"),
@@ -204,7 +204,7 @@ class PodCollector:
 
 def is_expired(event: Object, now: datetime) -> bool:
     """Whether the last occurrence of an event is older than events live; one without a time is not."""
-    times = [time for path in _TOLD if (time := moment(text(event, *path)))]
+    times = [time for path in _EVENT_TIMES if (time := moment(text(event, *path)))]
     return bool(times) and now - max(times) > EVENT_LIFE
 
 

@@ -60,7 +60,7 @@ def _is_ours(taint: object) -> bool:
     return text(taint, "effect") == "NoSchedule" and text(taint, "key") in _OURS
 
 
-_TOLD: Final = {
+_EVENTS: Final = {
     ChangeType.ADDED: ("RegisteredNode", "Registered Node {name} in Controller"),
     ChangeType.DELETED: ("RemovingNode", "Removing Node {name} from Controller"),
 }
@@ -83,12 +83,12 @@ class NodeLifecycleController:
         node = event.object
         name = text(node, "metadata", "name")
         self._work.add(name)
-        if event.type in _TOLD:
-            reason, happened = _TOLD[event.type]
+        if event.type in _EVENTS:
+            reason, happened = _EVENTS[event.type]
             about: dict[str, object] = {"kind": "Node", "name": name}
             about |= {"uid": text(node, "metadata", "uid"), "apiVersion": "v1"}
             message = f"Node {name} event: {happened.format(name=name)}"
-            self._recorder.tell(about, "Normal", reason, message)
+            self._recorder.event(about, "Normal", reason, message)
 
     def _look(self, name: str) -> None:
         node = self._registry.find(NODES, "", name)

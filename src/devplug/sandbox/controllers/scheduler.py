@@ -214,14 +214,14 @@ class Scheduler:
         self._cluster.assume(pod.uid, pod.shape, node_name)
         self._let_go(pod.uid)
         message = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
-        self._recorder.tell(reference(bound), "Normal", "Scheduled", message)
+        self._recorder.event(reference(bound), "Normal", "Scheduled", message)
 
     def _refuse(self, pod: PendingPod, found: Object) -> None:
         """Say why there is no node for a pod: an event for each try, a condition if the reason is new."""
         diagnosis = self._cluster.diagnose(pod.shape)
         self._queue.refuse(pod, diagnosis.plugins, self._seconds())
         message = diagnosis.message(may_preempt=pod.may_preempt)
-        self._recorder.tell(reference(found), "Warning", "FailedScheduling", message)
+        self._recorder.event(reference(found), "Warning", "FailedScheduling", message)
         self._explain(found, UNSCHEDULABLE, message)
 
     def _explain(self, pod: Object, reason: str, message: str) -> None:

@@ -322,7 +322,7 @@ class NodeAgent:
         """Note that the kubelet is gone; nothing is done on the node until somebody starts it again."""
         self._close()
         logger.error("the kubelet of a node has crashed", extra={"node": self.name}, exc_info=error)
-        self._report.tell(
+        self._report.event(
             "Warning", "KubeletCrashed", f"{error}; start it with: devplug sandbox restart-kubelet"
         )
         self._dirty.set()

@@ -107,7 +107,7 @@ class LogReader:
         """Whether the reader has had all the bytes that it asked for."""
         return self._left_bytes is not None and self._left_bytes <= 0
 
-    def tell(self, rows: bytes) -> bytes:
+    def bytes_of(self, rows: bytes) -> bytes:
         """Return what the reader gets of these rows."""
         sent = b"".join(map(self._line_of, rows.removesuffix(b"\n").split(b"\n")))
         if self._left_bytes is not None:
@@ -268,7 +268,7 @@ class Logs:
 
     async def read(self, pod: Object, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yield what a reader asks for; see `LogOptions`. Raises 400 without a run before this one."""
-        teller = LogReader(options)
+        reader = LogReader(options)
         path = self._path_of(pod, options)
         log = self._open.get(path) if path else None
         seen_bytes = log.written_bytes if log else 0
@@ -277,9 +277,9 @@ class Logs:
             rows = tail(rows, options.tail_lines)
         while True:
             for block in blocks(rows):
-                if sent := teller.tell(block):
+                if sent := reader.bytes_of(block):
                     yield sent
-                if teller.is_done:
+                if reader.is_done:
                     return
             if log is None or not options.follow:
                 return

@@ -128,14 +128,16 @@ class NodeRegistration:
     def started(self, *, booted: bool) -> None:
         """Tell of another start of the kubelet, and of a boot; a node that is gone is made again."""
         self.register()
-        self.tell("Normal", "Starting", "Starting kubelet.")
+        self.event("Normal", "Starting", "Starting kubelet.")
         if booted:
             self._facts = replace(self._facts, boot_id=str(uuid.uuid4()))
             name = self._facts.name
-            self.tell("Warning", "Rebooted", f"Node {name} has been rebooted, boot id: {self._facts.boot_id}")
+            self.event(
+                "Warning", "Rebooted", f"Node {name} has been rebooted, boot id: {self._facts.boot_id}"
+            )
 
-    def tell(self, type_: str, reason: str, message: str) -> None:
+    def event(self, type_: str, reason: str, message: str) -> None:
         """Write an event on the node, which kubelets refer to by its name alone."""
         name = self._facts.name
         about: Object = {"kind": "Node", "name": name, "uid": name, "apiVersion": "v1"}
-        self.recorder.tell(about, type_, reason, message)
+        self.recorder.event(about, type_, reason, message)

@@ -124,13 +124,13 @@ class PodContainers:
         """The containers that run, if only in name."""
         return tuple(name for name, record in self._records.items() if record.is_running)
 
-    def tell(self, type_: str, reason: str, message: str, container: str = "") -> None:
+    def event(self, type_: str, reason: str, message: str, container: str = "") -> None:
         """Write an event on the pod or on one of its containers."""
         path = ""
         if container:
             word = "containers" if self._role(container) is Role.APP else "initContainers"
             path = f"spec.{word}{{{container}}}"
-        self._context.recorder.tell(reference(self.pod, path), type_, reason, message)
+        self._context.recorder.event(reference(self.pod, path), type_, reason, message)
 
     # ── starting ──
 
@@ -142,7 +142,7 @@ class PodContainers:
         if not self.pod_ip:
             self.pod_ip = context.addresses.take(self._uid)
         found = f'Container image "{image}" already present on machine and can be accessed by the pod'
-        self.tell("Normal", "Pulled", found, name)
+        self.event("Normal", "Pulled", found, name)
         status = await context.kubelet.start_container(self._uid, name)
         if status.state is not ContainerState.RUNNING:
             self._hold_up(name, status.reason, status.message)
@@ -156,19 +156,19 @@ class PodContainers:
             context.kubelet.container_config(self._uid, name),
         )
         id_ = container_id(self._uid, name, order.restart_count, in_name_only=in_name_only)
-        self.tell("Normal", "Created", "Container created", name)
+        self.event("Normal", "Created", "Container created", name)
         self._records[name] = self._records[name].running(self._now, id_, image)
         if not in_name_only:
             try:
                 await context.runtime.start(order)
             except (DevplugError, OSError) as error:
-                self.tell("Warning", "Failed", f"Error: {error}", name)
+                self.event("Warning", "Failed", f"Error: {error}", name)
                 self._note_end(name, _START_ERROR, self._now, "StartError", str(error))
                 return
             if not self._records[name].is_running:
                 # It has ended already, or the node was booted meanwhile: nothing may be left of it.
                 await context.runtime.stop(self._uid, name, 0)
-        self.tell("Normal", "Started", "Container started", name)
+        self.event("Normal", "Started", "Container started", name)
         if in_name_only and self._role(name) is Role.INITIAL:
             self._note_end(name, 0, self._now)
 
@@ -176,7 +176,7 @@ class PodContainers:
         """Note that a container could not be made; a kubelet that went away meanwhile gives no reason."""
         if not reason:
             return
-        self.tell("Warning", "Failed", f"Error: {message}", name)
+        self.event("Warning", "Failed", f"Error: {message}", name)
         until = self._now + timedelta(seconds=_RETRY_SECONDS)
         self._records[name] = self._records[name].waiting(reason, message, until)
 
@@ -184,7 +184,7 @@ class PodContainers:
         """Say that a container waits before it is started again (kuberuntime_manager.go doBackOff)."""
         pod = f"{text(self.pod, 'metadata', 'name')}_{text(self.pod, 'metadata', 'namespace')}({self._uid})"
         message = f"Back-off restarting failed container {name} in pod {pod}"
-        self.tell("Warning", "BackOff", message, name)
+        self.event("Warning", "BackOff", message, name)
         record = self._records[name]
         seconds = int(record.backoff_seconds)
         wait = f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
@@ -210,12 +210,12 @@ class PodContainers:
         """Stop containers, and return once they are gone."""
         async with asyncio.TaskGroup() as tasks:
             for name in names:
-                self.tell("Normal", "Killing", f"Stopping container {name}", name)
+                self.event("Normal", "Killing", f"Stopping container {name}", name)
                 tasks.create_task(self._stop_one(name, grace_seconds))
 
     async def stop_outdated(self, name: str, grace_seconds: float) -> None:
         """Stop a container that is to be started anew with another image."""
-        self.tell("Normal", "Killing", f"Container {name} definition changed, will be restarted", name)
+        self.event("Normal", "Killing", f"Container {name} definition changed, will be restarted", name)
         await self._stop_one(name, grace_seconds)
 
     async def _stop_one(self, name: str, grace_seconds: float) -> None:

@@ -95,7 +95,7 @@ class PodWorker:
             if not self._is_here():
                 break
             self._note_rejection()
-            self._tell_annotation()
+            self._report_annotation()
             self._write_status()
             plan, records = self.containers.plan, self.containers.records
             seen = next_step(plan, records, self._now, since=self._since, result=self._result)
@@ -166,9 +166,9 @@ class PodWorker:
     def _reject(self, reason: str, message: str) -> None:
         text = f"Pod was rejected: {message}"
         self._result = PodResult(PodPhase.FAILED, reason, text, was_rejected=True)
-        self.containers.tell("Warning", reason, message)
+        self.containers.event("Warning", reason, message)
 
-    # ── telling ──
+    # ── status and events ──
 
     def _write_status(self) -> None:
         """Write the status if it says anything new; that of a pod that is over is the last."""
@@ -199,7 +199,7 @@ class PodWorker:
             )
         self._is_over = self._result is not None and not self.containers.running
 
-    def _tell_annotation(self) -> None:
+    def _report_annotation(self) -> None:
         """Say once what is wrong with an annotation of ours."""
         problem = ""
         try:
@@ -207,7 +207,7 @@ class PodWorker:
         except AnnotationError as error:
             problem = str(error)
         if problem and problem != self._reported_problem:
-            self.containers.tell("Warning", "InvalidAnnotation", problem)
+            self.containers.event("Warning", "InvalidAnnotation", problem)
         self._reported_problem = problem
 
     # ── doing ──

@@ -40,7 +40,7 @@ _MOST_UNKNOWN: Final = 100
 """The most that are reported (kubernetes_patch.go saveStrictError)."""
 
 _BITS: Final = {"int32": 31, "int64": 63}
-_TOLD_AS_NULL: Final = frozenset({"FieldsV1", "MicroTime", "Time"})
+_NULL_WHEN_ZERO: Final = frozenset({"FieldsV1", "MicroTime", "Time"})
 """The types whose zero value is null in JSON too."""
 
 
@@ -346,7 +346,7 @@ def _struct(one: Object, known: Mapping[str, Field]) -> Object:
     return {
         key: _field(value, known[key]) if key in known else value
         for key, value in one.items()
-        if value is not None or (key in known and known[key].type in _TOLD_AS_NULL)
+        if value is not None or (key in known and known[key].type in _NULL_WHEN_ZERO)
     }
 
 
@@ -359,7 +359,7 @@ def _field(value: object, field: Field) -> object:
 
 
 def _value(value: object, type_: str) -> object:
-    if type_ in _TOLD_AS_NULL:
+    if type_ in _NULL_WHEN_ZERO:
         return value
     if type_ == "ResourceList":
         if isinstance(value, dict):

@@ -242,8 +242,8 @@ def _query(name: str, dialect: int) -> Object:
 
 def _parameters(names: tuple[str, ...], dialect: int) -> Object:
     """Return what all operations of a path have in common: the steps of the path, and `pretty`."""
-    tolds = {"name": "The name of the object.", "namespace": "The namespace of the object."}
-    steps = [_parameter(name, "path", "string", tolds[name], dialect) for name in names]
+    descriptions = {"name": "The name of the object.", "namespace": "The namespace of the object."}
+    steps = [_parameter(name, "path", "string", descriptions[name], dialect) for name in names]
     return {"parameters": [*steps, _query("pretty", dialect)]}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Amounts, Node, Shape
 
-__all__ = ["NO_ROOM", "Family", "Group", "Rate", "Rating", "Usage", "named_by", "tie_rank"]
+__all__ = ["NO_ROOM", "Family", "NodeGroup", "Rate", "Rating", "Usage", "named_by", "tie_rank"]
 
 _RANK_LENGTH = 16
 NO_ROOM = -1
@@ -83,7 +83,7 @@ class Family:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class NodeGroup:
     """Nodes in the same state; it lives until the last of them leaves it, and never again."""
 
     number: int
@@ -146,7 +146,7 @@ class Group:
 # ── Ratings ──
 
 
-Rate: TypeAlias = Callable[[Group], int]
+Rate: TypeAlias = Callable[[NodeGroup], int]
 """Returns the sum of the scores for resources and for balance, or `NO_ROOM` if there is too little left."""
 
 
@@ -196,7 +196,7 @@ class Rating:
             if is_scalar(name) and not amount
         ]
 
-        def rate(group: Group) -> int:
+        def rate(group: NodeGroup) -> int:
             free = group.free
             for name, amount in needs:
                 if amount > free.get(name, 0):
@@ -218,7 +218,7 @@ class Rating:
         weights, is_balanced = first_weight + second_weight, bool(self.balance_added)
         first_part, second_part = self.balance_added or (0, 0)
 
-        def rate(group: Group) -> int:
+        def rate(group: NodeGroup) -> int:
             free = group.free
             for name, amount in needs:
                 if amount > free.get(name, 0):

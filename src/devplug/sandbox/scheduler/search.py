@@ -26,7 +26,7 @@ from devplug.sandbox.scheduler.scores import MOST, Strategy, is_scalar, normalis
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from devplug.sandbox.scheduler.groups import Family, Group, Rate, Rating
+    from devplug.sandbox.scheduler.groups import Family, NodeGroup, Rate, Rating
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Node, Shape
 
@@ -70,7 +70,7 @@ class BucketKey:
     """How unequal the parts are that are used of the two balanced resources, in bands; None if not two."""
 
     @classmethod
-    def of(cls, settings: ScoringSettings, group: Group) -> BucketKey:
+    def of(cls, settings: ScoringSettings, group: NodeGroup) -> BucketKey:
         """Return where a group stands."""
         sizes = (*group.wholes, *group.balance_wholes)
         skew = None
@@ -84,7 +84,7 @@ class BucketKey:
         return cls(tuple(_least(whole) for whole in sizes), skew)
 
 
-def ceiling(settings: ScoringSettings, weights: tuple[int, ...], group: Group) -> float:
+def ceiling(settings: ScoringSettings, weights: tuple[int, ...], group: NodeGroup) -> float:
     """Return what a group can score at most for resources, by a pod for which they weigh so much."""
     total = 0.0
     count = 0
@@ -162,7 +162,7 @@ def _largest(least: int) -> int:
 # ── Buckets ──
 
 
-Line: TypeAlias = "tuple[Group, int, int, int]"
+Line: TypeAlias = "tuple[NodeGroup, int, int, int]"
 """A group that came, or whose first node is another; the numbers of its family, of the parts of its ceiling
 and of its bucket."""
 
@@ -185,22 +185,22 @@ class Buckets:
     _line_of: dict[int, Line] = field(default_factory=dict)
     """By number of the group, which has the same line each time."""
 
-    def enter(self, group: Group) -> None:
+    def enter(self, group: NodeGroup) -> None:
         """Add a line, for every search to read."""
         self.lines.append(self._line(group))
 
-    def lines_of(self, groups: Iterable[Group]) -> list[Line]:
+    def lines_of(self, groups: Iterable[NodeGroup]) -> list[Line]:
         """Return a line for each group: what a search reads that begins now."""
         known = self._line_of.get
         return [known(one.number) or self._line(one) for one in groups]
 
-    def _line(self, group: Group) -> Line:
+    def _line(self, group: NodeGroup) -> Line:
         line = self._line_of.get(group.number)
         if line is None:
             line = self._line_of[group.number] = self._new_line(group)
         return line
 
-    def _new_line(self, group: Group) -> Line:
+    def _new_line(self, group: NodeGroup) -> Line:
         key = BucketKey.of(self.settings, group)
         number = self._numbers.get(key)
         if number is None:
@@ -261,11 +261,11 @@ class _Ranking:
 
     score: int = NO_ROOM
     """The best score, if there is any."""
-    best: list[tuple[str, int, Group]] = field(default_factory=list)
+    best: list[tuple[str, int, NodeGroup]] = field(default_factory=list)
     """A heap of the groups that have it, by rank and number."""
-    rated: defaultdict[int, list[Group]] = field(default_factory=lambda: defaultdict(list))
+    rated: defaultdict[int, list[NodeGroup]] = field(default_factory=lambda: defaultdict(list))
     """All others that fit, by score."""
-    unrated: defaultdict[int, list[Group]] = field(default_factory=lambda: defaultdict(list))
+    unrated: defaultdict[int, list[NodeGroup]] = field(default_factory=lambda: defaultdict(list))
     """Groups that were not rated yet, by the best score that they can have."""
 
     def top(self, rate: Rate) -> tuple[int, str] | None:
@@ -290,7 +290,7 @@ class _Ranking:
         self._rate(most, before, rate)
         return True
 
-    def _rate(self, most: int, groups: list[Group], rate: Rate) -> None:
+    def _rate(self, most: int, groups: list[NodeGroup], rate: Rate) -> None:
         """Rate groups by rank until one has this score, which none is above; put the rest aside again."""
         groups = sorted((group for group in groups if group.rank), key=_RANK)
         for count, group in enumerate(groups, 1):
@@ -301,7 +301,7 @@ class _Ranking:
                 self.unrated[most] += groups[count:]
                 return
 
-    def _take(self, group: Group, score: int) -> None:
+    def _take(self, group: NodeGroup, score: int) -> None:
         """Put a rated group in its place."""
         if score > self.score:
             if self.best:
@@ -340,17 +340,17 @@ class Search:
     rating: Rating
     rate: Rate
     buckets: Buckets
-    groups: InitVar[Iterable[Group]]
+    groups: InitVar[Iterable[NodeGroup]]
     """All that there are when the search begins."""
     _rankings: dict[Tier, _Ranking] = field(default_factory=dict)
-    _unrated_of: list[defaultdict[int, list[Group]] | None] = field(default_factory=list)
+    _unrated_of: list[defaultdict[int, list[NodeGroup]] | None] = field(default_factory=list)
     """By number of family, where its ranking takes in what is new; None if the pod may not be in it."""
     _allowances: list[int] = field(default_factory=list)
     """By number of bucket, in parts of a point."""
     _first_lines: list[Line] = field(default_factory=list)
     _lines: int = 0
 
-    def __post_init__(self, groups: Iterable[Group]) -> None:
+    def __post_init__(self, groups: Iterable[NodeGroup]) -> None:
         self._first_lines = self.buckets.lines_of(groups)
         self._lines = len(self.buckets.lines)
 

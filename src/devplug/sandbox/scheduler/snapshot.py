@@ -18,7 +18,7 @@ from devplug.sandbox.scheduler.filters import (
     resources_refusal,
     static_refusal,
 )
-from devplug.sandbox.scheduler.groups import NO_ROOM, Family, Group, Rating, Usage, named_by, tie_rank
+from devplug.sandbox.scheduler.groups import NO_ROOM, Family, NodeGroup, Rating, Usage, named_by, tie_rank
 from devplug.sandbox.scheduler.scores import ScoringSettings
 from devplug.sandbox.scheduler.search import Buckets, Search, best_of, tier_of
 from devplug.sandbox.scheduler.types import NAME_FIELD
@@ -58,8 +58,8 @@ class ClusterSnapshot:
     _ranks: dict[str, str] = field(default_factory=dict)
     _usages: dict[str, Usage] = field(default_factory=dict)
     _pods: dict[str, tuple[Shape, str]] = field(default_factory=dict)
-    _groups: dict[Hashable, Group] = field(default_factory=dict)
-    _group_of: dict[str, Group] = field(default_factory=dict)
+    _groups: dict[Hashable, NodeGroup] = field(default_factory=dict)
+    _group_of: dict[str, NodeGroup] = field(default_factory=dict)
     _kinds: dict[str, tuple[Family, Amounts]] = field(default_factory=dict)
     _families: dict[Hashable, Family] = field(default_factory=dict)
     _family_list: list[Family] = field(default_factory=list)
@@ -192,7 +192,7 @@ class ClusterSnapshot:
         return Diagnosis(len(self._nodes), refusals)
 
     @staticmethod
-    def _resources_refusal(shape: Shape, group: Group) -> Refusal | None:
+    def _resources_refusal(shape: Shape, group: NodeGroup) -> Refusal | None:
         return resources_refusal(shape, group.allocatable, group.requested, group.usage.pods)
 
     # ── groups ──
@@ -215,7 +215,7 @@ class ClusterSnapshot:
         return buckets
 
     def _learn(self, keys: frozenset[str]) -> None:
-        """Group by these labels too, if they have few values; and anew, when there is too much to read."""
+        """Group nodes by these labels too, if they have few values; anew, if there is too much to read."""
         is_new = not keys <= self._wanted_keys
         self._wanted_keys |= keys
         if (
@@ -270,7 +270,9 @@ class ClusterSnapshot:
         if group is None:
             self._number += 1
             family, amounts = kind
-            group = self._groups[key] = Group(self._number, key, family, dict(amounts), usage, self.settings)
+            group = self._groups[key] = NodeGroup(
+                self._number, key, family, dict(amounts), usage, self.settings
+            )
         self._group_of[node_name] = group
         if group.join(self._ranks[node_name]):
             for buckets in self._buckets.values():

@@ -131,8 +131,8 @@ def decoded_object(body: bytes, content_type: str, kind: str, api_version: str) 
             fault = f"json: cannot unmarshal {type_name} into Go value of type struct"
             raise _unrecognised(kind, f"json parse error: {fault}", body)
     _refuse_other_kind(found.object, kind, api_version)
-    told_kind: Object = {"kind": kind, "apiVersion": api_version}
-    return Decoded({**found.object, **told_kind}, found.duplicates)
+    type_meta: Object = {"kind": kind, "apiVersion": api_version}
+    return Decoded({**found.object, **type_meta}, found.duplicates)
 
 
 def _refuse_other_kind(one: Object, kind: str, api_version: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.cli.status.views.problems import daemon_state, kubelet_state, problems_of
-from devplug.cli.status.views.tables import DEVICE_COLUMNS, Group, device_row, groups, reasons
+from devplug.cli.status.views.tables import DEVICE_COLUMNS, DeviceGroup, device_row, groups, reasons
 from devplug.cli.status.views.text import (
     GAP,
     NOTHING,
@@ -81,7 +81,7 @@ def _changes_shown(height: int) -> int:
     return min(CHANGES_LIMIT, max(0, (height - FIXED_LINES) // 4))
 
 
-def shown_groups(node: NodeStatus, view: View) -> list[Group]:
+def shown_groups(node: NodeStatus, view: View) -> list[DeviceGroup]:
     """Return the devices that a view shows, in its order."""
     found = [
         group
@@ -146,7 +146,7 @@ def _next(choices: Sequence[str], now: str) -> str:
 def screen_lines(
     node: NodeStatus,
     view: View,
-    shown: Sequence[Group],
+    shown: Sequence[DeviceGroup],
     changes: Sequence[Change],
     now: float,
     *,
@@ -207,7 +207,7 @@ def _many(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _details(group: Group | None, now: float) -> list[Line]:
+def _details(group: DeviceGroup | None, now: float) -> list[Line]:
     """Return two lines on the chosen device: what the table has no room for."""
     if group is None:
         return [(), ()]
@@ -226,7 +226,7 @@ def _details(group: Group | None, now: float) -> list[Line]:
 def _table(
     node: NodeStatus,
     view: View,
-    shown: Sequence[Group],
+    shown: Sequence[DeviceGroup],
     sight: range,
     row: int,
     now: float,

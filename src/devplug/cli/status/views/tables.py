@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CSV_COLUMNS",
     "DEVICE_COLUMNS",
-    "Group",
+    "DeviceGroup",
     "chosen",
     "csv_text",
     "device_row",
@@ -83,7 +83,7 @@ NO_RESOURCE: Final = "no plugin has listed a resource here"
 
 
 @dataclass(frozen=True)
-class Group:
+class DeviceGroup:
     """A device as it was found: itself, or all replicas that stand for it."""
 
     resource_name: str
@@ -126,10 +126,12 @@ class Group:
         return f"{self.name} x {self.replicas} replicas" if self.replicas > 1 else self.name
 
 
-def groups(resource: ResourceStatus) -> list[Group]:
+def groups(resource: ResourceStatus) -> list[DeviceGroup]:
     """Return the devices of a resource as they were found, in the order in which they are listed."""
     return [
-        Group(resource.name, one.id, len(one.devices) if one.devices[0].id != one.id else 1, one.devices)
+        DeviceGroup(
+            resource.name, one.id, len(one.devices) if one.devices[0].id != one.id else 1, one.devices
+        )
         for one in physical_devices(resource)
     ]
 
@@ -230,7 +232,7 @@ def _devices(resources: Sequence[ResourceStatus], now: float) -> Iterator[Row]:
             )
 
 
-def device_row(group: Group, now: float) -> tuple[Cell, ...]:
+def device_row(group: DeviceGroup, now: float) -> tuple[Cell, ...]:
     """Return the cells of `DEVICE_COLUMNS` of a device as it was found."""
     first = group.devices[0]
     return _cells(
@@ -243,7 +245,7 @@ def device_row(group: Group, now: float) -> tuple[Cell, ...]:
     )
 
 
-def _tone(group: Group) -> Tone:
+def _tone(group: DeviceGroup) -> Tone:
     if group.is_healthy:
         return Tone.GOOD
     if not any(device.health == UNHEALTHY for device in group.devices):
@@ -251,14 +253,14 @@ def _tone(group: Group) -> Tone:
     return Tone.BAD if group.is_held else Tone.WARN
 
 
-def reasons(group: Group, now: float) -> tuple[str, ...]:
+def reasons(group: DeviceGroup, now: float) -> tuple[str, ...]:
     """Return what there is to say of a device that is not healthy, each thing once; none if it is."""
     said = (why_unhealthy(device, now) for device in group.devices if not device.is_healthy)
     return tuple(dict.fromkeys(one for one in said if one))
 
 
 def _device_wide(resource: ResourceStatus, device: DeviceStatus, now: float) -> Row:
-    group = Group(resource.name, device.id, 1, (device,))
+    group = DeviceGroup(resource.name, device.id, 1, (device,))
     attributes = " ".join(f"{name}={value}" for name, value in sorted(device.attributes.items()))
     return Row(
         _cells(
