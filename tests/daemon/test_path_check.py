@@ -5,13 +5,15 @@ Nothing more gets into a container than the file says.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import socket
 import stat
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 
@@ -22,10 +24,17 @@ from devplug.daemon.sources.host import Host
 from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource
+from tests.deploy.security_context import seccomp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+Result = TypeVar("Result")
+
+PR_SET_NO_NEW_PRIVS: Final = 38
+OPENAT2: Final = 437
+BUSY: Final = "could not be looked up: something renames or mounts files on this machine without pause"
 NULL = HostDeviceNode("/dev/null", (1, 3))
 
 
@@ -83,6 +92,36 @@ def test_a_rename_elsewhere_on_the_machine_hides_nothing(tmp_path: Path) -> None
             assert all(resolved(host, "/below/link") for _ in range(20_000))
         finally:
             elsewhere.kill()
+
+
+def in_a_thread_whose_kernel_is_busy(check: Callable[[], Result]) -> Result:
+    """Call a check where openat2 always asks for another try, as it does under renames without pause."""
+    found: list[Result] = []
+
+    def call() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        seccomp.install(seccomp.refusing_program(OPENAT2, errno.EAGAIN))
+        found.append(check())
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_a_node_that_cannot_be_looked_up_for_renames_is_not_called_missing() -> None:
+    assert in_a_thread_whose_kernel_is_busy(lambda: fault(NULL)) == f'"/dev/null" {BUSY}'
+
+
+def test_a_mount_that_cannot_be_looked_up_for_renames_is_refused() -> None:
+    """Nothing is known of where it leads, so it must not be left to the runtime as one that is not there."""
+
+    def refusal() -> str:
+        with pytest.raises(UnhealthyDeviceError) as refused:
+            checked("mounts: [{hostPath: /opt/devplug-none}]")
+        return str(refused.value)
+
+    assert in_a_thread_whose_kernel_is_busy(refusal) == f'"/opt/devplug-none" {BUSY}'
 
 
 def test_an_absolute_link_stays_in_the_hosts_root(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ _LINKS_LIMIT: Final = 40
 _OPENAT2_TRIES: Final = 1000
 """A `..` in the path fails with EAGAIN when anything on the machine is renamed or mounted (openat2(2))."""
 
+_BUSY: Final = "could not be looked up: something renames or mounts files on this machine without pause"
+
 _OVERFLOW: Final = 65534
 """What a user namespace calls users from outside it, root among them (user_namespaces(7))."""
 
@@ -77,7 +79,7 @@ def resolved(host: Host, path: str) -> _Resolved | None:
 
     An absolute link leads into the host's root and not into ours, and nothing leads out of it. Nothing is
     opened but the place itself (O_PATH), which no device notices. Raises `PermissionError` for a path through
-    a magic link.
+    a magic link, and `BlockingIOError` if the kernel has asked for another try each time.
     """
     place: int | None
     root = os.open(host.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -85,6 +87,8 @@ def resolved(host: Host, path: str) -> _Resolved | None:
         place = _openat2(root, path.lstrip("/") or ".")
     except FileNotFoundError:
         return None
+    except BlockingIOError:
+        raise
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise PermissionError(errno.EPERM, "leads through a link of /proc, or in a circle") from error
@@ -226,7 +230,10 @@ def real_path_of(host: Host, node: HostDeviceNode, found: HostDevice) -> str:
 
 def _looked_at(host: Host, node: HostDeviceNode) -> _Resolved | str:
     """Return where the path of a node leads, or why a container cannot have it."""
-    place = _place(host, node.host_path)
+    try:
+        place = _place(host, node.host_path)
+    except UnhealthyDeviceError as error:
+        return error.reason
     if place is None:
         return "node missing"
     is_block = stat.S_ISBLK(place.mode)
@@ -293,6 +300,8 @@ def nodes_below(host: Host, folder: str, resource: Resource) -> list[str]:
 def _place(host: Host, path: str) -> _Resolved | None:
     try:
         return resolved(host, path)
+    except BlockingIOError as error:
+        raise UnhealthyDeviceError(f"{quoted(path)} {_BUSY}") from error
     except PermissionError as error:
         raise ForbiddenPathError(f"{quoted(path)} {error.strerror}") from error
 

@@ -13,7 +13,7 @@ import platform
 import struct
 from typing import Final
 
-__all__ = ["REFUSED", "filter_program", "install"]
+__all__ = ["REFUSED", "filter_program", "install", "refusing_program"]
 
 # linux/audit.h: AUDIT_ARCH_X86_64, AUDIT_ARCH_AARCH64.
 _ARCHES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -77,9 +77,15 @@ def filter_program(machine: str) -> bytes:
     )
 
 
-def install() -> None:
-    """Filter this process and all that it becomes; it must have `no_new_privs`. Raises `OSError`."""
-    program = filter_program(platform.machine())
+def refusing_program(number: int, code: int) -> bytes:
+    """Return a filter that answers one system call with an error, by its number on this machine."""
+    steps = [(_LOAD, 0, 0, _NUMBER), (_IS_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | code)]
+    return b"".join(struct.pack("=HBBI", *step) for step in [*steps, (_RETURN, 0, 0, _ALLOW)])
+
+
+def install(program: bytes | None = None) -> None:
+    """Filter this thread and all that it starts; it must have `no_new_privs`. Raises `OSError`."""
+    program = program or filter_program(platform.machine())
     steps = ctypes.create_string_buffer(program, len(program))
     head = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(steps)))
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_SECCOMP, _FILTER, head, 0, 0):
