@@ -1,8 +1,9 @@
-"""Held devices of one resource: which are held, and what is done before the next container may have one.
+"""The held devices of one resource: which containers may hold, and `onRelease` once they are released.
 
-The kubelet never says that a pod is over. So a device is cleaned when nobody is shown to hold it any more,
-and, where the kubelet was faster and gives it out again, within that Allocate. Which were given out and not
-cleaned since is in a file, for the next daemon.
+A device is dirty from its Allocate until `onRelease` has run for it. The kubelet never says that a pod has
+ended. So `onRelease` runs when PodResources no longer lists a holder of the device, or, if the kubelet
+allocates it again before that, within that Allocate. The names of dirty devices are in a file, for the next
+daemon.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 30.0
 LAST_RETRY_SECONDS: Final = 600.0
-"""How soon, and how late at most, a cleaning that failed is tried again."""
+"""The shortest and the longest wait before an `onRelease` that failed is tried again, in seconds."""
 
 CLEANED_AT_ONCE: Final = 64
-"""Most devices of one resource that are cleaned side by side."""
+"""Most devices of one resource for which `onRelease` runs at the same time."""
 
 LOGGED_LIMIT: Final = 20
 """Most devices that one log line names."""
@@ -52,21 +53,20 @@ LOGGED_LIMIT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What the plugin of a resource passes on to its next plugin, after an edit."""
+    """What the plugin of a resource passes on to the plugin that replaces it after an edit of the file."""
 
     given: frozenset[str]
-    """Device IDs that were given out, where nobody is asked who holds what."""
+    """The device IDs of every Allocate, if PodResources is not asked who holds what."""
     found: Mapping[str, HostDevice]
     dirty: frozenset[str]
     faults: Mapping[str, str]
 
 
 class HeldDevices:
-    """The devices of one resource that were given out; lives as long as that is served.
+    """The allocated devices of one resource; lives as long as the resource is served.
 
-    Without `holders` nothing is known: what was given out counts as held for ever. `dirty_file` remembers
-    over a restart what was given out and not cleaned since; `before` is what was known of the resource before
-    an edit.
+    Without `holders` a device counts as held for ever after its Allocate. `dirty_file` keeps the names of
+    dirty devices over a restart; `before` is the `handover` of the plugin that this one replaces.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class HeldDevices:
             self._is_needed.set()
 
     def handover(self) -> Handover:
-        """Return what the next plugin of this resource has to know."""
+        """Return what the plugin that replaces this one has to know."""
         return Handover(frozenset(self._given), dict(self._found), frozenset(self._dirty), dict(self._faults))
 
     # ── who has what ──
 
     def held_ids(self) -> frozenset[str]:
-        """Return the device IDs that a container may hold, or that came free and are not clean yet."""
+        """Return the device IDs that a container may hold, or that were released and are dirty."""
         return self._holders.held_ids(self._resource.name) if self._holders else frozenset(self._given)
 
     def _may_be_held(self, device_id: str) -> bool:
@@ -118,18 +118,18 @@ class HeldDevices:
         return self._holders is None or self._holders.may_be_held(self._resource.name, device_id)
 
     def held_names(self) -> frozenset[str]:
-        """Return the found devices behind `held_ids`."""
+        """Return the names of the found devices behind `held_ids`; the replicas of a device have its name."""
         return frozenset(map(self._name, self.held_ids()))
 
     def _name(self, device_id: str) -> str:
         return found_name(device_id, self._resource.share.replicas)
 
     def health_of(self, name: str) -> Health:
-        """Return what cleaning a device has come to."""
+        """Return the health of a device by its last `onRelease`: unhealthy while that fails."""
         return Health.from_fault(self._faults.get(name))
 
     def follow(self, present: Collection[HostDevice], *, is_any_gone: bool) -> None:
-        """Record the devices that are present. While one is gone, it matters who holds it."""
+        """Record the present devices; while any is gone, PodResources is asked who holds devices."""
         for one in present:
             # What could not be cleaned while it was away may be cleaned now.
             if one.name in self._faults and one.name not in self._present:
@@ -151,9 +151,9 @@ class HeldDevices:
     # ── giving out ──
 
     async def before_giving(self, devices: Iterable[Device]) -> None:
-        """Clean what was given out and not cleaned since; raises `UnhealthyDeviceError` if that fails.
+        """Run `onRelease` for the dirty ones of these; raises `UnhealthyDeviceError` if that fails.
 
-        A device that other containers hold another replica of is left alone.
+        A device of which another container holds another replica is left alone.
         """
         ids = frozenset(device.id for device in devices)
         # The kubelet gives out only what is free; whoever had it is gone.
@@ -175,7 +175,7 @@ class HeldDevices:
         return any(one not in ids and self._may_be_held(one) for one in self._ids_of.get(name, ()))
 
     def give(self, devices: Iterable[Device]) -> None:
-        """Record that these devices are given out. Call it before the kubelet has the answer."""
+        """Record the Allocate of these devices. Call it before the kubelet has the answer."""
         ids = [device.id for device in devices]
         if self._resource.on_release is not None:
             self._dirty.update(map(self._name, ids))
@@ -192,7 +192,7 @@ class HeldDevices:
     # ── coming back ──
 
     async def run(self) -> None:
-        """Act on what comes free, until cancelled."""
+        """Run `onRelease` for each device that is released, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_losses())
             group.create_task(self._try_again())
@@ -236,10 +236,10 @@ class HeldDevices:
             tries = tries + 1 if self._faults else 1
 
     async def _clean_all(self, names: Iterable[str], ids: Collection[str] = ()) -> dict[str, str]:
-        """Clean these devices side by side; return what went wrong with each, "" for nothing.
+        """Run `onRelease` for these devices at the same time; return by name why it failed, "" if it did not.
 
         One that a container may hold is left alone; `ids` are those that count as free, because the kubelet
-        gives them out.
+        allocates them.
         """
         wanted = sorted(names)
         if self._resource.on_release is None or not wanted:
@@ -249,7 +249,7 @@ class HeldDevices:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _clean(self, name: str, ids: Collection[str]) -> str:
-        """Run `onRelease` for a device that is dirty, once at a time; return what went wrong, or ""."""
+        """Run `onRelease` for a dirty device, one run at a time; return why it failed, or ""."""
         assert self._resource.on_release is not None
         async with self._locks[name], self._at_once:
             if name not in self._dirty or self._others_hold(name, ids):
@@ -290,7 +290,7 @@ class HeldDevices:
 
 
 def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
-    """Return why a command did not do what it should, or ""."""
+    """Return why a command of the key `key` failed, or "" if it exited with 0 in time."""
     if result.fault:
         return one_line(f"{key}: {result.fault}")
     if result.was_killed:
@@ -305,14 +305,14 @@ def _fault(result: CommandResult, key: str, timeout_seconds: float) -> str:
 
 
 class DirtyFile:
-    """A small JSON file of one resource, which has one writer; there is none while nothing is dirty."""
+    """The JSON file with the names of a resource's dirty devices, if there are any; it has one writer."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._cannot_write = False
 
     def read(self) -> frozenset[str]:
-        """Return the names; none, with a warning, of a file that is damaged."""
+        """Return the names; none, after a logged warning, if the file is damaged."""
         try:
             names = json.loads(self._path.read_text(encoding="utf-8"))
             if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -329,9 +329,9 @@ class DirtyFile:
         return frozenset(names)
 
     def write(self, names: Collection[str]) -> None:
-        """Make the file say `names`; a reader sees it as it was, or as it is, and so after a power cut.
+        """Replace the file by one with `names`, at once for every reader and after a power cut, too.
 
-        Blocks until the disk has it: a device is remembered before a container has it.
+        Blocks until the disk has it: a device has to be in the file before a container has the device.
         """
         try:
             if names:

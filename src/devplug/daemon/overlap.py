@@ -1,16 +1,16 @@
-"""The overlap of resources: which has which hardware. No two have the same, unless both share it. Pure.
+"""The overlap of resources: which resource owns hardware that several find. Pure.
 
-Of two resources that find the same, that one has it whose device a container holds, and else the one that
-stands first in the file. What the file alone shows (equal paths) is refused before anything is served; this
-is for what only the machine shows: a link and its node, a gadget and its serial port.
+Hardware has one owner, or several if all of them have `share`. The owner is the resource of which a container
+holds a device on it, else the first resource in the file. Equal paths in the file are refused when it is
+read; this is for what only the machine shows: a link and its node, a USB device and its serial port.
 
-What is held stays with its resource until it is let go, also if it was pulled out, if another resource comes
-before this one in the file, and if the file has the resource no more. Where two resources hold the same
-already, because they shared it before an edit, the first of them in the file is its owner and the other comes
-next.
+A resource owns what its containers hold until they release it, also if the device was unplugged, if another
+resource now stands before it in the file, or if the file no longer has the resource. If containers of two
+resources hold the same hardware, because the resources had `share` before an edit, the first of the two in
+the file owns it.
 
-`decide` says all of this, from the claims of all resources and from what it said last. `DeviceOverlap`
-remembers that, and has it say it again whenever a claim is another one than before.
+`decide` computes the owners from the claims of all resources and from the decisions before. `DeviceOverlap`
+keeps the decisions, and computes them again whenever a claim changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Keys: TypeAlias = "tuple[Key, ...]"
 
 
 def _keys_of(found: HostDevice) -> Keys:
-    """Return what makes a device the same as another one: where it is plugged in, and its own nodes."""
+    """Return the keys of a device; two devices that have one in common are the same hardware."""
     nodes = [
         (node.is_block, node.number)
         for node in found.nodes
@@ -48,7 +48,7 @@ def _keys_of(found: HostDevice) -> Keys:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What one resource has found, and what containers hold of it and of what was found before."""
+    """The hardware that one resource has found, and that its containers hold."""
 
     resource_name: str
     is_shared: bool = False
@@ -59,19 +59,18 @@ class Claim:
 
     @cached_property
     def keys(self) -> frozenset[Key]:
-        """All that was found."""
+        """The keys of all found devices."""
         return frozenset(chain.from_iterable(self.found.values()))
 
     @cached_property
     def held_keys(self) -> frozenset[Key]:
-        """All that is held."""
+        """The keys of all held devices."""
         return frozenset(chain.from_iterable(self.held.values()))
 
     def after(self, found: Iterable[HostDevice], held: Collection[str] = (), *, is_shared: bool) -> Claim:
-        """Return the claim after a look; this one if it is the same.
+        """Return the claim after a scan; this object if nothing differs.
 
-        `held` are the names of those devices, and of devices that were found before, which a container may
-        hold.
+        `held` are the names of the devices, found now or before, that a container may hold.
         """
         fresh = {one.name: _keys_of(one) for one in found}
         kept = {name: keys for name in held if (keys := self._held_keys(name, fresh))}
@@ -80,10 +79,10 @@ class Claim:
         return Claim(self.resource_name, is_shared, fresh, kept)
 
     def _held_keys(self, name: str, found: Mapping[str, Keys]) -> Keys:
-        """Return the keys of a held device: those that it has, and had.
+        """Return the keys of a held device: those that it has now, and some that it had before.
 
-        One that is found elsewhere has left its old place to whatever is plugged in there. Its old node
-        numbers stay: a container may still open them, whichever device the kernel gives them to.
+        If it is found at another place, its old place is dropped: something else may be plugged in there. Its
+        old node numbers stay, because a container may still open them, whichever device has them now.
         """
         before = self.held.get(name) or self.found.get(name, ())
         keys = found.get(name, before)
@@ -96,24 +95,24 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What one resource has of its claim, and what it has not."""
+    """What one resource owns of its claim, and what it does not."""
 
     claim: Claim
     kept: frozenset[Key]
-    """What is kept for its containers: no other resource has that, unless both share it."""
+    """What its containers hold: no other resource may own it, unless both have `share`."""
     taken: frozenset[Key]
-    """What it finds and cannot have: other resources have it."""
+    """What it finds and other resources own."""
 
     @cached_property
     def refused(self) -> frozenset[str]:
-        """The names of the found devices that it cannot have."""
+        """The names of the found devices that it does not own."""
         if not self.taken:
             return frozenset()
         return frozenset(name for name, keys in self.claim.found.items() if not self.taken.isdisjoint(keys))
 
     @cached_property
     def owned(self) -> frozenset[Key]:
-        """The keys of the found devices that it has."""
+        """The keys of the found devices that it owns."""
         if not self.refused:
             return self.claim.keys
         return frozenset().union(
@@ -121,9 +120,9 @@ class Decision:
         )
 
     def owners(self, decisions: Iterable[Decision]) -> dict[str, str]:
-        """Return the refused devices, sorted, each with the first resource in the file that has it.
+        """Return the first owner in the file of each refused device, by device name, sorted.
 
-        `decisions` are those of all resources in file order, with this one.
+        `decisions` are those of all resources, this one too, in file order.
         """
         owners: dict[str, str] = {}
         is_before = True
@@ -143,7 +142,8 @@ class Decision:
 def decide(claims: Iterable[Claim], before: Mapping[str, Decision] = MappingProxyType({})) -> list[Decision]:
     """Return the decision on each claim; `claims` are in file order.
 
-    `before` are the last decisions, by resource name. One that is still right is returned as the same object.
+    `before` are the decisions before, by resource name. One that has not changed is returned as the same
+    object.
     """
     claims = list(claims)
     kept = _kept([claim for claim in claims if claim.held], before)
@@ -172,9 +172,10 @@ def decide(claims: Iterable[Claim], before: Mapping[str, Decision] = MappingProx
 
 
 def _kept(claims: Sequence[Claim], before: Mapping[str, Decision]) -> dict[str, frozenset[Key]]:
-    """Return what is kept for the containers of each resource: of a key that several hold only the first's.
+    """Return for each resource the keys that its containers hold and that it therefore owns.
 
-    First is for whom it was kept before, then file order. Others that share with the first have it, too.
+    Of several whose containers hold a key, the one that owned it before is first, then file order decides.
+    Others own it too if they and the first have `share`.
     """
     held: set[Key] = set()
     several: set[Key] = set()
@@ -193,7 +194,7 @@ def _kept(claims: Sequence[Claim], before: Mapping[str, Decision]) -> dict[str, 
 
 
 class DeviceOverlap:
-    """The claims of all resources of one daemon, and what was decided; lives as long as that."""
+    """The claims and decisions of all resources of one daemon; lives as long as the daemon."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, int] = {}
@@ -202,7 +203,7 @@ class DeviceOverlap:
         self._on_change: dict[str, Callable[[], None]] = {}
 
     def reorder(self, resource_names: Iterable[str]) -> None:
-        """Record the order in the file; a resource that it lacks comes last."""
+        """Record the order of the resources in the file; a resource that is not in the file comes last."""
         self._ranks = {name: rank for rank, name in enumerate(resource_names)}
         self._decide(one.claim for one in self._decisions.values())
 
@@ -215,12 +216,11 @@ class DeviceOverlap:
         is_shared: bool = False,
         on_change: Callable[[], None] = lambda: None,
     ) -> Mapping[str, str]:
-        """Say what a resource has found; return what it cannot have, with the resource that has it.
+        """Record what a resource has found; return the names of what it does not own, with the owners.
 
-        `held` are the names of those devices, and of devices that it found before, which a container may
-        hold. Their keys stay claimed until a call without the name, also if they are not found any more.
-        `on_change` is called when what others do changes which devices are refused to this one. It must not
-        call back.
+        `held` are the names of the devices, found now or before, that a container may hold. Their keys stay
+        claimed until a call without the name, also if they are not found any more. `on_change` is called when
+        another resource changes what is refused to this one; it must not call this object.
         """
         self._on_change[resource_name] = on_change
         last = self._decisions.get(resource_name)
@@ -231,13 +231,13 @@ class DeviceOverlap:
         return self._decisions[resource_name].owners(self._decisions.values())
 
     def leave(self, resource_name: str) -> None:
-        """Give up all hardware of a resource, held or not. May be called again."""
+        """Drop the claim of a resource, held devices too; a second call does nothing."""
         if self._decisions.pop(resource_name, None):
             del self._on_change[resource_name]
             self._decide(one.claim for one in self._decisions.values())
 
     def _decide(self, claims: Iterable[Claim], caller: str = "") -> None:
-        """Decide on all claims, and wake whom that changes, but the caller."""
+        """Decide on all claims, and call `on_change` of each changed resource but the caller."""
         last_rank = len(self._ranks)
         line = sorted(
             claims, key=lambda one: (self._ranks.get(one.resource_name, last_rank), one.resource_name)

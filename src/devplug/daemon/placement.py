@@ -1,7 +1,4 @@
-"""The placement of resources: which a machine has, by its name and its labels. Pure.
-
-Also which resource names others claim.
-"""
+"""The placement of resources: which of them a Node serves, by its name and its labels. Pure."""
 
 from __future__ import annotations
 
@@ -19,18 +16,18 @@ __all__ = ["Placement", "claimed_twice", "placement_of"]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The resources of a file as one machine sees them, each in one of three lists, in file order."""
+    """The resources of a file for one Node, each in one of three lists, in file order."""
 
     here: list[Resource]
-    """Those that `nodeNames` and `nodeSelector` give to this machine."""
+    """Those that this Node serves by `nodeNames` and `nodeSelector`."""
     elsewhere: list[Resource]
-    """Those that are for other machines."""
+    """Those for other Nodes."""
     waiting: list[Resource]
-    """Those that the labels of this machine decide on, as long as nobody knows them."""
+    """Those whose `nodeSelector` waits for the labels of this Node, which are not read yet."""
 
 
 def placement_of(config: Config, node_name: str, labels: Mapping[str, str] | None) -> Placement:
-    """Return which resources a machine has; `labels` are those of its Node, or None if nobody knows them."""
+    """Return the placement; `labels` are those of the Node by key, or None before they are read."""
     placement = Placement([], [], [])
     for resource in config.resources:
         patterns, selector = resource.node_names, resource.node_selector
@@ -46,9 +43,9 @@ def placement_of(config: Config, node_name: str, labels: Mapping[str, str] | Non
 
 
 def claimed_twice(names: Iterable[str], claimed: Collection[str]) -> tuple[str, ...]:
-    """Return those of our resource names that a DeviceClass claims too, sorted.
+    """Return the resource names in `names` that a DRA DeviceClass has as well (`claimed`), sorted.
 
-    A machine may serve a name by device plugin or by DRA, not both (KEP-5004): of two such sides, each
-    counts all devices, and the scheduler gives out more than there are.
+    A Node may serve a resource name by a device plugin or by DRA, not by both (KEP-5004): each side counts
+    all devices, and the scheduler allocates more than there are.
     """
     return tuple(sorted(set(names).intersection(claimed)))
