@@ -8,8 +8,9 @@ Texts are one line, name the field and the value, and fit into a pod's status.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +37,8 @@ __all__ = [
     "RemoteError",
     "UnhealthyDeviceError",
     "UnknownDeviceError",
+    "end_of",
+    "lines_of",
     "one_line",
     "quoted",
 ]
@@ -45,6 +48,8 @@ TEXT_LIMIT_BYTES = 200
 
 QUOTE_LIMIT_BYTES = 64
 """Longest part of a foreign value that an error repeats."""
+
+_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 def quoted(value: object) -> str:
@@ -73,6 +78,17 @@ class HasId(Protocol):
 
 class DevplugError(Exception):
     """The root of all errors that devplug raises on purpose."""
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines as YAML 1.1 counts them, to which every position in a file refers."""
+    return _BREAK.split(text)
+
+
+def end_of(text: str) -> tuple[int, int]:
+    """Return line and column of the end of a text, both from 1."""
+    lines = lines_of(text)
+    return len(lines), len(lines[-1]) + 1
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -311,7 +311,8 @@ def test_the_value_of_a_variable_has_to_be_a_text() -> None:
             "kind: Pod\n---\nkind: Pod",
             "3:1: error: this is the second of 2 documents, and a manifest is one pod; give each by itself",
         ),
-        ("kind: [", "2:1: error: this is not YAML: did not find expected node content"),
+        ("kind: [", "1:8: error: this is not YAML: did not find expected node content"),
+        ("kind: [\n", "2:1: error: this is not YAML: did not find expected node content"),
         (
             "kind: !new x",
             "1:7: error: this is not YAML: could not determine a constructor for the tag '!new'",

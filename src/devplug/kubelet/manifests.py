@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import yaml
 from yaml.constructor import SafeConstructor
 
-from devplug.errors import ConfigError, Problem, one_line, quoted
+from devplug.errors import ConfigError, Problem, end_of, one_line, quoted
 from devplug.k8s.quantity import Quantity, QuantityError
 from devplug.k8s.resource_names import is_extended, resource_name_fault
 from devplug.kubelet.pods import Container, Pod
@@ -322,7 +322,8 @@ def _read_text(text: str, file: str) -> PodReader:
                 return PodReader(content, partial(_position, documents[0]), doubled)
             documents = []  # `null` says nothing, as no text does
     except yaml.MarkedYAMLError as error:
-        place = _line_and_column(error.problem_mark or error.context_mark)
+        # libyaml's end of a text may be a line that is not there.
+        place = min(_line_and_column(error.problem_mark or error.context_mark), end_of(text))
         problem = Problem(*place, "", f"this is not YAML: {one_line(str(error.problem or error.context))}")
         raise ConfigError(file, [problem]) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:

@@ -15,7 +15,7 @@ from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
 from devplug.daemon.config.tree import Document, ListNode, MapNode, RefusedNode, ScalarNode, path_text
-from devplug.errors import Problem, one_line, quoted
+from devplug.errors import Problem, end_of, lines_of, one_line, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,6 @@ __all__ = [
     "DEPTH_LIMIT",
     "NODES_LIMIT",
     "SIZE_LIMIT_BYTES",
-    "lines_of",
     "parse_document",
 ]
 
@@ -41,7 +40,6 @@ READING_LIMIT: Final = 64
 # What YAML 1.2 takes for a number and PyYAML, which reads 1.1, for a text: the next tool may read it so.
 _NUMBER_1_2: Final = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
 _CONTROL: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
-_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _BARE_BRACES: Final = re.compile(r"\{[A-Za-z]+[.}]")
 _KIND_OF_TAG: Final[Mapping[str, Kind]] = {
     "int": "number",
@@ -60,7 +58,7 @@ def parse_document(source: bytes | str, loader: type = FASTEST_LOADER) -> Docume
     text = _decoded(source)
     if isinstance(text, Problem):
         return Document(None, (text,))
-    builder = _Builder(_line_and_column(text))
+    builder = _Builder(end_of(text))
     try:
         for event in yaml.parse(text, Loader=loader):
             if not builder.take(event):
@@ -90,21 +88,11 @@ def _decoded(source: bytes | str) -> str | Problem:
     except UnicodeDecodeError as error:
         before = source[: error.start].decode()
         wrong = f"the byte 0x{source[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        return Problem(*_line_and_column(before), "", wrong)
+        return Problem(*end_of(before), "", wrong)
     if found := _CONTROL.search(text):
         name = "a NUL byte" if found.group() == "\0" else f"the character U+{ord(found.group()):04X}"
-        return Problem(*_line_and_column(text[: found.start()]), "", f"{name} cannot stand in this file")
+        return Problem(*end_of(text[: found.start()]), "", f"{name} cannot stand in this file")
     return text
-
-
-def lines_of(text: str) -> list[str]:
-    """Return the lines as YAML 1.1 counts them, which every position in a file refers to."""
-    return _BREAK.split(text)
-
-
-def _line_and_column(before: str) -> tuple[int, int]:
-    lines = lines_of(before)
-    return len(lines), len(lines[-1]) + 1
 
 
 class _Mark(Protocol):
@@ -118,7 +106,7 @@ def _place(mark: _Mark | None, end: tuple[int, int]) -> tuple[int, int]:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
-    line, column = _place(error.problem_mark or error.context_mark, _line_and_column(text))
+    line, column = _place(error.problem_mark or error.context_mark, end_of(text))
     written = lines_of(text)[line - 1] if line else ""
     if written.startswith("\t"):
         advice = "; indent with spaces, not with tabs"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from devplug.daemon.config.document import lines_of, parse_document
+from devplug.daemon.config.document import parse_document
 from devplug.daemon.config.tree import ListNode, MapNode, RefusedNode, ScalarNode
 from devplug.daemon.importers.draft import At, items_of, text_of
-from devplug.errors import ConfigError, Problem, quoted
+from devplug.errors import ConfigError, Problem, lines_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
