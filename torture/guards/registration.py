@@ -279,15 +279,6 @@ GUARDS: Final = (
         "tests/plugin/test_takeover_detector.py",
     ),
     Guard(
-        "leftovers-are-waited-for",
-        "I2",
-        "a stream that an earlier call may still bring is not taken for ours",
-        _REGISTRATION,
-        "return owed > 0 or any(",
-        "return any(",
-        "tests/plugin/test_call_events.py",
-    ),
-    Guard(
         "who-was-called",
         "I2",
         "Register is sent only if it is known which kubelet.sock the connection goes to",
