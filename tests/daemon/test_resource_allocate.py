@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,7 @@ from tests.virtualtime import passes
 from tests.virtualtime import play as play_in_no_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
     from devplug import Device
@@ -148,28 +149,37 @@ async def test_a_refused_device_that_is_there_after_all_is_healthy_again_without
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
 
 
+@asynccontextmanager
+async def refused(one: ConfiguredPlugin, middle: Path) -> AsyncIterator[list[Sequence[Device]]]:
+    """Take a device away, have its Allocate refused, and give all lists of the plugin, also of the block."""
+    lists: list[Sequence[Device]] = []
+
+    async def follow() -> None:
+        nonlocal lists
+        async for listed in one.devices():
+            lists += [listed]
+
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(follow())
+        await passes(0.1)
+        middle.unlink()
+        with pytest.raises(UnhealthyDeviceError, match="node missing"):
+            await one.allocate(lists[0])
+        yield lists
+        following.cancel()
+
+
 def test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out(short_dir: Path) -> None:
     middle = behind_a_link(short_dir)
     one = plugin(short_dir)
-    lists: list[Sequence[Device]] = []
-
-    async def follow(note: Callable[[Sequence[Device]], None]) -> None:
-        async for listed in one.devices():
-            note(listed)
 
     async def scenario() -> None:
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(follow(lists.append))
-            await passes(0.1)
-            middle.unlink()
-            with pytest.raises(UnhealthyDeviceError, match="node missing"):
-                await one.allocate(lists[0])
+        async with refused(one, middle) as lists:
             await passes(10.0)
             assert len(lists) == 1
             link(middle)
             await passes(1.0)
             assert lists == [lists[0], lists[0]]
-            following.cancel()
 
     play_in_no_time(scenario())
 
@@ -179,19 +189,9 @@ def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(
 ) -> None:
     middle = behind_a_link(short_dir)
     one = plugin(short_dir)
-    lists: list[Sequence[Device]] = []
-
-    async def follow(note: Callable[[Sequence[Device]], None]) -> None:
-        async for listed in one.devices():
-            note(listed)
 
     async def scenario() -> None:
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(follow(lists.append))
-            await passes(0.1)
-            middle.unlink()
-            with pytest.raises(UnhealthyDeviceError, match="node missing"):
-                await one.allocate(lists[0])
+        async with refused(one, middle) as lists:
             one.held.changed.set()
             await passes(0.1)
             assert [device.health.reason for device in lists[1]] == ["node missing"]
@@ -201,7 +201,6 @@ def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(
             assert lists == [lists[0], lists[1], lists[0]]
             await passes(1.0)
             assert lists == [lists[0], lists[1], lists[0], lists[0]]
-            following.cancel()
 
     play_in_no_time(scenario())
 

@@ -109,8 +109,8 @@ def test_the_sockets_of_our_plugins_fit_into_the_longest_folder_that_is_taken(sh
     place = SandboxDir(short_dir / ("x" * room))
     with place.claimed():
         assert len(str(place.node("worker-0").plugin_dir / name)) == 107
-    assert "is 1 bytes too long" in refusal(place, node_count=11)
-    assert "is 1 bytes too long" in refusal(SandboxDir(short_dir / ("x" * (room + 1))))
+    assert "is 1 byte too long" in refusal(place, node_count=11)
+    assert "is 1 byte too long" in refusal(SandboxDir(short_dir / ("x" * (room + 1))))
 
 
 # ── who is up ──

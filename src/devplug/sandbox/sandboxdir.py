@@ -265,8 +265,9 @@ class SandboxDir:
         deepest = self.node(f"worker-{max(0, node_count - 1)}").plugin_dir / _LONGEST_SOCKET_NAME
         over = len(os.fsencode(deepest)) - _SOCKET_PATH_BYTES
         if over > 0:
+            by = "1 byte" if over == 1 else f"{over} bytes"
             raise SandboxDirError(
-                f"{self.folder} is {over} bytes too long for the sockets in it; name a shorter one with --dir"
+                f"{self.folder} is {by} too long for the sockets in it; name a shorter one with --dir"
             )
 
     def _lock(self) -> int:
