@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-__all__ = ["BACKEND", "in_no_time", "now", "passes", "play", "still"]
+__all__ = ["BACKEND", "in_no_time", "now", "on_virtual_time", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -70,7 +70,13 @@ class _LoopThatAwaitsThreads(_Loop):
 
 
 BACKEND: Final = ("asyncio", {"loop_factory": _LoopThatAwaitsThreads})
-"""What a module's fixture `anyio_backend` returns for its tests to run on such a loop."""
+
+
+@pytest.fixture(scope="module")
+def on_virtual_time() -> object:
+    """The `anyio_backend` of a module whose tests run on such a loop: `anyio_backend = on_virtual_time`."""
+    return BACKEND
+
 
 in_no_time = pytest.mark.parametrize(
     "anyio_backend", [("asyncio", {"loop_factory": _Loop})], ids=["in no time"]

@@ -14,7 +14,6 @@ from devplug.daemon.command_result import CommandResult
 from devplug.daemon.commands import command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing, parse_template
 from devplug.daemon.sources.device import HostDevice
-from tests.plugin.fakes import play
 from tests.waiting import until
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -41,11 +40,8 @@ def open_files() -> list[Path]:
     return sorted(Path("/proc/self/fd").iterdir())
 
 
-def assert_all_end(pids: str) -> None:
-    async def story() -> None:
-        await until(lambda: not any(is_running(int(pid)) for pid in pids.split()))
-
-    play(story())
+async def assert_all_end(pids: str) -> None:
+    await until(lambda: not any(is_running(int(pid)) for pid in pids.split()))
 
 
 # ── what a command gets ───────────────────────────────────────────────────────────────────────────
@@ -170,13 +166,13 @@ def test_a_late_command_that_does_not_listen_is_killed_with_all_its_children() -
     result = late(script, grace_seconds=0.1)
     assert (result.was_killed, result.exit_code) == (True, -signal.SIGKILL)
     assert len(result.output.split()) == 2
-    assert_all_end(result.output)
+    asyncio.run(assert_all_end(result.output))
 
 
 def test_what_a_command_leaves_running_in_its_group_ends_with_it() -> None:
     result = shell("sleep 60 & echo $!")
     assert (result.exit_code, result.was_killed) == (0, False)
-    assert_all_end(result.output)
+    asyncio.run(assert_all_end(result.output))
 
 
 def test_a_process_in_a_session_of_its_own_holds_nobody_up(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
     from devplug.plugin.serving import Serving
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
 B = "- {name: example.com/b, discover: {static: {ids: [b0]}}}"
 C = "- {name: example.com/c, discover: {static: {ids: [c0, c1, c2]}}}"
@@ -40,20 +35,25 @@ def text(*resources: str) -> str:
     return "version: 1\nresources:\n" + "\n".join(resources) + "\n"
 
 
+def edit(file: Path, *resources: str) -> None:
+    file.write_text(text(*resources))
+
+
 @asynccontextmanager
-async def served(root: Path, file: Path) -> AsyncIterator[tuple[Kubelet, Serving]]:
-    """A kubelet with its monitoring socket, and a daemon that serves a file."""
-    kubelet = Kubelet.under(root)
-    plugin_dir = root / "device-plugins"
-    pod_resources = root / "pod-resources" / "kubelet.sock"
+async def served(
+    root: Path, *resources: str, file: Path | None = None
+) -> AsyncIterator[tuple[Kubelet, Serving, Path]]:
+    """A kubelet with its monitoring socket, and a daemon that serves a file, by default one with these."""
+    kubelet, file = Kubelet.under(root), file or root / "devplug.yaml"
+    if resources:
+        edit(file, *resources)
+    monitoring = root / "pod-resources" / "kubelet.sock"
     config = load(file.read_text(), str(file))
-    async with (
-        kubelet.running(),
-        serve_config(config, plugin_dir=plugin_dir, pod_resources=pod_resources, file=file) as serving,
-    ):
+    served = serve_config(config, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring, file=file)
+    async with kubelet.running(), served as serving:
         await serving.wait_registered()
         await kubelet.wait(lambda: all(one.resource_name in kubelet.capacity() for one in serving.plugins))
-        yield kubelet, serving
+        yield kubelet, serving, file
 
 
 def pod(name: str, **counts: int) -> Pod:
@@ -62,12 +62,9 @@ def pod(name: str, **counts: int) -> Pod:
 
 
 async def test_a_resource_that_is_added_is_served_and_the_others_are_not_touched(short_dir: Path) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         with kubelet.changes() as changes:
-            file.write_text(text(A, B))
+            edit(file, A, B)
             async for change in changes:
                 if change.kind is ChangeKind.LISTED:
                     break
@@ -76,21 +73,15 @@ async def test_a_resource_that_is_added_is_served_and_the_others_are_not_touched
 
 
 async def test_a_resource_that_is_changed_is_served_as_it_is_now(short_dir: Path) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A, B))
-
-    async with served(short_dir, file) as (kubelet, _):
-        file.write_text(text(A, B.replace("[b0]", "[b0, b1, b2]")))
+    async with served(short_dir, A, B) as (kubelet, _, file):
+        edit(file, A, B.replace("[b0]", "[b0, b1, b2]"))
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 3)
         assert kubelet.allocatable()["example.com/a"] == 2
 
 
 async def test_a_resource_that_is_removed_and_that_nobody_holds_is_gone(short_dir: Path) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A, B))
-
-    async with served(short_dir, file) as (kubelet, serving):
-        file.write_text(text(A))
+    async with served(short_dir, A, B) as (kubelet, serving, file):
+        edit(file, A)
         await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/b"))
         await until(lambda: [one.resource_name for one in serving.plugins] == ["example.com/a"])
 
@@ -98,17 +89,14 @@ async def test_a_resource_that_is_removed_and_that_nobody_holds_is_gone(short_di
 async def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_holds_one(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A, B))
-
-    async with served(short_dir, file) as (kubelet, serving):
+    async with served(short_dir, A, B) as (kubelet, serving, file):
         assert (await kubelet.run_pod(pod("holder", b=1))).phase is PodPhase.RUNNING
-        file.write_text(text(A))
+        edit(file, A)
         await kubelet.wait(
             lambda: {one.id: one.health for one in kubelet.devices("example.com/b")} == {"b0": "Unhealthy"}
         )
         assert {one.resource_name for one in serving.plugins} == {"example.com/a", "example.com/b"}
-        file.write_text(text(A, B))
+        edit(file, A, B)
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
     assert "a resource was removed from the file while containers hold its devices" in caplog.text
 
@@ -124,19 +112,12 @@ async def test_a_removed_resource_stays_with_its_devices_unhealthy_while_a_pod_h
 async def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
     short_dir: Path, bad: str, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         file.write_text(bad)
-        await until(
-            lambda: (
-                "reload failed: the file has mistakes; the previous configuration stays in effect"
-                in caplog.text
-            )
-        )
+        words = "reload failed: the file has mistakes; the previous configuration stays in effect"
+        await until(lambda: words in caplog.text)
         assert kubelet.allocatable() == {"example.com/a": 2}
-        file.write_text(text(A, C))
+        edit(file, A, C)
         await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/c": 3})
     assert word in caplog.text.lower()
 
@@ -144,10 +125,7 @@ async def test_a_bad_edit_keeps_what_is_served_and_says_what_is_wrong(
 async def test_a_file_that_vanishes_keeps_what_is_served(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         file.unlink()
         await until(lambda: "No such file" in caplog.text)
         assert kubelet.allocatable() == {"example.com/a": 2}
@@ -157,10 +135,7 @@ async def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No event tells of that, and the resync comes after half a minute."""
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with file.open("w") as edited:
             edited.write(text(A, B))
@@ -188,7 +163,7 @@ async def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Pa
     folder = short_dir / "etc"
     config_map(folder, "1", text(A))
 
-    async with served(short_dir, folder / "config.yaml") as (kubelet, _):
+    async with served(short_dir, file=folder / "config.yaml") as (kubelet, _, _):
         config_map(folder, "2", text(A, B))
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
         config_map(folder, "3", text(B))
@@ -196,10 +171,7 @@ async def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Pa
 
 
 async def test_a_file_that_is_renamed_into_its_place_is_followed(short_dir: Path) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         fresh = short_dir / "new"
         fresh.write_text(text(B))
         fresh.replace(file)
@@ -207,10 +179,7 @@ async def test_a_file_that_is_renamed_into_its_place_is_followed(short_dir: Path
 
 
 async def test_a_touched_file_changes_nothing(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, A) as (kubelet, _, file):
         with kubelet.changes() as changes:
             os.utime(file)
             file.write_text("# a comment\n" + text(A))
@@ -252,13 +221,10 @@ async def test_a_renamed_resource_does_not_give_out_what_a_pod_holds_under_the_o
 ) -> None:
     for minor in (0, 1):
         link(short_dir / "by-id" / f"chip{minor}", char_node(short_dir / "nodes" / f"chip{minor}", minor))
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(chips("a", short_dir)))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, chips("a", short_dir)) as (kubelet, _, file):
         assert (await kubelet.run_pod(pod("holder", a=1))).phase is PodPhase.RUNNING
         (held,) = [allocation.device_ids[0] for allocation in kubelet.allocations()]
-        file.write_text(text(chips("b", short_dir)))
+        edit(file, chips("b", short_dir))
         (other,) = {"chip0", "chip1"} - {held}
         await kubelet.wait(lambda: {one.id for one in kubelet.devices("example.com/b")} == {other})
         assert [one.id for one in kubelet.devices("example.com/a")] == [held]
@@ -266,13 +232,10 @@ async def test_a_renamed_resource_does_not_give_out_what_a_pod_holds_under_the_o
 
 async def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(chips("a", short_dir, "share: {replicas: 4}")))
-
-    async with served(short_dir, file) as (kubelet, _):
+    async with served(short_dir, chips("a", short_dir, "share: {replicas: 4}")) as (kubelet, _, file):
         for name in ("p", "q", "r"):
             await kubelet.run_pod(pod(name, a=1))
-        file.write_text(text(chips("a", short_dir, "share: {replicas: 2}")))
+        edit(file, chips("a", short_dir, "share: {replicas: 2}"))
         await kubelet.wait(lambda: len(kubelet.devices("example.com/a")) == 3)
         assert {one.id: one.health for one in kubelet.devices("example.com/a")} == {
             "x0::0": "Healthy",
@@ -292,11 +255,8 @@ async def test_another_number_of_replicas_does_not_drop_what_is_held(short_dir: 
 async def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
     short_dir: Path, bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A, B))
-
-    async with served(short_dir, file) as (kubelet, _):
-        file.write_text(text(A, bad))
+    async with served(short_dir, A, B) as (kubelet, _, file):
+        edit(file, A, bad)
         await until(lambda: "reload failed for a resource" in caplog.text)
         await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2, "example.com/b": 1})
 
@@ -304,11 +264,8 @@ async def test_a_changed_resource_that_cannot_be_served_stays_as_it_was(
 async def test_an_added_resource_that_cannot_be_served_touches_no_other(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A))
-
-    async with served(short_dir, file) as (kubelet, serving):
-        file.write_text(text(A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}"))
+    async with served(short_dir, A) as (kubelet, serving, file):
+        edit(file, A, "- {name: example.com/b, discover: {path: /dev/none}, whenNone: fail}")
         await until(lambda: "reload failed for a resource" in caplog.text)
         assert [one.resource_name for one in serving.plugins] == ["example.com/a"]
         assert kubelet.allocatable() == {"example.com/a": 2}
@@ -317,17 +274,13 @@ async def test_an_added_resource_that_cannot_be_served_touches_no_other(
 async def test_what_failed_to_be_cleaned_is_not_given_out_after_an_edit(short_dir: Path) -> None:
     (short_dir / "broken").touch()
     command = f'onRelease: {{exec: {{command: [/bin/sh, -c, "test ! -e {short_dir}/broken"]}}}}'
-    file = short_dir / "devplug.yaml"
-    file.write_text(text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0]}}}}, {command}}}"))
-
-    async with served(short_dir, file) as (kubelet, _):
+    b = f"- {{name: example.com/b, discover: {{static: {{ids: [b0]}}}}, {command}}}"
+    async with served(short_dir, A, b) as (kubelet, _, file):
         assert (await kubelet.run_pod(pod("one", b=1))).phase is PodPhase.RUNNING
         kubelet.remove_pod("uid-one")
         assert (await kubelet.run_pod(pod("two", b=1))).phase is PodPhase.FAILED
         await kubelet.wait(lambda: kubelet.devices("example.com/b")[0].health == "Unhealthy")
-        file.write_text(
-            text(A, f"- {{name: example.com/b, discover: {{static: {{ids: [b0, b1]}}}}, {command}}}")
-        )
+        edit(file, A, b.replace("[b0]", "[b0, b1]"))
         await kubelet.wait(lambda: len(kubelet.devices("example.com/b")) == 2)
         assert {one.id: one.health for one in kubelet.devices("example.com/b")} == {
             "b0": "Unhealthy",

@@ -16,17 +16,12 @@ from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.hosts import config
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 TWO = """
 - {name: example.com/here, discover: {static: {ids: [a, b]}}, nodeNames: ["gpu-*", edge]}
 - {name: example.com/all, discover: {static: {ids: [c]}}}

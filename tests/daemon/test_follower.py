@@ -24,7 +24,7 @@ from tests.kerneldevices import (
     tap_device,
     vcs_device,
 )
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
     from tests.kerneldevices import KernelDevice
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 NONE = {"no-subsystem-of-any-kernel"}
 """For stories without uevents, which other processes make at any time."""
 

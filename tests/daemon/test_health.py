@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
-from tests.plugin.fakes import Time, play
+from tests.plugin.fakes import Time
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ CARD = "/sys/devices/pci0000:00/0000:00:01.0"
 
 
 def prober(root: Path, *rules: HealthRule, time: Time | None = None) -> Prober:
-    if time is None:
-        return Prober(rules, Host(root), resource_name=RESOURCE)
-    return Prober(rules, Host(root), resource_name=RESOURCE, clock=time.clock, sleep=time.sleep)
+    given = {} if time is None else {"clock": time.clock, "sleep": time.sleep}
+    return Prober(rules, Host(root), resource_name=RESOURCE, **given)
 
 
 def command(*arguments: str, timeout_seconds: float = 5) -> HealthRule:
@@ -102,11 +102,11 @@ def first_answer(root: Path, rule: HealthRule, found: HostDevice) -> tuple[Healt
     """What one check says: the health, and why nothing was learned."""
     one = prober(root, rule)
 
-    async def story() -> None:
+    async def check() -> None:
         async with at_work(one):
             await one.first_check([found])
 
-    play(story())
+    asyncio.run(check())
     return one.health_of(found.name), one.doubt_of(found.name)
 
 
@@ -169,25 +169,20 @@ def test_a_file_is_compared_that_the_device_gives_the_name_of(tmp_path: Path) ->
     )
 
 
-def test_a_file_that_is_missing_is_unknown(tmp_path: Path) -> None:
-    assert first_answer(tmp_path, file_rule("/run/{id}"), HostDevice("a")) == unknown(
-        "/run/a: No such file or directory"
-    )
-
-
-def test_a_file_that_needs_what_the_device_lacks_is_unknown(tmp_path: Path) -> None:
-    assert first_answer(tmp_path, file_rule("/run/{serial}"), HostDevice("a")) == unknown(
-        "no value for {serial}"
-    )
-
-
-def test_what_is_no_regular_file_is_never_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("/run/{id}", "/run/a: No such file or directory"),
+        ("/run/{serial}", "no value for {serial}"),
+        ("/pipe", "/pipe is no regular file"),
+        ("/watchdog", "/watchdog is no regular file"),
+    ],
+    ids=["missing", "the device lacks what it needs", "a pipe, never opened", "a node, never opened"],
+)
+def test_a_file_that_cannot_be_read_is_unknown(tmp_path: Path, file: str, reason: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     link(tmp_path / "watchdog")
-    for name in ("pipe", "watchdog"):
-        assert first_answer(tmp_path, file_rule(f"/{name}"), HostDevice("a")) == unknown(
-            f"/{name} is no regular file"
-        )
+    assert first_answer(tmp_path, file_rule(file), HostDevice("a")) == unknown(reason)
 
 
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
@@ -213,47 +208,32 @@ def test_a_pseudo_terminal_is_good_until_its_other_end_is_closed() -> None:
 
 
 def test_a_node_that_became_another_device_is_bad_and_not_opened() -> None:
-    found = HostDevice("a", (HostDeviceNode("/dev/null", (240, 7)),))
-    assert first_answer(Path("/"), OPEN, found) == bad("/dev/null is another device now")
-    found = HostDevice("a", (HostDeviceNode("/dev/null", (1, 3), is_block=True),))
-    assert first_answer(Path("/"), OPEN, found) == bad("/dev/null is another device now")
+    for node in (replace(NULL, number=(240, 7)), replace(NULL, is_block=True)):
+        answer = first_answer(Path("/"), OPEN, HostDevice("a", (node,)))
+        assert answer == bad("/dev/null is another device now")
 
 
 def test_the_worst_of_several_nodes_counts_and_those_of_the_driver_do_not() -> None:
     gone = HostDeviceNode("/dev/none", (240, 7))
     reason = "/dev/none cannot be opened: No such file or directory"
     assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, gone))) == bad(reason)
-    shared = HostDeviceNode("/dev/none", (240, 7), is_shared=True)
-    assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, shared))) == GOOD
+    assert first_answer(Path("/"), OPEN, HostDevice("a", (NULL, replace(gone, is_shared=True)))) == GOOD
+    alone = first_answer(Path("/"), OPEN, HostDevice("a", (replace(NULL, is_shared=True),)))
+    assert alone == unknown("it has no device node of its own to open")
 
 
-def test_a_device_without_a_node_of_its_own_cannot_be_opened() -> None:
-    shared = HostDeviceNode("/dev/null", (1, 3), is_shared=True)
-    reason = "it has no device node of its own to open"
-    assert first_answer(Path("/"), OPEN, HostDevice("a", (shared,))) == unknown(reason)
-
-
-def test_a_watchdog_is_never_opened(tmp_path: Path) -> None:
-    link(tmp_path / "dev" / "watchdog0")
-    reason = "/dev/watchdog0 is a watchdog: opening it would let it reboot the machine"
-    assert first_answer(
-        tmp_path, OPEN, HostDevice("a", (HostDeviceNode("/dev/watchdog0", (1, 3)),))
-    ) == unknown(reason)
-
-
-def test_a_watchdog_by_another_name_is_known_from_sysfs(tmp_path: Path) -> None:
-    link(tmp_path / "dev" / "wd")
-    tree(
-        tmp_path,
-        {
+@pytest.mark.parametrize("name", ["watchdog0", "wd"], ids=["by its name", "by another name, from sysfs"])
+def test_a_watchdog_is_never_opened(tmp_path: Path, name: str) -> None:
+    link(tmp_path / "dev" / name)
+    if name == "wd":
+        links = {
             "sys/devices/wd/subsystem": "-> ../../class/watchdog",
             "sys/dev/char/1:3": "-> ../../devices/wd",
-        },
-    )
-    reason = "/dev/wd is a watchdog: opening it would let it reboot the machine"
-    assert first_answer(tmp_path, OPEN, HostDevice("a", (HostDeviceNode("/dev/wd", (1, 3)),))) == unknown(
-        reason
-    )
+        }
+        tree(tmp_path, links)
+    reason = f"/dev/{name} is a watchdog: opening it would let it reboot the machine"
+    found = HostDevice("a", (HostDeviceNode(f"/dev/{name}", (1, 3)),))
+    assert first_answer(tmp_path, OPEN, found) == unknown(reason)
 
 
 @needs_mknod

@@ -24,7 +24,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import config, link, resource
 from tests.kubelet.fakes import RESOURCE, healthy, registered
-from tests.virtualtime import BACKEND, passes
+from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Resource
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 QUICK = Rules(period_seconds=0.05, grace_seconds=0.05)
 
 

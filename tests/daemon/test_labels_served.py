@@ -15,16 +15,13 @@ from devplug.daemon.service import serve_config
 from devplug.errors import ConfigError
 from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.apiserver import api_server, write_kubeconfig
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]")

@@ -16,17 +16,12 @@ from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import machine_with_usb
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 
 if TYPE_CHECKING:
     from devplug.daemon.sources.host import Host
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 KINDS = {
     "usb": 'usb: {vendor: "0403"}',
     "pci": 'pci: {class: "0c"}',

@@ -17,7 +17,7 @@ from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import container, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, pod
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
     from devplug.daemon.config.types import Resource
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def by_id(folder: Path, rest: str) -> Resource:

@@ -25,19 +25,14 @@ from devplug.status import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
 
 

@@ -19,7 +19,7 @@ from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, first_answe
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
-from tests.virtualtime import BACKEND, now
+from tests.virtualtime import now, on_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
     from devplug.wire.values import PodResources
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 # ── when it asks ──────────────────────────────────────────────────────────────────────────────────

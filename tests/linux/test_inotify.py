@@ -10,6 +10,7 @@ import shutil
 import sys
 from contextlib import ExitStack, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,22 +29,19 @@ from devplug.linux.inotify import (
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
     from types import FrameType
-    from typing import Any
+
+    from devplug.linux.inotify import Subscription
 
 EVENTS_KEPT = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 """How many events the kernel keeps for a reader."""
 
+FEW_EVENTS_KEPT = pytest.mark.skipif(
+    EVENTS_KEPT > 100_000, reason=f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here"
+)
+
 IN_CLOSE_WRITE = 0x8  # inotify(7)
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(50):
-            await story
-
-    asyncio.run(bounded())
 
 
 def overflow(folder: Path) -> None:
@@ -63,60 +61,46 @@ async def turns(count: int = 10) -> None:
 # ── which folders ──
 
 
-def plan(folder: Path, *patterns: str) -> dict[str, set[str]]:
-    """The folders to watch for patterns below `folder`, named from there; those above it left out."""
-    found = folders_to_watch(f"{folder}/{pattern}" for pattern in patterns)
-    return {
-        os.path.relpath(path, folder): names
-        for path, names in found.items()
-        if path == str(folder) or path.startswith(f"{folder}/")
-    }
-
-
-def test_the_folder_of_a_path_is_watched_for_its_name(short_dir: Path) -> None:
-    assert plan(short_dir, "node") == {".": {"node"}}
-
-
-def test_every_folder_on_the_way_is_watched_for_the_next_one(short_dir: Path) -> None:
-    (short_dir / "a" / "b").mkdir(parents=True)
-    assert plan(short_dir, "a/b/tty*") == {".": {"a"}, "a": {"b"}, "a/b": {"tty*"}}
+@pytest.mark.parametrize(
+    ("there", "patterns", "planned"),
+    [
+        ("", ["node"], {".": {"node"}}),
+        ("a/b/", ["a/b/tty*"], {".": {"a"}, "a": {"b"}, "a/b": {"tty*"}}),
+        ("a/", ["a/b/c/d"], {".": {"a"}, "a": {"b"}}),
+        ("a", ["a/b"], {".": {"a"}}),
+        ("card0/ card1/ card2 other/", ["card*/dev"], {".": {"card*"}, "card0": {"dev"}, "card1": {"dev"}}),
+        ("", ["missing/*/x"], {".": {"missing"}}),
+        ("real/ link->real", ["link/x"], {".": {"link"}, "link": {"x"}}),
+        ("a/", ["a/x", "a/y*", "b"], {".": {"a", "b"}, "a": {"x", "y*"}}),
+    ],
+    ids=[
+        "the folder of a path for its name",
+        "every folder on the way for the next one",
+        "no further than to a folder that is missing",
+        "a file in the place of a folder is no folder",
+        "a glob in the middle is every folder that matches",
+        "a glob whose folder cannot be read matches none",
+        "a link to a folder is a folder",
+        "patterns that share a folder share its watch",
+    ],
+)
+def test_the_folders_to_watch_are_those_on_the_way_to_each_pattern(
+    short_dir: Path, there: str, patterns: list[str], planned: dict[str, set[str]]
+) -> None:
+    for one in there.split():
+        name, _, target = one.partition("->")
+        if target:
+            (short_dir / name).symlink_to(target)
+        else:
+            (short_dir / name).mkdir(parents=True) if name.endswith("/") else (short_dir / name).touch()
+    found = folders_to_watch(f"{short_dir}/{pattern}" for pattern in patterns)
+    below = [path for path in found if path == str(short_dir) or path.startswith(f"{short_dir}/")]
+    assert {os.path.relpath(path, short_dir): found[path] for path in below} == planned
 
 
 def test_the_root_is_on_every_way() -> None:
     assert folders_to_watch(["/missing/x"]) == {"/": {"missing"}}
     assert folders_to_watch(["/missing"]) == {"/": {"missing"}}
-
-
-def test_the_way_ends_where_a_folder_is_missing(short_dir: Path) -> None:
-    (short_dir / "a").mkdir()
-    assert plan(short_dir, "a/b/c/d") == {".": {"a"}, "a": {"b"}}
-
-
-def test_a_file_in_the_place_of_a_folder_is_no_folder(short_dir: Path) -> None:
-    (short_dir / "a").touch()
-    assert plan(short_dir, "a/b") == {".": {"a"}}
-
-
-def test_a_glob_in_the_middle_is_every_folder_that_matches(short_dir: Path) -> None:
-    for name in ("card0", "card1", "other"):
-        (short_dir / name).mkdir()
-    (short_dir / "card2").touch()
-    assert plan(short_dir, "card*/dev") == {".": {"card*"}, "card0": {"dev"}, "card1": {"dev"}}
-
-
-def test_a_glob_whose_folder_cannot_be_read_matches_none(short_dir: Path) -> None:
-    assert plan(short_dir, "missing/*/x") == {".": {"missing"}}
-
-
-def test_a_link_to_a_folder_is_a_folder(short_dir: Path) -> None:
-    (short_dir / "real").mkdir()
-    (short_dir / "link").symlink_to("real")
-    assert plan(short_dir, "link/x") == {".": {"link"}, "link": {"x"}}
-
-
-def test_patterns_that_share_a_folder_share_its_watch(short_dir: Path) -> None:
-    (short_dir / "a").mkdir()
-    assert plan(short_dir, "a/x", "a/y*", "b") == {".": {"a", "b"}, "a": {"x", "y*"}}
 
 
 def test_no_pattern_needs_no_folder() -> None:
@@ -145,38 +129,46 @@ async def test_all_who_watch_share_one_descriptor_and_the_last_gives_it_back(sho
 
 
 def test_each_loop_has_a_watcher_of_its_own() -> None:
-    async def story() -> None:
-        async with shared_watcher() as watcher:
-            seen.append(watcher)
+    async def watcher() -> Watcher:
+        async with shared_watcher() as one:
+            return one
 
-    seen: list[Watcher] = []
-    play(story())
-    play(story())
-    assert seen[0] is not seen[1]
+    assert asyncio.run(watcher()) is not asyncio.run(watcher())
 
 
 # ── whom an event wakes ──
 
 
-async def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
+@asynccontextmanager
+async def woken_of(*paths: object) -> AsyncIterator[list[str]]:
+    """The file names of those paths, each with a subscriber of its own, whose subscriber was woken."""
     woken: list[str] = []
     async with shared_watcher() as watcher:
         with ExitStack() as stack:
-            for name in ("a", "b*"):
-                on_change = lambda name=name: woken.append(name)  # noqa: E731 -- one word is enough
-                stack.enter_context(watcher.subscribe(on_change)).arm([f"{short_dir}/{name}"])
-            (short_dir / "b1").touch()
-            await turns()
-            assert set(woken) == {"b*"}
-            (short_dir / "x").touch()
-            await turns()
-            assert set(woken) == {"b*"}
-            (short_dir / "a").touch()
-            await turns()
-            assert set(woken) == {"a", "b*"}
+            for path in map(str, paths):
+                on_change = partial(woken.append, path)
+                stack.enter_context(watcher.subscribe(on_change)).arm([path])
+            yield woken
 
 
-def calls_for_an_event(folder: Path, waiting: int) -> int:
+@asynccontextmanager
+async def subscribed() -> AsyncIterator[tuple[Subscription, list[None]]]:
+    """A subscription, and an entry for each time that it is woken."""
+    woken: list[None] = []
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(lambda: woken.append(None)) as subscription:
+            yield subscription, woken
+
+
+async def test_a_subscriber_is_woken_by_its_own_names_only(short_dir: Path) -> None:
+    async with woken_of(short_dir / "a", short_dir / "b*") as woken:
+        for name, expected in (("b1", {"b*"}), ("x", {"b*"}), ("a", {"a", "b*"})):
+            (short_dir / name).touch()
+            await turns()
+            assert {Path(path).name for path in woken} == expected
+
+
+async def calls_for_an_event(folder: Path, waiting: int) -> int:
     """How many functions of the watcher run for one event that concerns one of so many who wait there."""
     calls = 0
 
@@ -184,51 +176,38 @@ def calls_for_an_event(folder: Path, waiting: int) -> int:
         nonlocal calls
         calls += event == "call" and frame.f_code.co_filename == inotify.__file__
 
-    async def story() -> None:
-        woken: list[int] = []
-        async with shared_watcher() as watcher:
-            with ExitStack() as stack:
-                for number in range(waiting):
-                    on_change = lambda number=number: woken.append(number)  # noqa: E731 -- as above
-                    stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{number}"])
-                await turns()
-                (folder / "1").touch()
-                sys.setprofile(count)
-                try:
-                    await turns()
-                finally:
-                    sys.setprofile(None)
-        assert set(woken) == {1}
-
-    play(story())
+    async with woken_of(*(folder / str(number) for number in range(waiting))) as woken:
+        await turns()
+        (folder / "1").touch()
+        sys.setprofile(count)
+        try:
+            await turns()
+        finally:
+            sys.setprofile(None)
+    assert set(woken) == {str(folder / "1")}
     (folder / "1").unlink()
     return calls
 
 
-def test_an_event_costs_the_same_however_many_wait_for_other_names(short_dir: Path) -> None:
+async def test_an_event_costs_the_same_however_many_wait_for_other_names(short_dir: Path) -> None:
     """Or a program with a thousand resources would look at a million names when the kubelet restarts."""
     # Others make files in /tmp, too, and whoever watches below it is told.
-    few, many = (
-        min(calls_for_an_event(short_dir, waiting=waiting) for _ in range(3)) for waiting in (3, 300)
-    )
+    few = min([await calls_for_an_event(short_dir, waiting=3) for _ in range(3)])
+    many = min([await calls_for_an_event(short_dir, waiting=300) for _ in range(3)])
     assert many < 2 * few
 
 
 async def test_a_subscriber_that_has_more_names_than_before_is_woken_by_each_of_them(short_dir: Path) -> None:
     """By names as they stand and by globs, in any order: what was armed last is the whole of it."""
-    plans = (["a"], ["a", "b"], ["a", "b*"], ["b", "c"], ["*"], ["c"])
-
-    woken: list[int] = []
-    async with shared_watcher() as watcher:
-        with watcher.subscribe(lambda: woken.append(1)) as subscription:
-            for plan in plans:
-                subscription.arm([f"{short_dir}/{name}" for name in plan])
-                for name in "abc":
-                    woken.clear()
-                    (short_dir / name).touch()
-                    (short_dir / name).unlink()
-                    await turns()
-                    assert bool(woken) == any(fnmatchcase(name, one) for one in plan), (plan, name)
+    async with subscribed() as (subscription, woken):
+        for plan in (["a"], ["a", "b"], ["a", "b*"], ["b", "c"], ["*"], ["c"], []):
+            subscription.arm([f"{short_dir}/{name}" for name in plan])
+            for name in "abc":
+                woken.clear()
+                (short_dir / name).touch()
+                (short_dir / name).unlink()
+                await turns()
+                assert bool(woken) == any(fnmatchcase(name, one) for one in plan), (plan, name)
 
 
 async def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: Path) -> None:
@@ -238,49 +217,25 @@ async def test_a_name_without_wildcards_is_compared_and_not_compiled(short_dir: 
         if event == "call" and frame.f_code is fnmatch.translate.__code__:
             compiled.append(frame.f_locals["pat"])
 
-    async def scenario() -> None:
-        woken: list[str] = []
-        async with shared_watcher() as watcher:
-            with watcher.subscribe(lambda: woken.append("woken")) as subscription:
-                subscription.arm([f"{short_dir}/new-every-time-{os.getpid()}"])
-                (short_dir / "another").touch()
-                await turns()
-                assert not woken
-                (short_dir / f"new-every-time-{os.getpid()}").touch()
-                await turns()
-                assert woken
-
+    path = short_dir / f"new-every-time-{os.getpid()}"
     sys.setprofile(note)
     try:
-        await scenario()
+        async with woken_of(path) as woken:
+            for name in ("another", path.name):
+                (short_dir / name).touch()
+                await turns()
+                assert bool(woken) == (name == path.name)
     finally:
         sys.setprofile(None)
     assert not [pattern for pattern in compiled if "new-every-time" in str(pattern)]
 
 
 async def test_arming_wakes_nobody(short_dir: Path) -> None:
-    woken: list[int] = []
-    async with shared_watcher() as watcher:
-        with watcher.subscribe(lambda: woken.append(1)) as subscription:
-            for _ in range(5):
-                subscription.arm([f"{short_dir}/a"])
-            await turns()
-    assert woken == []
-
-
-async def test_a_name_that_is_no_longer_armed_wakes_nobody(short_dir: Path) -> None:
-    woken: list[int] = []
-    async with shared_watcher() as watcher:
-        with watcher.subscribe(lambda: woken.append(1)) as subscription:
+    async with subscribed() as (subscription, woken):
+        for _ in range(5):
             subscription.arm([f"{short_dir}/a"])
-            subscription.arm([f"{short_dir}/b"])
-            (short_dir / "a").touch()
-            await turns()
-            assert woken == []
-            subscription.arm([])
-            (short_dir / "b").touch()
-            await turns()
-            assert woken == []
+        await turns()
+        assert woken == []
 
 
 async def test_a_subscription_that_has_ended_is_woken_no_more_and_the_others_are(short_dir: Path) -> None:
@@ -299,49 +254,35 @@ async def test_a_subscription_that_has_ended_is_woken_no_more_and_the_others_are
 async def test_the_loss_of_a_folder_wakes_all_who_watch_in_it(short_dir: Path, loss: str) -> None:
     folder = short_dir / "folder"
     folder.mkdir()
-    woken: list[str] = []
-    async with shared_watcher() as watcher:
-        with ExitStack() as stack:
-            for name in ("a", "b"):
-                on_change = lambda name=name: woken.append(name)  # noqa: E731 -- as above
-                stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/{name}"])
-            folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
-            await turns()
-    assert set(woken) == {"a", "b"}
+    async with woken_of(folder / "a", folder / "b") as woken:
+        folder.rmdir() if loss == "removed" else folder.rename(short_dir / "aside")
+        await turns()
+    assert set(woken) == {f"{folder}/a", f"{folder}/b"}
 
 
 async def test_two_ways_to_one_folder_keep_both_their_names(short_dir: Path) -> None:
     (short_dir / "real").mkdir()
     (short_dir / "link").symlink_to("real")
-    woken: list[int] = []
-    async with shared_watcher() as watcher:
-        with watcher.subscribe(lambda: woken.append(1)) as subscription:
-            for name in ("a", "b"):
-                subscription.arm([f"{short_dir}/link/a", f"{short_dir}/real/b"])
-                await turns()
-                woken.clear()
-                (short_dir / "real" / name).touch()
-                await turns()
-                assert woken, name
+    async with subscribed() as (subscription, woken):
+        for name in ("a", "b"):
+            subscription.arm([f"{short_dir}/link/a", f"{short_dir}/real/b"])
+            await turns()
+            woken.clear()
+            (short_dir / "real" / name).touch()
+            await turns()
+            assert woken, name
 
 
+@FEW_EVENTS_KEPT
 async def test_more_events_than_the_kernel_keeps_wake_everybody(short_dir: Path) -> None:
     """Nobody knows what was lost, so everybody has to look."""
-    if EVENTS_KEPT > 100_000:
-        pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
-
-    noisy, quiet = short_dir / "noisy", short_dir / "quiet"
-    noisy.mkdir()
-    quiet.mkdir()
-    woken: list[str] = []
-    async with shared_watcher() as watcher:
-        with ExitStack() as stack:
-            for folder in (noisy, quiet):
-                on_change = lambda name=folder.name: woken.append(name)  # noqa: E731 -- as above
-                stack.enter_context(watcher.subscribe(on_change)).arm([f"{folder}/wanted"])
-            overflow(noisy)
-            while set(woken) != {"noisy", "quiet"}:
-                await turns(1)
+    noisy, quiet = short_dir / "noisy" / "wanted", short_dir / "quiet" / "wanted"
+    noisy.parent.mkdir()
+    quiet.parent.mkdir()
+    async with woken_of(noisy, quiet) as woken:
+        overflow(noisy.parent)
+        while set(woken) != {str(noisy), str(quiet)}:
+            await turns(1)
 
 
 # ── what an event tells ──
@@ -436,10 +377,8 @@ async def test_a_reader_may_arm_another_folder_at_the_event_that_tells_of_it(sho
             assert told == ["a", "a/b"]
 
 
+@FEW_EVENTS_KEPT
 async def test_a_reader_is_told_that_events_were_lost(short_dir: Path) -> None:
-    if EVENTS_KEPT > 100_000:
-        pytest.skip(f"this kernel keeps {EVENTS_KEPT} events, which is too many to make here")
-
     async with following(short_dir) as told:
         overflow(short_dir)
         while told[-1:] != [(EventKind.MISSED, "")]:
@@ -451,25 +390,21 @@ async def test_a_reader_without_a_descriptor_is_told_every_second_that_events_ar
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    async def story() -> None:
-        async with shared_watcher() as watcher:
-            told: list[FileEvent] = []
-            woken = asyncio.Event()
-            with watcher.subscribe(woken.set, told.append) as subscription:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    told: list[FileEvent] = []
+    woken = asyncio.Event()
+    async with shared_watcher() as watcher:
+        with watcher.subscribe(woken.set, told.append) as subscription:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
                 subscription.arm_folders([str(short_dir)])
                 await woken.wait()
-                assert told == [FileEvent(EventKind.MISSED)]
+            finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-                subscription.arm_folders([str(short_dir)])
-                (short_dir / "a").touch()
-                await turns()
-                assert told[1:] == [FileEvent(EventKind.APPEARED, f"{short_dir}/a")]
-
-    try:
-        await story()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert told == [FileEvent(EventKind.MISSED)]
+            subscription.arm_folders([str(short_dir)])
+            (short_dir / "a").touch()
+            await turns()
+            assert told[1:] == [FileEvent(EventKind.APPEARED, f"{short_dir}/a")]
 
 
 # ── folders that nobody wants ──
@@ -504,19 +439,16 @@ async def test_writes_are_asked_of_the_kernel_in_their_folder_and_not_on_the_way
 ) -> None:
     """On the way there may be /tmp, where everybody writes, and the kernel looks at all that lies there."""
     (short_dir / "in").mkdir()
-
-    woken: list[None] = []
-    async with shared_watcher() as watcher:
-        with watcher.subscribe(lambda: woken.append(None)) as subscription:
-            subscription.arm([f"{short_dir}/in/x"], writes_in=f"{short_dir}/in")
-            masks = [int(facts["mask"], 16) for facts in kernel_watches()]
-            assert [mask & IN_CLOSE_WRITE for mask in masks].count(IN_CLOSE_WRITE) == 1 < len(masks)
-            (short_dir / "in/x").touch()
-            await turns()
-            woken.clear()
-            (short_dir / "in/x").write_text("more")
-            await turns()
-            assert woken
+    async with subscribed() as (subscription, woken):
+        subscription.arm([f"{short_dir}/in/x"], writes_in=f"{short_dir}/in")
+        masks = [int(facts["mask"], 16) for facts in kernel_watches()]
+        assert [mask & IN_CLOSE_WRITE for mask in masks].count(IN_CLOSE_WRITE) == 1 < len(masks)
+        (short_dir / "in/x").touch()
+        await turns()
+        woken.clear()
+        (short_dir / "in/x").write_text("more")
+        await turns()
+        assert woken
 
 
 def kernel_watches() -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -56,16 +55,8 @@ def test_only_a_plugin_that_is_told_no_folder_needs_the_compiled_in_one(
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a right up that only root has")
 def test_root_without_the_right_to_mount_does_without() -> None:
     script = "from devplug.linux.processes import wants_default_dir; print(wants_default_dir(['plugin']))"
-    words = [
-        "setpriv",
-        "--bounding-set",
-        "-sys_admin",
-        "--inh-caps",
-        "-sys_admin",
-        sys.executable,
-        "-c",
-        script,
-    ]
+    without = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]
+    words = [*without, sys.executable, "-c", script]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
@@ -95,13 +86,10 @@ async def test_a_program_and_what_it_starts_is_one_group() -> None:
     assert await child.wait() == -SIGKILL
 
 
-def test_a_group_that_is_gone_is_signalled_in_vain() -> None:
-    async def play() -> int:
-        child = await spawn(["true"], 2)
-        await child.wait()
-        return child.pid
-
-    signal_group(asyncio.run(play()), SIGKILL)
+async def test_a_group_that_is_gone_is_signalled_in_vain() -> None:
+    child = await spawn(["true"], 2)
+    await child.wait()
+    signal_group(child.pid, SIGKILL)
 
 
 async def test_what_cannot_be_run_is_named() -> None:
@@ -115,9 +103,8 @@ def test_the_last_line_is_the_last_that_says_something() -> None:
 
 
 async def test_a_program_that_ends_while_it_is_signalled_keeps_its_exit_code() -> None:
-    for _ in range(
-        20
-    ):  # whether asyncio or its watcher finds the end first is a race that asyncio often loses
+    # Whether asyncio or its watcher finds the end first is a race that asyncio often loses.
+    for _ in range(20):
         child = await spawn(["sh", "-c", "exit 7"], subprocess.DEVNULL)
         while _runs(child.pid):
             pass

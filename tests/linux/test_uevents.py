@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +30,7 @@ from tests.kerneldevices import (
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -49,16 +49,22 @@ async def turns(count: int = 10) -> None:
 
 
 @asynccontextmanager
-async def heard(listener: UeventListener | None = None) -> AsyncIterator[list[Uevent | None]]:
-    """All that one subscriber is told."""
+async def heard() -> AsyncIterator[list[Uevent | None]]:
+    """All that one subscriber of the loop's listener is told."""
     told: list[Uevent | None] = []
-    if listener is not None:
-        with listener.subscribe(told.append):
-            yield told
-        return
     async with shared_uevents() as shared:
         with shared.subscribe(told.append):
             yield told
+
+
+@contextmanager
+def heard_here(**settings: int) -> Iterator[tuple[list[Uevent | None], UeventListener]]:
+    """All that is told by a listener of one's own, and that listener."""
+    told: list[Uevent | None] = []
+    listener = UeventListener(**settings)
+    with listener.subscribe(told.append):
+        yield told, listener
+    listener.close()
 
 
 def of(device: KernelDevice, told: list[Uevent | None]) -> list[tuple[str, str]]:
@@ -92,29 +98,28 @@ def libudev(content: bytes, magic: bytes = b"\xfe\xed\xca\xfe", start: int = 40)
     return b"libudev\0" + magic + struct.pack("=III", 40, start, len(content)) + bytes(16) + content
 
 
-def test_a_message_of_the_kernel_says_what_happened_to_what() -> None:
-    event = parse_uevent(KERNEL)
-    assert event == Uevent("add", "/devices/virtual/block/loop7", "block", event.properties if event else {})
-    assert event is not None
-    assert event.properties == {"ACTION": "add", "SUBSYSTEM": "block", "DEVNAME": "loop7", "SEQNUM": "9"}
-
-
-def test_a_message_of_libudev_says_the_same() -> None:
-    event = parse_uevent(libudev(b"ACTION=add\0DEVPATH=/devices/x/1-1\0SUBSYSTEM=usb\0"))
-    assert event is not None
-    assert (event.action, event.devpath, event.subsystem) == ("add", "/devices/x/1-1", "usb")
-
-
-def test_a_path_may_have_the_sign_that_ends_the_action() -> None:
-    event = parse_uevent(b"add@/devices/spi@1/x\0SUBSYSTEM=spi\0")
-    assert event is not None
-    assert event.devpath == "/devices/spi@1/x"
-
-
-def test_a_value_may_have_the_sign_that_ends_the_key() -> None:
-    event = parse_uevent(b"add@/devices/x\0MODALIAS=of:Nx=y\0")
-    assert event is not None
-    assert event.properties == {"MODALIAS": "of:Nx=y"}
+@pytest.mark.parametrize(
+    ("message", "said", "properties"),
+    [
+        (
+            KERNEL,
+            ("add", "/devices/virtual/block/loop7", "block"),
+            {"ACTION": "add", "SUBSYSTEM": "block", "DEVNAME": "loop7", "SEQNUM": "9"},
+        ),
+        (
+            libudev(b"ACTION=add\0DEVPATH=/devices/x/1-1\0SUBSYSTEM=usb\0"),
+            ("add", "/devices/x/1-1", "usb"),
+            {"ACTION": "add", "DEVPATH": "/devices/x/1-1", "SUBSYSTEM": "usb"},
+        ),
+        (b"add@/devices/spi@1/x\0SUBSYSTEM=i\0", ("add", "/devices/spi@1/x", "i"), {"SUBSYSTEM": "i"}),
+        (b"add@/devices/x\0MODALIAS=of:Nx=y\0", ("add", "/devices/x", ""), {"MODALIAS": "of:Nx=y"}),
+    ],
+    ids=["of the kernel", "of libudev", "a path with the action's @", "a value with the key's ="],
+)
+def test_a_message_says_what_happened_to_what(
+    message: bytes, said: tuple[str, str, str], properties: dict[str, str]
+) -> None:
+    assert parse_uevent(message) == Uevent(*said, properties)
 
 
 @pytest.mark.parametrize(
@@ -195,25 +200,15 @@ async def test_a_device_that_comes_and_goes_is_told(
 @pytest.mark.root
 @needs_uevents
 async def test_interfaces_are_told_in_their_own_network_namespace_only() -> None:
-    async def story() -> None:
-        async with heard() as told:
-            with own_network_namespace(), tap_device() as device, loop_device() as disk:
-                async with heard_here() as told_there:
-                    announce(NULL)
-                    await turns()
-                assert nulls(told_there) >= 1
-            await turns()
-            assert of(device, told) == []
-            assert of(disk, told)[0] == ("add", "block")
-
-    @asynccontextmanager
-    async def heard_here() -> AsyncIterator[list[Uevent | None]]:
-        listener = UeventListener()
-        async with heard(listener) as told:
-            yield told
-        listener.close()
-
-    await story()
+    async with heard() as told:
+        with own_network_namespace(), tap_device() as device, loop_device() as disk:
+            with heard_here() as (told_there, _):
+                announce(NULL)
+                await turns()
+            assert nulls(told_there) >= 1
+        await turns()
+        assert of(device, told) == []
+        assert of(disk, told)[0] == ("add", "block")
 
 
 # ── one descriptor ──
@@ -268,8 +263,7 @@ async def test_a_subscriber_may_leave_at_an_event() -> None:
 @needs_uevents
 async def test_after_more_events_than_fit_it_is_told_last_that_some_were_missed() -> None:
     """The kernel says so first, and goes on losing until its queue has been read."""
-    listener = UeventListener(receive_bytes=1)
-    async with heard(listener) as told:
+    with heard_here(receive_bytes=1) as (told, _):
         for _ in range(50):
             announce(NULL)
         await turns()
@@ -281,7 +275,6 @@ async def test_after_more_events_than_fit_it_is_told_last_that_some_were_missed(
         await turns()
         assert nulls(told) >= 1
         assert None not in told
-    listener.close()
 
 
 @pytest.mark.root
@@ -298,52 +291,38 @@ async def test_a_burst_fits() -> None:
 @pytest.mark.root
 @needs_uevents
 async def test_what_another_process_sends_is_not_told() -> None:
-    async def story() -> None:
-        listener = UeventListener()
-        async with heard(listener) as told:
-            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as liar:
-                try:
-                    liar.sendto(KERNEL, (0, GROUP))
-                except OSError as error:
-                    pytest.skip(f"may not send to the kernel's group: {error}")
-            announce(NULL)
-            await turns()
-            assert nulls(told) >= 1
-            assert parse_uevent(KERNEL) not in told
-            assert None not in told
-        listener.close()
-
-    with own_network_namespace():
-        await story()
+    with own_network_namespace(), heard_here() as (told, _):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as liar:
+            try:
+                liar.sendto(KERNEL, (0, GROUP))
+            except OSError as error:
+                pytest.skip(f"may not send to the kernel's group: {error}")
+        announce(NULL)
+        await turns()
+        assert nulls(told) >= 1
+        assert parse_uevent(KERNEL) not in told
+        assert None not in told
 
 
 @pytest.mark.root
 @needs_uevents
 async def test_a_message_that_nobody_can_read_counts_as_missed() -> None:
     """The kernel takes such messages from root, and passes them on as its own."""
-
-    async def story() -> None:
-        listener = UeventListener()
-        async with heard(listener) as told:
-            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as root:
-                text = b"gibberish"
-                try:
-                    root.sendto(struct.pack("=IHHII", 16 + len(text), 16, 1, 0, 0) + text, (0, 0))
-                except OSError as error:
-                    pytest.skip(f"this kernel passes nothing on: {error}")
-            await turns()
-            assert None in told
-        listener.close()
-
-    with own_network_namespace():
-        await story()
+    with own_network_namespace(), heard_here() as (told, _):
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) as root:
+            text = b"gibberish"
+            try:
+                root.sendto(struct.pack("=IHHII", 16 + len(text), 16, 1, 0, 0) + text, (0, 0))
+            except OSError as error:
+                pytest.skip(f"this kernel passes nothing on: {error}")
+        await turns()
+        assert None in told
 
 
 async def test_a_socket_that_fails_is_told_as_missed_and_opened_again() -> None:
-    listener = UeventListener()
-    if listener._socket is None:
-        pytest.skip("no uevents can be heard here")
-    async with heard(listener) as told:
+    with heard_here() as (told, listener):
+        if listener._socket is None:
+            pytest.skip("no uevents can be heard here")
         reader, writer = os.pipe()
         os.dup2(reader, listener._socket.fileno())
         os.close(reader)
@@ -353,7 +332,6 @@ async def test_a_socket_that_fails_is_told_as_missed_and_opened_again() -> None:
         assert not listener.is_listening
         assert listener.listen()
         assert told == [None, None]
-    listener.close()
 
 
 # ── what cannot be heard ──

@@ -23,19 +23,15 @@ from devplug.wire.sockets import Listener, Peer, connected, unary
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Awaitable,
-        Callable,
-        Coroutine,
-        Iterable,
-        Sequence,
-    )
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+    from typing import Literal
 
     from devplug import Serving
     from devplug.wire.values import AdvertisedDevice, RegisterRequest
+
+    RegistrationMode = Literal["socket", "watcher"]
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
@@ -45,19 +41,6 @@ UNPLUGGED = Health.unhealthy("unplugged")
 
 def devices(*ids: str) -> list[Device]:
     return [Device(id_, device_nodes=[f"/dev/{id_}"]) for id_ in ids]
-
-
-# ── running a test ──
-
-
-def play(story: Coroutine[Any, Any, None], seconds: float = 50) -> None:
-    """Run a test's story on a loop of its own, for a time that only a hang outlasts."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(seconds):
-            await story
-
-    asyncio.run(bounded())
 
 
 def our_threads() -> set[str]:
@@ -93,9 +76,9 @@ class Steered(Listed):
     """A plugin whose calls do what `on_call` says: it may raise, wait, or give any answer."""
 
     allocate_timeout_seconds: float = 30
-    on_call: Callable[[Sequence[Device]], Awaitable[Any]] | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, on_call: Callable[[Sequence[Device]], Awaitable[Any]] | None = None) -> None:
+        self.on_call = on_call
         self.entered = asyncio.Event()
         self.calls: list[tuple[str, ...]] = []
 
@@ -107,6 +90,24 @@ class Steered(Listed):
             if answer is not None:
                 return answer  # type: ignore[no-any-return]  # what an author without a type checker returns
         return ContainerResponse.of(devices)
+
+
+def raising(error: BaseException) -> Callable[[object], Awaitable[None]]:
+    """What a kubelet or a plugin does that answers every call with this error."""
+
+    async def call(_: object) -> None:
+        raise error
+
+    return call
+
+
+def waiting(go: asyncio.Event | None = None) -> Callable[[object], Awaitable[None]]:
+    """What a kubelet or a plugin does that answers no call before `go`, or ever."""
+
+    async def call(_: object) -> None:
+        await (go or asyncio.Event()).wait()
+
+    return call
 
 
 # ── a plugin's service on a socket, without a lifecycle ──
@@ -176,6 +177,46 @@ async def registered(
     async with kubelet.running(), serve(*plugins, plugin_dir=folder) as serving:
         await serving.wait_registered()
         yield kubelet, serving
+
+
+@dataclass(frozen=True)
+class Node:
+    """The folders of a node, and the way in which plugins register there."""
+
+    root: Path
+    mode: RegistrationMode
+
+    @property
+    def folder(self) -> Path:
+        """Where the sockets of its plugins are."""
+        return self.root / ("plugins_registry" if self.mode == "watcher" else "device-plugins")
+
+    @property
+    def calls(self) -> int:
+        """How often a plugin calls the kubelet to register once."""
+        return 0 if self.mode == "watcher" else 1
+
+    def sockets(self) -> list[Path]:
+        return plugin_sockets(self.folder)
+
+    def kubelet(self, *, compat: bool = True) -> Kubelet:
+        """A kubelet that looks at its folder a hundred times as often as a real one."""
+        clock = asyncio.get_running_loop().time
+        settings = KubeletSettings(clock=clock, compat=compat, reconcile_period_seconds=0.01)
+        return Kubelet.under(self.root, settings)
+
+    def serving(self, *plugins: DevicePlugin) -> AbstractAsyncContextManager[Serving]:
+        return serve(*plugins, plugin_dir=self.root / "device-plugins", registration=self.mode)
+
+    @asynccontextmanager
+    async def registered(
+        self, *plugins: DevicePlugin, compat: bool = True
+    ) -> AsyncIterator[tuple[Kubelet, Serving]]:
+        """A kubelet and the plugins that are registered with it."""
+        kubelet = self.kubelet(compat=compat)
+        async with kubelet.running(), self.serving(*plugins) as serving:
+            await serving.wait_registered()
+            yield kubelet, serving
 
 
 def allocatable(kubelet: Kubelet, resource_name: str = RESOURCE) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from contextlib import aclosing
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,33 +24,53 @@ from tests.plugin.fakes import (
     UNPLUGGED,
     Fed,
     Listed,
-    Served,
     Steered,
     allocatable,
     devices,
+    raising,
     refusal,
     registered,
     served,
+    waiting,
 )
 from tests.virtualtime import in_no_time, still
 from tests.wire.fakes import allocate_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ADVICE = "delete and recreate the pod to get another device"
 
 
-class Plain(Listed):
-    """A plugin whose `allocate` is a `def`, and notes the thread that it ran in."""
+class InThread(Listed):
+    """A plugin whose `allocate` is a `def`: it runs `code`, and notes the thread that it ran in."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: Callable[[Sequence[Device]], Any] = ContainerResponse.of) -> None:
+        self.code = code
         self.threads: list[threading.Thread] = []
 
-    def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
+    def allocate(self, devices: Sequence[Device], /) -> Any:
         self.threads.append(threading.current_thread())
-        return ContainerResponse.of(devices, envs={"IDS": ",".join(device.id for device in devices)})
+        return self.code(devices)
+
+
+class OnLoop(InThread):
+    """A plugin whose `allocate` is an `async def`, and else as that one."""
+
+    async def allocate(self, devices: Sequence[Device], /) -> Any:
+        answer = super().allocate(devices)
+        return await answer if isawaitable(answer) else answer
+
+
+EITHER = pytest.mark.parametrize("kind", [InThread, OnLoop], ids=["def", "async def"])
+
+
+def raised(error: BaseException) -> Callable[[object], Any]:
+    def fail(_: object) -> Any:
+        raise error
+
+    return fail
 
 
 # ── answers ──
@@ -63,59 +84,46 @@ async def test_by_default_a_container_gets_the_device_nodes_of_its_devices(short
 
 
 async def test_each_container_gets_its_own_answer_in_the_order_of_the_request(short_dir: Path) -> None:
-    async with served(short_dir, Plain(), devices("a", "b", "c")) as plugin:
+    async with served(short_dir, InThread(), devices("a", "b", "c")) as plugin:
         answers = await plugin.allocate(["c"], ["a", "b"])
-        assert [answer.envs["IDS"] for answer in answers] == ["c", "a,b"]
+        assert [[node.host_path for node in answer.device_nodes] for answer in answers] == [
+            ["/dev/c"],
+            ["/dev/a", "/dev/b"],
+        ]
 
 
-async def test_a_def_runs_in_a_thread_that_cannot_hold_the_exit(short_dir: Path) -> None:
-    plain = Plain()
-    async with served(short_dir, plain, devices("a")) as plugin:
+@EITHER
+async def test_a_def_runs_in_a_thread_that_cannot_hold_the_exit_and_an_async_def_on_the_loop(
+    short_dir: Path, kind: type[InThread]
+) -> None:
+    code = kind()
+    async with served(short_dir, code, devices("a")) as plugin:
         await plugin.allocate(["a"])
-        (thread,) = plain.threads
-        assert thread is not threading.main_thread()
-        assert thread.daemon
-
-
-async def test_an_async_def_runs_on_the_loop(short_dir: Path) -> None:
-    threads = []
-
-    async def note(_: Sequence[Device]) -> None:
-        threads.append(threading.current_thread())
-
-    steered = Steered()
-    steered.on_call = note
-    async with served(short_dir, steered, devices("a")) as plugin:
-        await plugin.allocate(["a"])
-    assert threads == [threading.current_thread()]
+        (thread,) = code.threads
+        assert (thread is threading.current_thread()) is (kind is OnLoop)
+        assert thread.daemon or kind is OnLoop
 
 
 async def test_a_def_may_return_an_awaitable(short_dir: Path) -> None:
-    class Late(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> Any:
-            return super().allocate(devices)
-
-    async with served(short_dir, Late(), devices("a")) as plugin:
+    async with served(short_dir, InThread(Listed().allocate), devices("a")) as plugin:
         assert (await plugin.allocate(["a"]))[0].device_nodes == (DeviceNode("/dev/a"),)
 
 
 async def test_the_same_request_again_has_the_same_answer(short_dir: Path) -> None:
-    async with served(short_dir, Plain(), devices("a")) as plugin:
+    async with served(short_dir, InThread(), devices("a")) as plugin:
         assert list(await plugin.allocate(["a"])) == list(await plugin.allocate(["a"]))
 
 
 async def test_what_the_author_is_given_are_the_devices_as_listed(short_dir: Path) -> None:
-    given: list[Device] = []
+    given: list[Sequence[Device]] = []
 
     async def note(devices: Sequence[Device]) -> None:
-        given.extend(devices)
+        given.append(devices)
 
-    steered = Steered()
-    steered.on_call = note
     listed = [Device("a", numa_nodes=[1], attributes={"serial": "7"})]
-    async with served(short_dir, steered, listed) as plugin:
+    async with served(short_dir, Steered(note), listed) as plugin:
         await plugin.allocate(["a"])
-    assert given == listed
+    assert [[*devices] for devices in given] == [listed]
 
 
 async def test_prepare_runs_before_allocate_with_the_same_devices(short_dir: Path) -> None:
@@ -154,14 +162,8 @@ async def test_a_prepare_that_refuses_keeps_allocate_from_running(short_dir: Pat
         ([["a", "a"]], 'InvalidArgument allocate: device "a" is asked for twice'),
         ([["a"], ["a"]], 'InvalidArgument allocate: device "a" is asked for twice'),
         ([[""]], "InvalidArgument allocate: a device ID is empty"),
-        (
-            [["sick"]],
-            f'FailedPrecondition allocate: device "sick" is unhealthy (unplugged); {ADVICE}',
-        ),
-        (
-            [["a", "sick"]],
-            f'FailedPrecondition allocate: device "sick" is unhealthy (unplugged); {ADVICE}',
-        ),
+        ([["sick"]], f'FailedPrecondition allocate: device "sick" is unhealthy (unplugged); {ADVICE}'),
+        ([["a", "sick"]], f'FailedPrecondition allocate: device "sick" is unhealthy (unplugged); {ADVICE}'),
         (
             [["y" * 64]],
             f'InvalidArgument allocate: device ID "{"y" * 59}..." is 64 characters long; at most 63 fit',
@@ -219,56 +221,34 @@ async def test_a_call_whose_first_list_never_comes_is_refused_at_its_deadline(sh
 # ── the author's refusals ──
 
 
-@pytest.mark.parametrize("where", ["def", "async def"])
-async def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(short_dir: Path, where: str) -> None:
-    class Def(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            raise AllocationError("licence server is full")
-
-    class AsyncDef(Listed):
-        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            raise AllocationError("licence server is full")
-
-    refusing = Def() if where == "def" else AsyncDef()
+@EITHER
+async def test_an_allocation_error_is_the_text_in_the_pod_and_no_more(
+    short_dir: Path, kind: type[InThread]
+) -> None:
+    refusing = kind(raised(AllocationError("licence server is full")))
     async with served(short_dir, refusing, devices("a")) as plugin:
         before = plugin.inventory.version
-        assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: licence server is full"
+        for _ in range(3):  # the same object, raised again
+            assert await plugin.refusal(["a"]) == "FailedPrecondition allocate: licence server is full"
         assert plugin.inventory.version == before
         assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
 
 
 async def test_a_refusals_text_is_cut_to_one_line_of_two_hundred_bytes(short_dir: Path) -> None:
-    async def refuse(_: Sequence[Device]) -> None:
-        raise AllocationError("no\n" + "ü" * 500)
-
-    steered = Steered()
-    steered.on_call = refuse
-    async with served(short_dir, steered, devices("a")) as plugin:
+    async with served(
+        short_dir, Steered(raising(AllocationError("no\n" + "ü" * 500))), devices("a")
+    ) as plugin:
         with pytest.raises(RemoteError) as caught:
             await plugin.allocate(["a"])
     assert caught.value.text.startswith("allocate: no ü")
     assert len(caught.value.text.encode()) <= 200
 
 
-async def test_an_error_object_that_is_raised_again_says_the_same_again(short_dir: Path) -> None:
-    error = AllocationError("busy")
-
-    async def refuse(_: Sequence[Device]) -> None:
-        raise error
-
-    steered = Steered()
-    steered.on_call = refuse
-    async with served(short_dir, steered, devices("a")) as plugin:
-        texts = {await plugin.refusal(["a"]) for _ in range(3)}
-    assert texts == {"FailedPrecondition allocate: busy"}
-
-
 async def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(short_dir: Path) -> None:
     async def refuse(devices: Sequence[Device]) -> None:
         raise UnhealthyDeviceError("link down", devices[0])
 
-    steered = Steered()
-    steered.on_call = refuse
+    steered = Steered(refuse)
     listed = devices("a", "b")
     async with served(short_dir, steered, listed) as plugin, aclosing(plugin.lists()) as lists:
         await anext(lists)
@@ -283,14 +263,9 @@ async def test_an_unhealthy_device_error_marks_the_device_until_the_next_list(sh
 
 
 async def test_an_unhealthy_device_error_without_devices_only_refuses(short_dir: Path) -> None:
-    async def refuse(_: Sequence[Device]) -> None:
-        raise UnhealthyDeviceError("no link at all")
-
-    steered = Steered()
-    steered.on_call = refuse
+    steered = Steered(raising(UnhealthyDeviceError("no link at all")))
     async with served(short_dir, steered, devices("a")) as plugin:
-        text = f"FailedPrecondition allocate: no link at all; {ADVICE}"
-        assert await plugin.refusal(["a"]) == text
+        assert await plugin.refusal(["a"]) == f"FailedPrecondition allocate: no link at all; {ADVICE}"
         assert plugin.inventory.snapshot.devices["a"].health == Health.healthy()
 
 
@@ -303,8 +278,7 @@ async def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: P
         async def devices(self) -> list[Device]:
             return devices("a", "b")
 
-    steered = Two()
-    steered.on_call = refuse_the_first
+    steered = Two(refuse_the_first)
     async with registered(short_dir, steered) as (kubelet, _):
         await kubelet.wait(lambda: allocatable(kubelet) == 2)
         first = await kubelet.admit(pod("first"))
@@ -333,20 +307,11 @@ async def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: P
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("where", ["def", "async def"])
+@EITHER
 async def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, where: str, mistake: BaseException
+    short_dir: Path, caplog: pytest.LogCaptureFixture, kind: type[InThread], mistake: BaseException
 ) -> None:
-    class Def(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            raise mistake
-
-    class AsyncDef(Listed):
-        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            raise mistake
-
-    wrong = Def() if where == "def" else AsyncDef()
-    async with served(short_dir, wrong, devices("a")) as plugin:
+    async with served(short_dir, kind(raised(mistake)), devices("a")) as plugin:
         before = plugin.inventory.version
         text = await plugin.refusal(["a"])
         found = re.fullmatch("Internal allocate: internal error, incident ([0-9a-f]{6})", text)
@@ -357,63 +322,30 @@ async def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
     assert "secret-token" in caplog.text
 
 
-@pytest.mark.parametrize("answer", ["text", 7, [ContainerResponse()], {"envs": {}}], ids=repr)
+@EITHER
+@pytest.mark.parametrize("answer", ["text", 7, [ContainerResponse()], {"envs": {}}, None], ids=repr)
 async def test_an_answer_of_another_type_is_an_incident(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, answer: object
+    short_dir: Path, caplog: pytest.LogCaptureFixture, kind: type[InThread], answer: object
 ) -> None:
-    async def wrong(_: Sequence[Device]) -> object:
-        return answer
-
-    steered = Steered()
-    steered.on_call = wrong
-    async with served(short_dir, steered, devices("a")) as plugin:
+    async with served(short_dir, kind(lambda _: answer), devices("a")) as plugin:
         assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
-    kind = type(answer).__name__
-    assert f"allocate returned {kind}, not a ContainerResponse" in caplog.text
-
-
-async def test_no_answer_at_all_is_an_incident(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Forgetful(Listed):
-        def allocate(self, devices: Sequence[Device], /) -> Any:
-            ContainerResponse.of(devices)
-
-    async with served(short_dir, Forgetful(), devices("a")) as plugin:
-        assert (await plugin.refusal(["a"])).startswith("Internal allocate: internal error, incident ")
-    assert "allocate returned NoneType, not a ContainerResponse" in caplog.text
+    assert f"allocate returned {type(answer).__name__}, not a ContainerResponse" in caplog.text
 
 
 async def test_an_answer_that_the_kubelet_could_not_take_is_refused_with_its_size(short_dir: Path) -> None:
-    async def much(_: Sequence[Device]) -> ContainerResponse:
-        return ContainerResponse(envs={"X": "x" * 5_000_000})
-
-    steered = Steered()
-    steered.on_call = much
-    async with served(short_dir, steered, devices("a")) as plugin:
+    much = ContainerResponse(envs={"X": "x" * 5_000_000})
+    async with served(short_dir, InThread(lambda _: much), devices("a")) as plugin:
         text = await plugin.refusal(["a"])
-        assert re.fullmatch(
-            r"Internal the plugin's answer has 50000\d\d bytes; the kubelet takes 4194304", text
-        )
+    assert re.fullmatch(r"Internal the plugin's answer has 50000\d\d bytes; the kubelet takes 4194304", text)
 
 
-@pytest.mark.parametrize("where", ["def", "async def"])
-async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: Path, where: str) -> None:
+@EITHER
+async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(
+    short_dir: Path, kind: type[InThread]
+) -> None:
     release = threading.Event()
-
-    class Def(Listed):
-        allocate_timeout_seconds = 0.1
-
-        def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            release.wait()
-            return ContainerResponse()
-
-    class AsyncDef(Listed):
-        allocate_timeout_seconds = 0.1
-
-        async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-            await asyncio.Event().wait()
-            return ContainerResponse()
-
-    slow = Def() if where == "def" else AsyncDef()
+    slow = kind(lambda _: release.wait() if kind is InThread else asyncio.Event().wait())
+    slow.allocate_timeout_seconds = 0.1
     async with served(short_dir, slow, devices("a")) as plugin:
         before = plugin.inventory.version
         assert await plugin.refusal(["a"]) == "DeadlineExceeded allocate: no answer in 0.1s"
@@ -422,7 +354,7 @@ async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: 
 
 
 async def test_prepare_and_allocate_share_one_deadline(short_dir: Path) -> None:
-    class Slow(Steered):
+    class Slow(Listed):
         allocate_timeout_seconds = 0.1
 
         async def prepare(self, devices: Sequence[Device], /) -> None:
@@ -440,9 +372,7 @@ async def test_a_refused_request_hands_out_nothing(short_dir: Path) -> None:
         if given[0].id == "b":
             raise AllocationError("no")
 
-    steered = Steered()
-    steered.on_call = refuse_the_second
-    async with served(short_dir, steered, devices("a", "b")) as plugin:
+    async with served(short_dir, Steered(refuse_the_second), devices("a", "b")) as plugin:
         assert "no" in await plugin.refusal(["a"], ["b"])
         await plugin.inventory.replace([])
         assert plugin.inventory.snapshot.devices == {}
@@ -451,12 +381,7 @@ async def test_a_refused_request_hands_out_nothing(short_dir: Path) -> None:
 async def test_a_device_that_is_dropped_while_its_answer_is_made_stays_listed(short_dir: Path) -> None:
     """The kubelet looks the device up when the answer comes, and crashes without it (manager.go)."""
     go = asyncio.Event()
-
-    async def wait(_: Sequence[Device]) -> None:
-        await go.wait()
-
-    steered = Steered()
-    steered.on_call = wait
+    steered = Steered(waiting(go))
     async with (
         served(short_dir, steered, devices("a", "b")) as plugin,
         aclosing(plugin.lists()) as lists,
@@ -475,12 +400,11 @@ async def test_a_device_that_is_dropped_while_its_answer_is_made_stays_listed(sh
 async def test_a_device_that_is_dropped_while_its_refusal_is_made_leaves_after_it(short_dir: Path) -> None:
     go = asyncio.Event()
 
-    async def wait(_: Sequence[Device]) -> None:
+    async def wait_and_refuse(_: Sequence[Device]) -> None:
         await go.wait()
         raise AllocationError("no")
 
-    steered = Steered()
-    steered.on_call = wait
+    steered = Steered(wait_and_refuse)
     async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
         call = group.create_task(plugin.refusal(["a"]))
         await steered.entered.wait()
@@ -548,28 +472,20 @@ async def test_allocate_and_prefer_never_overlap_even_when_one_has_missed_its_de
 
 
 async def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> None:
-    async def story() -> None:
-        running = most = 0
+    running = most = 0
 
-        async def count(_: Sequence[Device]) -> None:
-            nonlocal running, most
-            running += 1
-            most = max(most, running)
-            await asyncio.sleep(0)
-            running -= 1
+    async def count(_: Sequence[Device]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
 
-        steered = Steered()
-        steered.on_call = count
-        async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
-            for _ in range(64):
-                group.create_task(plugin.allocate(["a"]))
-        assert most == 1
-        assert len(steered.calls) == 64
-
-    async def allocate(plugin: Served) -> None:
-        await plugin.allocate(["a"])
-
-    await story()
+    steered = Steered(count)
+    async with served(short_dir, steered, devices("a")) as plugin:
+        await asyncio.gather(*(plugin.allocate(["a"]) for _ in range(64)))
+    assert most == 1
+    assert len(steered.calls) == 64
 
 
 async def test_a_blocked_def_blocks_neither_the_list_nor_other_plugins(short_dir: Path) -> None:
@@ -598,8 +514,7 @@ async def test_a_call_that_the_kubelet_gives_up_leaves_no_trace(short_dir: Path)
         if len(steered.calls) == 1:
             await asyncio.Event().wait()
 
-    steered = Steered()
-    steered.on_call = hang
+    steered = Steered(hang)
     async with served(short_dir, steered, devices("a")) as plugin:
         given_up = plugin.peer.call(deviceplugin.ALLOCATE, [("a",)], timeout_seconds=0.05)
         assert (await refusal(given_up)).startswith("DeadlineExceeded")

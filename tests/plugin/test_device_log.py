@@ -96,16 +96,13 @@ def test_lines_are_few_and_there_are_none_without_a_change(before: list[Device],
 
 
 async def test_a_list_that_is_taken_logs_its_changes_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace([Device("a")])
-        for _ in range(3):
-            await inventory.replace([Device("a", health=ILL)])
-        inventory.note_failure("devices fails")
-        await inventory.replace([Device("a")])
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    inventory = Inventory("example.com/a")
+    await inventory.replace([Device("a")])
+    for _ in range(3):
+        await inventory.replace([Device("a", health=ILL)])
+    inventory.note_failure("devices fails")
+    await inventory.replace([Device("a")])
     assert [(one.levelname, one.message, vars(one)["resource_name"]) for one in caplog.records] == [
         ("WARNING", "a device is unhealthy", "example.com/a"),
         ("INFO", "a device is healthy again", "example.com/a"),
@@ -125,17 +122,14 @@ def test_what_changed_and_changed_back_between_two_lines_is_told_by_its_number()
 async def test_a_device_that_flaps_fills_no_log_and_its_last_state_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace([Device("a")])
-        for _ in range(1000):
-            await inventory.replace([Device("a", health=ILL)])
-            await inventory.replace([Device("a")])
+    caplog.set_level(logging.INFO)
+    inventory = Inventory("example.com/a")
+    await inventory.replace([Device("a")])
+    for _ in range(1000):
         await inventory.replace([Device("a", health=ILL)])
-        await inventory.close()
-
-    with caplog.at_level(logging.INFO):
-        await story()
+        await inventory.replace([Device("a")])
+    await inventory.replace([Device("a", health=ILL)])
+    await inventory.close()
     messages = [record.message for record in caplog.records]
     assert len(messages) <= LOGGED_AT_ONCE + 10
     assert messages[-2:] == ["a device is unhealthy", "the device list changes too fast to log each change"]
@@ -186,12 +180,9 @@ def test_no_device_has_more_lines_than_its_share_and_what_was_held_back_is_told_
 
 
 async def test_changes_that_have_no_line_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        for number in range(100):
-            await inventory.replace([Device("a", health=Health.unhealthy(f"{number} degrees"))])
-        await inventory.close()
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    inventory = Inventory("example.com/a")
+    for number in range(100):
+        await inventory.replace([Device("a", health=Health.unhealthy(f"{number} degrees"))])
+    await inventory.close()
     assert [record.message for record in caplog.records] == ["a device is unhealthy"]

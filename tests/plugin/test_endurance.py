@@ -113,15 +113,6 @@ async def test_two_hundred_lost_streams_end_registered_and_leave_nothing(short_d
 async def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(
     short_dir: Path, part: int
 ) -> None:
-    async def story() -> None:
-        await one_life(short_dir / "warm")
-        await until(lambda: not our_threads())
-        before = held()
-        for n in range(50 // part):
-            await one_life(short_dir / f"d{n % 5}")
-        await until(lambda: not our_threads())
-        await settled(before)
-
     async def one_life(folder: Path) -> None:
         async with serve(Fed("a"), plugin_dir=folder) as serving:
             await asyncio.sleep(0)
@@ -131,4 +122,10 @@ async def test_fifty_starts_without_a_kubelet_end_registered_and_leave_nothing(
         assert plugin_sockets(folder) == []
         shutil.rmtree(folder)
 
-    await story()
+    await one_life(short_dir / "warm")
+    await until(lambda: not our_threads())
+    before = held()
+    for n in range(50 // part):
+        await one_life(short_dir / f"d{n % 5}")
+    await until(lambda: not our_threads())
+    await settled(before)

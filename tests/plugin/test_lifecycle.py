@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import shutil
@@ -26,9 +25,8 @@ from devplug.plugin.resource_lock import ResourceLock
 from devplug.plugin.service import PluginService
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected
-from tests.kubelet.fakes import FakePlugin, healthy, pod
+from tests.kubelet.fakes import FakePlugin, happened, healthy, pod
 from tests.plugin.fakes import (
-    OTHER_RESOURCE,
     RESOURCE,
     UNPLUGGED,
     Fed,
@@ -41,9 +39,9 @@ from tests.plugin.fakes import (
     plugin_sockets,
     registered,
     start,
+    waiting,
 )
-from tests.plugin.fakes import play as play_with_programs
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -53,10 +51,7 @@ if TYPE_CHECKING:
     from devplug import Device
     from devplug.wire.values import RegisterRequest
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
@@ -66,47 +61,9 @@ def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
 # ── getting registered ──
 
 
-async def test_a_plugin_registers_once_with_a_kubelet_that_is_there(short_dir: Path) -> None:
-    async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 2)
-        assert kubelet.registrations(RESOURCE) == 1
-
-
-@pytest.mark.parametrize("missing", ["kubelet/device-plugins", "device-plugins", "."])
-async def test_a_plugin_registers_when_the_kubelet_comes_later(short_dir: Path, missing: str) -> None:
-    folder = short_dir / missing
-    async with serve(Fed("a"), plugin_dir=folder) as serving:
-        await passes(60)
-        async with Kubelet(folder).running() as kubelet:
-            await serving.wait_registered()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            assert kubelet.registrations(RESOURCE) == 1
-
-
-async def test_nothing_is_made_in_the_folder_before_the_first_list(short_dir: Path) -> None:
-    """A kubelet that hears of a resource without its devices refuses the pods that wait for them."""
-    plugin = Fed()
-    plugin.feed = type(plugin.feed)()
-    async with Kubelet(short_dir).running() as kubelet, serve(plugin, plugin_dir=short_dir) as serving:
-        await passes(10)
-        assert kubelet.registrations(RESOURCE) == 0
-        assert plugin_sockets(short_dir) == []
-        plugin.feed.put(*devices("a"))
-        await serving.wait_registered()
-        await kubelet.wait(lambda: kubelet.capacity().get(RESOURCE) == 1)
-
-
 async def test_an_empty_first_list_is_a_list(short_dir: Path) -> None:
     async with registered(short_dir, Fed()) as (kubelet, _):
         assert kubelet.registrations(RESOURCE) == 1
-
-
-async def test_all_plugins_of_a_program_register(short_dir: Path) -> None:
-    names = [f"example.com/r{n}" for n in range(40)]
-    plugins = [Fed("a", resource_name=name) for name in names]
-    async with registered(short_dir, *plugins) as (kubelet, _):
-        await kubelet.wait(lambda: all(allocatable(kubelet, name) == 1 for name in names))
-        assert [kubelet.registrations(name) for name in names] == [1] * 40
 
 
 async def test_each_plugin_has_a_socket_of_its_own_with_a_short_name(short_dir: Path) -> None:
@@ -129,25 +86,14 @@ async def test_a_folder_that_is_too_deep_for_sockets_is_refused_with_the_limit(s
 # ── staying registered ──
 
 
-async def test_a_plugin_registers_once_with_each_kubelet_that_starts(short_dir: Path) -> None:
-    async with registered(short_dir, Fed("a", "b")) as (kubelet, _):
-        for _ in range(5):
-            await kubelet.restart()
-            await kubelet.wait(lambda: allocatable(kubelet) == 2)
-            assert kubelet.registrations(RESOURCE) == 1
-
-
 async def test_a_plugin_is_back_soon_after_a_kubelet_restart(short_dir: Path) -> None:
     async with registered(short_dir, Fed("a")) as (kubelet, _):
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
         with kubelet.changes() as changes:
             await kubelet.restart()
-            at = {}
-            async for change in changes:
-                at[change.kind] = change.at_seconds
-                if change.kind is ChangeKind.LISTED:
-                    break
-        assert at[ChangeKind.LISTED] - at[ChangeKind.STARTED] < 1
+            started = await happened(changes, ChangeKind.STARTED)
+            listed = await happened(changes, ChangeKind.LISTED)
+        assert listed.at_seconds - started.at_seconds < 1
 
 
 async def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(short_dir: Path) -> None:
@@ -178,28 +124,6 @@ async def test_a_device_that_leaves_or_gets_ill_does_not_wait_behind_those_that_
             waits.append(now() - began)
             await passes(0.05)
         assert max(waits) < 0.1
-
-
-async def test_two_restarts_in_one_breath_lose_nothing(short_dir: Path) -> None:
-    async with registered(short_dir, Fed("a")) as (kubelet, _):
-        for _ in range(10):
-            await kubelet.restart()
-            await kubelet.restart()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-
-async def test_a_kubelet_that_stays_away_for_long_and_comes_back_is_registered_with(short_dir: Path) -> None:
-    async def story() -> None:
-        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-            for _ in range(3):
-                await one_kubelet()
-                assert serving.plugins
-
-    async def one_kubelet() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-
-    await story()
 
 
 async def test_a_removed_socket_is_made_again_while_the_stream_lives_without_a_registration(
@@ -243,38 +167,6 @@ async def test_a_socket_that_could_not_be_made_is_made_soon_after_it_can_be(
         assert kubelet.registrations(RESOURCE) == 1
 
 
-async def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_second(
-    short_dir: Path,
-) -> None:
-    async with registered(short_dir, Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        with kubelet.changes() as changes:
-            kubelet.drop_stream(RESOURCE)
-            assert allocatable(kubelet) == 0
-            at = {}
-            async for change in changes:
-                at[change.kind] = change.at_seconds
-                if change.kind is ChangeKind.REGISTERED:
-                    break
-        assert 0.25 <= at[ChangeKind.REGISTERED] - at[ChangeKind.DISCONNECTED] < 1
-        await serving.wait_registered()
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        assert kubelet.registrations(RESOURCE) == 2
-
-
-async def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly(short_dir: Path) -> None:
-    async with registered(short_dir, Fed("a")) as (kubelet, _):
-        waits = []
-        for _ in range(3):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            cut_at = now()
-            kubelet.drop_stream(RESOURCE)
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            waits.append(now() - cut_at)
-        assert waits[0] >= 0.25
-        assert min(waits[1:]) >= 0.5
-
-
 @pytest.mark.parametrize(("compat", "registrations"), [(True, 3), (False, 2)])
 async def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_no_more(
     short_dir: Path, compat: bool, registrations: int
@@ -301,45 +193,22 @@ async def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_n
         await serving.wait_registered()
 
 
-async def test_a_folder_that_was_removed_and_made_again_heals(short_dir: Path) -> None:
-    folder = short_dir / "device-plugins"
-    async with registered(folder, Fed("a")) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        shutil.rmtree(folder)
-        await kubelet.restart()
-        await kubelet.wait(lambda: kubelet.devices(RESOURCE))
-        assert len(plugin_sockets(folder)) == 1
-    assert plugin_sockets(folder) == []
-
-
-async def test_a_folder_that_was_renamed_away_and_made_again_heals(short_dir: Path) -> None:
-    folder = short_dir / "device-plugins"
-    async with registered(folder, Fed("a")) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
-        folder.rename(short_dir / "old")
-        await kubelet.restart()
-        await kubelet.wait(lambda: kubelet.devices(RESOURCE))
-
-
 # ── kubelets that are not well ──
 
 
 async def test_a_refused_registration_is_tried_again_one_at_a_time_until_it_is_accepted(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async def refuse_at_first(_: RegisterRequest) -> None:
-            if len(registrar.requests) <= 6:
-                raise RegistrationError("no room")
+    async def refuse_at_first(_: RegisterRequest) -> None:
+        if len(registrar.requests) <= 6:
+            raise RegistrationError("no room")
 
-        registrar = Registrar(short_dir, refuse_at_first)
-        async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir):
-            await until(lambda: said(caplog, "registered with the kubelet"))
-            assert len(registrar.requests) == 7
-            assert registrar.most_at_once == 1
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    registrar = Registrar(short_dir, refuse_at_first)
+    async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir):
+        await until(lambda: said(caplog, "registered with the kubelet"))
+        assert len(registrar.requests) == 7
+        assert registrar.most_at_once == 1
     assert said(caplog, "the kubelet refused the registration") == 1
 
 
@@ -363,13 +232,8 @@ async def test_a_registration_says_version_endpoint_and_options(short_dir: Path)
 
 
 async def test_a_late_answer_is_waited_for_without_a_second_registration(short_dir: Path) -> None:
-    answer = asyncio.Event()
-
-    async def think(_: RegisterRequest) -> None:
-        await answer.wait()
-
-    plugin = Fed("a")
-    registrar = Registrar(short_dir, think)
+    answer, plugin = asyncio.Event(), Fed("a")
+    registrar = Registrar(short_dir, waiting(answer))
     async with registrar.running(), serve(plugin, plugin_dir=short_dir):
         await until(lambda: registrar.requests)
         plugin.feed.put(*devices("b"))
@@ -383,10 +247,7 @@ async def test_a_late_answer_is_waited_for_without_a_second_registration(short_d
 
 
 async def test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers(short_dir: Path) -> None:
-    async def think(_: RegisterRequest) -> None:
-        await passes(10.0)
-
-    registrar = Registrar(short_dir, think)
+    registrar = Registrar(short_dir, lambda _: passes(10.0))
     async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir):
         await until(lambda: registrar.requests)
         await passes(14.0)
@@ -394,10 +255,7 @@ async def test_a_kubelet_may_take_its_ten_seconds_to_dial_back_before_it_answers
 
 
 async def test_a_kubelet_that_hangs_and_dies_is_left_for_the_next_one(short_dir: Path) -> None:
-    async def hang(_: RegisterRequest) -> None:
-        await asyncio.Event().wait()
-
-    registrar = Registrar(short_dir, hang)
+    registrar = Registrar(short_dir, waiting())
     async with serve(Fed("a"), plugin_dir=short_dir) as serving:
         async with registrar.running():
             await until(lambda: registrar.requests)
@@ -429,11 +287,7 @@ async def test_a_socket_that_listens_and_accepts_nobody_is_left_when_a_kubelet_t
 
 async def test_a_kubelet_that_hangs_alive_is_left_when_another_takes_its_place(short_dir: Path) -> None:
     """Its own time would be sixteen seconds. It may have heard us, so it finds us no more."""
-
-    async def hang(_: RegisterRequest) -> None:
-        await asyncio.Event().wait()
-
-    hanging = Registrar(short_dir, hang)
+    hanging = Registrar(short_dir, waiting())
     async with hanging.running(), serve(Fed("a"), plugin_dir=short_dir) as serving:
         await until(lambda: hanging.requests)
         (short_dir / "kubelet.sock").unlink()
@@ -519,80 +373,33 @@ async def test_a_missing_folder_is_said_once_for_all_plugins(
 # ── ending ──
 
 
-async def test_closing_removes_the_socket_and_the_lock_and_nothing_of_others(short_dir: Path) -> None:
-    async with Kubelet(short_dir).running() as kubelet:
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(str(short_dir / "other.sock"))
-        (short_dir / "notes").touch()
-        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-            await serving.wait_registered()
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            assert (short_dir / ".devplug").is_dir()
-        names = {path.name for path in short_dir.iterdir()}
-        assert names - {"kubelet_internal_checkpoint"} == {"kubelet.sock", "notes", "other.sock"}
-
-
-async def test_an_idle_plugin_closes_within_a_second_and_the_kubelet_learns_it(short_dir: Path) -> None:
-    plugins = [Fed("a"), Fed("a", resource_name=OTHER_RESOURCE)]
-    async with Kubelet(short_dir).running() as kubelet:
-        async with serve(*plugins, plugin_dir=short_dir) as serving:
-            await serving.wait_registered()
-            await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 1)
-            began = now()
-        assert now() - began < 1
-        await kubelet.wait(lambda: allocatable(kubelet) == allocatable(kubelet, OTHER_RESOURCE) == 0)
-        assert kubelet.capacity()[RESOURCE] == 1
-
-
 async def test_closing_lets_a_pod_that_is_being_admitted_have_its_answer(short_dir: Path) -> None:
     """The kubelet closes its connection as soon as the stream ends, so the stream has to end last."""
-
-    async def story() -> None:
-        plugin = Steered()
-        answer = asyncio.Event()
-
-        async def wait(_: Sequence[Device]) -> None:
-            await answer.wait()
-
-        plugin.on_call = wait
-        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
-            async with serve(plugin, plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                admission = group.create_task(kubelet.admit(pod("p")))
-                await plugin.entered.wait()
-                group.create_task(release(answer))
-            assert (await admission).phase is PodPhase.PENDING, kubelet.pod("p").message
-            assert plugin_sockets(short_dir) == []
-
-    async def release(answer: asyncio.Event) -> None:
-        await passes(0.1)
-        answer.set()
-
-    await story()
+    answer = asyncio.Event()
+    plugin = Steered(waiting(answer))
+    async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+        async with serve(plugin, plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            admission = group.create_task(kubelet.admit(pod("p")))
+            await plugin.entered.wait()
+            asyncio.get_running_loop().call_later(0.1, answer.set)
+        assert (await admission).phase is PodPhase.PENDING, kubelet.pod("p").message
+        assert plugin_sockets(short_dir) == []
 
 
 async def test_a_call_that_never_ends_holds_the_close_up_to_its_deadline_only(short_dir: Path) -> None:
-    async def close_under_a_call() -> None:
-        plugin = Steered()
-        plugin.allocate_timeout_seconds = 0.3
-
-        async def hang(_: Sequence[Device]) -> None:
-            await asyncio.Event().wait()
-
-        plugin.on_call = hang
-        async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
-            async with serve(plugin, plugin_dir=short_dir) as serving:
-                await serving.wait_registered()
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                admission = group.create_task(kubelet.admit(pod("p")))
-                await plugin.entered.wait()
-                began = now()
-            assert now() - began < 2
-            assert "allocate: no answer in 0.3s" in (await admission).message
-
-    await close_under_a_call()
-    gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
+    plugin = Steered(waiting())
+    plugin.allocate_timeout_seconds = 0.3
+    async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
+        async with serve(plugin, plugin_dir=short_dir) as serving:
+            await serving.wait_registered()
+            await kubelet.wait(lambda: allocatable(kubelet) == 1)
+            admission = group.create_task(kubelet.admit(pod("p")))
+            await plugin.entered.wait()
+            began = now()
+        assert now() - began < 2
+        assert "allocate: no answer in 0.3s" in (await admission).message
 
 
 async def test_calls_without_end_hold_the_close_up_to_the_deadline_of_those_that_are_offered() -> None:
@@ -627,30 +434,6 @@ async def test_closing_before_any_kubelet_came_leaves_nothing(short_dir: Path) -
 
 
 # ── two processes, one name ──
-
-
-@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-def test_a_second_process_waits_for_the_first_and_takes_over(
-    short_dir: Path, caplog: pytest.LogCaptureFixture, end: str
-) -> None:
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            first = start("run(P())", short_dir)
-            try:
-                await kubelet.wait(lambda: allocatable(kubelet) == 1)
-                async with serve(Fed("b", "c"), plugin_dir=short_dir) as serving:
-                    words = f"{RESOURCE} is served by process {first.pid} on this node; waiting until it ends"
-                    await until(lambda: said(caplog, words))
-                    assert kubelet.registrations(RESOURCE) == 1
-                    first.terminate() if end == "SIGTERM" else first.kill()
-                    await serving.wait_registered()
-                    await kubelet.wait(lambda: allocatable(kubelet) == 2)
-                    assert kubelet.registrations(RESOURCE) == 2
-                    assert len(plugin_sockets(short_dir)) == 1
-            finally:
-                ended(first)
-
-    play_with_programs(story())
 
 
 async def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_free_again(
@@ -690,18 +473,12 @@ async def test_a_folder_that_was_moved_away_and_back_is_no_reason_any_more(short
 async def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_dir: Path) -> None:
     """A kubelet takes the socket over while the one before still listens, and takes its time to answer."""
     async with registered(short_dir, Listed()) as (_, serving):
-        asked = asyncio.Event()
-
-        async def wait(_: RegisterRequest) -> None:
-            asked.set()
-            await asyncio.Event().wait()
-
         (short_dir / "kubelet.sock").unlink()
-        async with Registrar(short_dir, wait).running():
+        async with Registrar(short_dir, waiting()).running() as next_one:
             while serving.statuses()[0].is_registered:
                 await serving.notifier.next.wait()
             assert serving.statuses()[0].registered_at is None
-            await asked.wait()
+            await until(lambda: next_one.requests)
 
 
 # ── rights and mounts ──
@@ -709,26 +486,24 @@ async def test_who_registers_anew_is_not_registered_meanwhile_and_says_so(short_
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
-def test_a_folder_without_the_right_to_write_is_refused_with_the_right(short_dir: Path) -> None:
-    short_dir.chmod(0o755)
-    program = "os.setgroups([]); os.setgid(65534); os.setuid(65534); import devplug; run(P())"
-    code, errors = ended(start(f"import devplug.plugin.serving; {program}", short_dir))
-    assert code == 1
-    text = f"no right to create a socket in {short_dir}: run as uid 0, or let this user write there"
-    assert f"KubeletError: {text}" in errors
-
-
-@pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
-def test_a_folder_that_this_user_may_not_even_look_for_is_no_absent_kubelet(short_dir: Path) -> None:
-    """A kubelet makes its folders for root and its group alone."""
-    short_dir.chmod(0o700)
-    folder = short_dir / "device-plugins"
-    folder.mkdir()
+@pytest.mark.parametrize(
+    ("mode", "subfolder", "text"),
+    [
+        (0o755, ".", "no right to create a socket in {}: run as uid 0, or let this user write there"),
+        (0o700, "device-plugins", "no right to look for {}: run as uid 0"),
+    ],
+    ids=["not writable", "below a folder for root and its group alone, as a kubelet makes them"],
+)
+def test_a_folder_without_the_right_to_it_is_refused_with_the_right(
+    short_dir: Path, mode: int, subfolder: str, text: str
+) -> None:
+    folder = short_dir / subfolder
+    folder.mkdir(exist_ok=True)
+    short_dir.chmod(mode)
     program = "os.setgroups([]); os.setgid(65534); os.setuid(65534); import devplug; run(P())"
     code, errors = ended(start(f"import devplug.plugin.serving; {program}", folder))
     assert code == 1
-    assert f"KubeletError: no right to look for {folder}: run as uid 0" in errors
+    assert f"KubeletError: {text.format(folder)}" in errors
 
 
 def _may_mount() -> bool:
@@ -739,7 +514,8 @@ def _may_mount() -> bool:
 
 
 @pytest.mark.root
-def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what_to_do(
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what_to_do(
     short_dir: Path,
 ) -> None:
     """As `rm -rf` on the host under a hostPath mount: nothing can be made in the folder any more."""
@@ -750,14 +526,11 @@ def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_says_what
     inside.mkdir()
     mount = ("unshare", "--mount", "sh", "-c", f'mount --bind {host} {inside} && exec "$0" "$@"')
 
-    async def story() -> None:
-        await until(lambda: plugin_sockets(host) or process.poll() is not None)
-        while host.exists():
-            with suppress(OSError):  # the plugin makes its socket again meanwhile
-                shutil.rmtree(host)
-
     process = start("run(P())", inside, *mount)
-    play_with_programs(story())
+    await until(lambda: plugin_sockets(host) or process.poll() is not None)
+    while host.exists():
+        with suppress(OSError):  # the plugin makes its socket again meanwhile
+            shutil.rmtree(host)
     code, errors = ended(process)
     assert code == 1
     assert f"PluginFolderLostError: {inside} was deleted on the host while it was mounted here" in errors

@@ -6,11 +6,9 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.kubelet.fakes import FakePlugin, healthy
 from tests.plugin.fakes import RESOURCE, Fed, Listed, Registrar, allocatable, registered, served
-from tests.virtualtime import BACKEND
+from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
     from devplug.status import Takeover
     from devplug.wire.values import RegisterRequest
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
+anyio_backend = on_virtual_time
 
 
 def takeover(serving: Serving) -> Takeover | None:

@@ -28,7 +28,7 @@ from tests.plugin.fakes import (
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -44,8 +44,8 @@ class Resetting(Listed):
         return self.on_start(devices) if self.on_start is not None else None
 
 
-def pre_start(plugin: Served, *ids: str) -> Awaitable[None]:
-    return plugin.peer.call(deviceplugin.PRE_START_CONTAINER, ids)
+async def pre_start(plugin: Served, *ids: str) -> None:
+    await plugin.peer.call(deviceplugin.PRE_START_CONTAINER, ids)
 
 
 async def test_the_author_gets_the_devices_of_the_container_in_the_order_of_their_ids(
@@ -131,20 +131,14 @@ async def test_code_that_is_too_slow_is_cut_off_with_the_time_it_had(short_dir: 
 
 
 async def test_two_starts_may_overlap_and_do_not_hold_up_allocate(short_dir: Path) -> None:
-    async def story() -> None:
-        go = threading.Event()
-        resetting = Resetting(lambda _: go.wait() and None)
-        async with served(short_dir, resetting, devices("a", "b")) as plugin, asyncio.TaskGroup() as group:
-            for id_ in ("a", "b"):
-                group.create_task(started(plugin, id_))
-            await until(lambda: len(resetting.started) == 2)
-            await plugin.allocate(["a"])
-            go.set()
-
-    async def started(plugin: Served, id_: str) -> None:
-        await pre_start(plugin, id_)
-
-    await story()
+    go = threading.Event()
+    resetting = Resetting(lambda _: go.wait() and None)
+    async with served(short_dir, resetting, devices("a", "b")) as plugin, asyncio.TaskGroup() as group:
+        for id_ in ("a", "b"):
+            group.create_task(pre_start(plugin, id_))
+        await until(lambda: len(resetting.started) == 2)
+        await plugin.allocate(["a"])
+        go.set()
 
 
 async def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(short_dir: Path) -> None:
@@ -154,20 +148,13 @@ async def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(s
         def allocate(self, devices: Sequence[Device], /) -> Any:
             return super().allocate(devices)
 
-    async def story() -> None:
-        go = threading.Event()
-        both = Both(lambda _: go.wait() and None)
-        async with served(short_dir, both, devices("a")) as plugin:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(20):
-                    group.create_task(refused(plugin))
-            await plugin.allocate(["a"])
-            go.set()
-
-    async def refused(plugin: Served) -> None:
-        assert (await refusal(pre_start(plugin, "a"))).startswith("DeadlineExceeded")
-
-    await story()
+    go = threading.Event()
+    both = Both(lambda _: go.wait() and None)
+    async with served(short_dir, both, devices("a")) as plugin:
+        refusals = await asyncio.gather(*(refusal(pre_start(plugin, "a")) for _ in range(20)))
+        assert {text.partition(" ")[0] for text in refusals} == {"DeadlineExceeded"}
+        await plugin.allocate(["a"])
+        go.set()
 
 
 async def test_a_container_waits_with_the_refusal_and_starts_when_there_is_none(short_dir: Path) -> None:

@@ -10,17 +10,12 @@ import pytest
 from devplug.plugin.list_streams import TAKEN_SECONDS, SentLists
 from devplug.plugin.snapshot import SLICE_DEVICES, whole
 from tests.plugin.fakes import devices
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import now, on_virtual_time, passes
 
 if TYPE_CHECKING:
     from devplug import Device
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 A = {device.id: device for device in devices("a")}
 BOTH = {device.id: device for device in devices("a", "b")}
 

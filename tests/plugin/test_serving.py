@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,44 +25,19 @@ from tests.plugin.fakes import (
     allocatable,
     ended,
     our_threads,
-    play,
     plugin_sockets,
     registered,
     start,
+    waiting,
 )
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
-
-    from devplug import Serving
 
 
 # ── a set of plugins that changes ──
-
-
-def test_plugins_that_come_and_go_do_not_touch_the_others(short_dir: Path) -> None:
-    async def story() -> None:
-        async with registered(short_dir, Fed("a")) as (kubelet, serving):
-            await kubelet.wait(lambda: allocatable(kubelet) == 1)
-            for n in range(3):
-                await one_guest(kubelet, serving, f"vendor.io/guest{n}")
-            assert kubelet.registrations(RESOURCE) == 1
-            assert allocatable(kubelet) == 1
-
-    async def one_guest(kubelet: Kubelet, serving: Serving, name: str) -> None:
-        serving.add(Fed("x", "y", resource_name=name))
-        assert [plugin.resource_name for plugin in serving.plugins] == [RESOURCE, name]
-        await serving.wait_registered()
-        await kubelet.wait(lambda: allocatable(kubelet, name) == 2)
-        assert len(plugin_sockets(short_dir)) == 2
-        await serving.remove(name)
-        assert [plugin.resource_name for plugin in serving.plugins] == [RESOURCE]
-        assert len(plugin_sockets(short_dir)) == 1
-        await kubelet.wait(lambda: allocatable(kubelet, name) == 0)
-
-    play(story())
 
 
 async def test_a_removed_name_can_be_added_again(short_dir: Path) -> None:
@@ -113,12 +89,8 @@ async def test_removing_the_one_that_could_not_register_ends_the_wait_for_all(sh
 
 
 async def test_removing_a_plugin_waits_for_its_call_in_flight(short_dir: Path) -> None:
-    plugin, go = Steered(), asyncio.Event()
-
-    async def wait(_: Sequence[Device]) -> None:
-        await go.wait()
-
-    plugin.on_call = wait
+    go = asyncio.Event()
+    plugin = Steered(waiting(go))
     async with registered(short_dir, plugin) as (kubelet, serving), asyncio.TaskGroup() as group:
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
         admission = group.create_task(kubelet.admit(pod("p")))
@@ -150,13 +122,10 @@ async def test_leaving_the_block_leaves_no_task_and_no_thread(short_dir: Path) -
 # ── errors ──
 
 
-def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
-    async def story() -> None:
+async def test_an_error_in_the_block_comes_out_as_it_is(short_dir: Path) -> None:
+    with pytest.raises(LookupError, match="mine"):
         async with registered(short_dir, Fed("a")):
             raise LookupError("mine")
-
-    with pytest.raises(LookupError, match="mine"):
-        play(story())
     assert plugin_sockets(short_dir) == []
 
 
@@ -167,15 +136,15 @@ async def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short
         def devices(self) -> Any:
             raise OSError(19, "no such bus")
 
-    async def serve_and_add(plugin: DevicePlugin) -> None:
+    async def serve_and_add() -> None:
         async with serve(Fed("a"), plugin_dir=short_dir) as serving:
             await serving.wait_registered()
-            serving.add(plugin)
+            serving.add(Broken())
             await asyncio.Event().wait()
 
     async with Kubelet(short_dir).running() as kubelet:
         with pytest.raises(PluginError, match=f"{OTHER_RESOURCE}: devices\\(\\) failed"):
-            await serve_and_add(Broken())
+            await serve_and_add()
         assert plugin_sockets(short_dir) == []
         assert not (short_dir / ".devplug").exists()
         async with serve(Fed("a"), plugin_dir=short_dir) as serving:
@@ -183,28 +152,23 @@ async def test_one_plugin_that_fails_at_the_start_ends_all_of_them_cleanly(short
             await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
-@pytest.mark.parametrize(
-    "start_serving", [lambda **given: run(Listed(), **given), None], ids=["run", "serve"]
-)
+@pytest.mark.parametrize("how", ["run", "serve"])
 @pytest.mark.parametrize(
     ("given", "text"),
     [
         ({"listen": "9100"}, 'listen: "9100" has no port'),
-        (
-            {"registration": "sockets"},
-            'registration: "sockets" is none of "socket", "watcher" and "auto"',
-        ),
+        ({"registration": "sockets"}, 'registration: "sockets" is none of "socket", "watcher" and "auto"'),
     ],
 )
 def test_what_is_unknown_is_refused_by_name(
-    short_dir: Path, start_serving: Callable[..., None] | None, given: dict[str, Any], text: str
+    short_dir: Path, how: str, given: dict[str, Any], text: str
 ) -> None:
-    async def story() -> None:
+    async def served() -> None:
         async with serve(Listed(), plugin_dir=short_dir, **given):
             raise AssertionError
 
     with pytest.raises(PluginError, match=text):
-        start_serving(plugin_dir=short_dir, **given) if start_serving else play(story())
+        run(Listed(), plugin_dir=short_dir, **given) if how == "run" else asyncio.run(served())
 
 
 @pytest.mark.parametrize("registration", ["socket", "auto"])
@@ -267,41 +231,32 @@ def test_without_either_it_is_the_folder_of_the_kubelet() -> None:
 # ── scripts ──
 
 
-def with_script(
-    short_dir: Path,
-    program: str,
-    then: Callable[[Kubelet, subprocess.Popen[str]], Coroutine[Any, Any, None]],
-    ready: Callable[[Kubelet], object] = allocatable,
-) -> tuple[int, str]:
-    """Run a script until it is ready and `then` is over; return its code and its log."""
-    result: list[tuple[int, str]] = []
-
-    async def story() -> None:
-        async with Kubelet(short_dir).running() as kubelet:
-            script = start(program, short_dir)
-            try:
-                await kubelet.wait(lambda: ready(kubelet))
-                await then(kubelet, script)
-            finally:
-                result.append(ended(script))
+@asynccontextmanager
+async def with_script(
+    short_dir: Path, program: str, ready: Callable[[Kubelet], object] = allocatable
+) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[str]]]:
+    """A kubelet, and a script of its node that is ready and that the test ends."""
+    async with Kubelet(short_dir).running() as kubelet:
+        script = start(program, short_dir)
+        try:
+            await kubelet.wait(lambda: ready(kubelet))
+            yield kubelet, script
             assert plugin_sockets(short_dir) == []
-
-    play(story())
-    return result[0]
+        finally:
+            script.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_an_idle_script_with_code_0(short_dir: Path, number: signal.Signals) -> None:
-    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+async def test_a_signal_ends_an_idle_script_with_code_0(short_dir: Path, number: signal.Signals) -> None:
+    async with with_script(short_dir, "run(P())") as (_, script):
         script.send_signal(number)
-
-    code, errors = with_script(short_dir, "run(P())", signalled)
+        code, errors = ended(script)
     assert code == 0
     assert "Traceback" not in errors
     assert "registered with the kubelet  resource_name=example.com/a devices=1" in errors
 
 
-def test_a_signal_ends_a_script_whose_clean_up_raises(short_dir: Path) -> None:
+async def test_a_signal_ends_a_script_whose_clean_up_raises(short_dir: Path) -> None:
     program = """
 import asyncio
 class Q(P):
@@ -313,11 +268,9 @@ class Q(P):
             raise RuntimeError("no way to clean up")
 run(Q())
 """
-
-    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+    async with with_script(short_dir, program) as (_, script):
         script.terminate()
-
-    code, errors = with_script(short_dir, program, signalled)
+        code, errors = ended(script)
     assert code == 0
     assert "the clean-up of devices() failed" in errors
 
@@ -349,15 +302,14 @@ class Q(P):
 
 
 @pytest.mark.parametrize("program", BLOCKED.values(), ids=BLOCKED)
-def test_code_that_blocks_for_an_hour_does_not_hold_the_exit(short_dir: Path, program: str) -> None:
-    async def signalled(_: Kubelet, script: subprocess.Popen[str]) -> None:
+async def test_code_that_blocks_for_an_hour_does_not_hold_the_exit(short_dir: Path, program: str) -> None:
+    async with with_script(short_dir, f"{program}\nrun(Q())") as (_, script):
         script.terminate()
-
-    code, errors = with_script(short_dir, f"{program}\nrun(Q())", signalled)
+        code, errors = ended(script)
     assert code == 0, errors
 
 
-def test_a_pod_that_is_being_admitted_when_the_signal_comes_has_its_answer(short_dir: Path) -> None:
+async def test_a_pod_that_is_being_admitted_when_the_signal_comes_has_its_answer(short_dir: Path) -> None:
     program = f"""
 class Q(P):
     allocate_timeout_seconds = 60
@@ -368,20 +320,16 @@ class Q(P):
 run(Q())
 """
     os.mkfifo(short_dir / "go")
-    answers = []
-
-    async def signalled(kubelet: Kubelet, script: subprocess.Popen[str]) -> None:
-        async with asyncio.TaskGroup() as group:
-            admission = group.create_task(kubelet.run_pod(pod("p")))
-            await until((short_dir / "begun").exists)
-            script.terminate()
-            (short_dir / "go").write_text("")
-            answers.append((await admission).containers[0].options)
-
-    code, errors = with_script(short_dir, program, signalled)
+    async with with_script(short_dir, program) as (kubelet, script), asyncio.TaskGroup() as group:
+        admission = group.create_task(kubelet.run_pod(pod("p")))
+        await until((short_dir / "begun").exists)
+        script.terminate()
+        (short_dir / "go").write_text("")
+        options = (await admission).containers[0].options
+        code, errors = ended(script)
     assert code == 0, errors
-    assert answers[0] is not None
-    assert answers[0].envs == {"X": "1"}
+    assert options is not None
+    assert options.envs == {"X": "1"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -394,7 +342,6 @@ class Q(P):
         threading.Event().wait(3600)
 run(Q())
 """
-
     async with Kubelet(short_dir).running() as kubelet, asyncio.TaskGroup() as group:
         script = start(program, short_dir)
         try:
@@ -408,7 +355,7 @@ run(Q())
             assert ended(script)[0] == -number
 
 
-def test_the_first_example_of_the_guide_runs_as_a_script(short_dir: Path) -> None:
+async def test_the_first_example_of_the_guide_runs_as_a_script(short_dir: Path) -> None:
     program = """
 import devplug
 
@@ -421,8 +368,10 @@ class Fpga(devplug.DevicePlugin):
 devplug.run(Fpga())
 """
     name = "example.com/fpga"
-
-    async def used(kubelet: Kubelet, script: subprocess.Popen[str]) -> None:
+    async with with_script(short_dir, program, lambda kubelet: allocatable(kubelet, name) == 2) as (
+        kubelet,
+        script,
+    ):
         listed = kubelet.devices(name)
         assert [(device.id, device.numa_nodes) for device in listed] == [("fpga-0", (0,)), ("fpga-1", (1,))]
         status = await kubelet.run_pod(pod("p", 2, name))
@@ -430,8 +379,7 @@ devplug.run(Fpga())
         assert options is not None
         assert {node.host_path for node in options.device_nodes} == {"/dev/fpga0", "/dev/fpga1"}
         script.terminate()
-
-    code, errors = with_script(short_dir, program, used, lambda kubelet: allocatable(kubelet, name) == 2)
+        code, errors = ended(script)
     assert code == 0, errors
     assert "allocated" in errors
 

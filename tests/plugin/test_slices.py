@@ -162,26 +162,20 @@ async def test_a_device_that_is_refused_while_a_list_is_taken_is_unhealthy_when_
 async def test_changes_are_logged_in_their_order_where_looking_for_them_takes_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace(MANY)
-        await inventory.replace([device.with_health(ILL) for device in MANY])
-        await inventory.replace([])
-        await inventory.close()
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    inventory = Inventory("example.com/a")
+    await inventory.replace(MANY)
+    await inventory.replace([device.with_health(ILL) for device in MANY])
+    await inventory.replace([])
+    await inventory.close()
     assert [record.message for record in caplog.records] == ["many devices changed at once"] * 2
     assert [vars(record).get("left", 0) for record in caplog.records] == [0, len(MANY)]
 
 
 async def test_what_is_still_to_be_logged_is_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        inventory = Inventory("example.com/a")
-        await inventory.replace(FEW[:1])
-        await inventory.replace([FEW[0].with_health(ILL), *MANY[1:]])
-        await inventory.close()
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    inventory = Inventory("example.com/a")
+    await inventory.replace(FEW[:1])
+    await inventory.replace([FEW[0].with_health(ILL), *MANY[1:]])
+    await inventory.close()
     assert [record.message for record in caplog.records] == ["many devices changed at once"]

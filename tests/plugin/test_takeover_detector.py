@@ -7,22 +7,21 @@ import socket
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pytest
+
 from devplug.logs import AUDIT
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.takeover import LASTS_SECONDS, Listed
 from devplug.plugin.takeover_detector import TakeoverDetector
 from tests.plugin.fakes import RESOURCE, devices
-from tests.virtualtime import now, passes, play
+from tests.virtualtime import now, on_virtual_time, passes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
-    from typing import Any
-
-    import pytest
 
     from devplug.status import Takeover
 
+anyio_backend = on_virtual_time
 TOLD = "another plugin registers this resource name"
 OVER = "no sign of another plugin of this resource name for ten minutes"
 
@@ -65,26 +64,24 @@ class Guarded:
         self.guard.compare(now(), before, told)
 
 
-def guarding(folder: Path, story: Callable[[Guarded], Awaitable[None]]) -> None:
-    async def guarded() -> None:
-        stage = Guarded(folder)
-        await stage.registered()
-        await story(stage)
-
-    whole: Coroutine[Any, Any, None] = guarded()
-    play(whole)
+@pytest.fixture
+async def stage(short_dir: Path) -> Guarded:
+    guarded = Guarded(short_dir)
+    await guarded.registered()
+    return guarded
 
 
 def told(caplog: pytest.LogCaptureFixture, words: str = TOLD) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == AUDIT and record.message == words]
 
 
-def test_a_name_that_is_another_ones_is_told_once_with_signs_devices_and_sockets(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+async def test_a_name_that_is_another_ones_is_told_once_with_signs_devices_and_sockets(
+    stage: Guarded, short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def story(stage: Guarded) -> None:
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(short_dir / "vendor.sock"))
+        opened.listen()
         await stage.answered("x")
         assert stage.guard.is_in_doubt
         assert stage.takeover() is None
@@ -97,142 +94,108 @@ def test_a_name_that_is_another_ones_is_told_once_with_signs_devices_and_sockets
         assert takeover.reason.endswith("stop it: one of the sockets vendor.sock")
         assert [one.name for one in takeover.sockets] == ["vendor.sock"]
         assert stage.changes == 1
-
-    with socket.socket(socket.AF_UNIX) as opened:
-        opened.bind(str(short_dir / "vendor.sock"))
-        opened.listen()
-        guarding(short_dir, story)
     (record,) = told(caplog)
     facts = vars(record)
     assert (record.levelname, facts["signs"], facts["device_ids"]) == ("WARNING", ["listed"], ["x"])
     assert facts["sockets"][0].startswith("vendor.sock (live, ")
 
 
-def test_another_sign_is_told_again_and_the_end_is_told(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
+async def test_another_sign_is_told_again_and_the_end_is_told(
+    stage: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def story(stage: Guarded) -> None:
-        stage.review(cuts=(0.1, 0.2, 0.3))
-        stage.review(cuts=(0.1, 0.2, 0.3))
-        stage.review(cuts=(0.1, 0.2, 0.3), calls=(0.5, 0.6))
-        assert stage.guard.fault == ""
-        await passes(2 * LASTS_SECONDS)
-        stage.review(cuts=(0.1, 0.2, 0.3), calls=(0.5, 0.6))
-        assert stage.takeover() is None
-        assert stage.changes == 3
-
-    guarding(short_dir, story)
+    stage.review(cuts=(0.1, 0.2, 0.3))
+    stage.review(cuts=(0.1, 0.2, 0.3))
+    stage.review(cuts=(0.1, 0.2, 0.3), calls=(0.5, 0.6))
+    assert stage.guard.fault == ""
+    await passes(2 * LASTS_SECONDS)
+    stage.review(cuts=(0.1, 0.2, 0.3), calls=(0.5, 0.6))
+    assert stage.takeover() is None
+    assert stage.changes == 3
     assert [vars(one)["signs"] for one in told(caplog)] == [["cut"], ["asked", "cut"]]
     assert len(told(caplog, OVER)) == 1
 
 
-def test_without_a_foreign_socket_it_says_where_else_to_look(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        stage.review(cuts=(0.1, 0.2, 0.3))
-        takeover = stage.takeover()
-        assert takeover
-        assert "its socket is not in the plugin folder" in takeover.reason
-
-    guarding(short_dir, story)
+async def test_without_a_foreign_socket_it_says_where_else_to_look(stage: Guarded) -> None:
+    stage.review(cuts=(0.1, 0.2, 0.3))
+    takeover = stage.takeover()
+    assert takeover
+    assert "its socket is not in the plugin folder" in takeover.reason
 
 
-def test_a_new_registration_makes_earlier_differences_void(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        await stage.answered("x")
-        await stage.answered("x")
-        assert stage.guard.fault
-        stage.review(registered_at=now())
-        assert stage.guard.fault == ""
-        assert stage.takeover()
-        assert not stage.guard.is_in_doubt
-
-    guarding(short_dir, story)
+async def test_a_new_registration_makes_earlier_differences_void(stage: Guarded) -> None:
+    await stage.answered("x")
+    await stage.answered("x")
+    assert stage.guard.fault
+    stage.review(registered_at=now())
+    assert stage.guard.fault == ""
+    assert stage.takeover()
+    assert not stage.guard.is_in_doubt
 
 
-def test_an_answer_from_before_the_registration_says_nothing(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        before = stage.guard.listed()
-        assert before is not None
-        for asked_at in (0.0, 0.9):
-            stage.guard.compare(asked_at, before, ["x"])
-        stage.review(registered_at=None)
-        assert stage.guard.listed() is None
-        stage.guard.compare(now(), before, ["x"])
-        assert not stage.guard.is_in_doubt
-
-    guarding(short_dir, story)
+async def test_an_answer_from_before_the_registration_says_nothing(stage: Guarded) -> None:
+    before = stage.guard.listed()
+    assert before is not None
+    for asked_at in (0.0, 0.9):
+        stage.guard.compare(asked_at, before, ["x"])
+    stage.review(registered_at=None)
+    assert stage.guard.listed() is None
+    stage.guard.compare(now(), before, ["x"])
+    assert not stage.guard.is_in_doubt
 
 
-def test_a_device_given_without_us_is_told_while_it_is_held_and_for_a_while(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        stage.guard.note_given("a")
-        assert stage.takeover() is None
-        await passes(300)
-        stage.guard.note_given("a")
-        takeover = stage.takeover()
-        assert takeover
-        assert takeover.signs == ("given",)
-        await passes(10 * LASTS_SECONDS)
-        stage.review()
-        assert stage.takeover() is not None
-        stage.guard.note_released("b")
-        stage.guard.note_released("a")
-        await passes(LASTS_SECONDS + 1)
-        stage.review()
-        assert stage.takeover() is None
-
-    guarding(short_dir, story)
+async def test_a_device_given_without_us_is_told_while_it_is_held_and_for_a_while(stage: Guarded) -> None:
+    stage.guard.note_given("a")
+    assert stage.takeover() is None
+    await passes(300)
+    stage.guard.note_given("a")
+    takeover = stage.takeover()
+    assert takeover
+    assert takeover.signs == ("given",)
+    await passes(10 * LASTS_SECONDS)
+    stage.review()
+    assert stage.takeover() is not None
+    stage.guard.note_released("b")
+    stage.guard.note_released("a")
+    await passes(LASTS_SECONDS + 1)
+    stage.review()
+    assert stage.takeover() is None
 
 
-def test_a_kubelet_that_has_nothing_of_ours_is_registered_with_again_ever_more_rarely(
-    short_dir: Path,
+async def test_a_kubelet_that_has_nothing_of_ours_is_registered_with_again_ever_more_rarely(
+    stage: Guarded,
 ) -> None:
     """One that never shows our devices must not be registered with at every look."""
+    times = []
+    await stage.answered("a")
+    while now() < 3 * 3600:
+        await stage.answered()
+        if stage.guard.take_renewal():
+            times.append(now())
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert times[0] < 15
+    assert [round(wait / 60) for wait in waits[:6]] == [1, 2, 4, 8, 16, 32]
+    assert max(waits) < 3700
 
-    async def story(stage: Guarded) -> None:
-        times = []
-        await stage.answered("a")
-        while now() < 3 * 3600:
+
+async def test_once_it_shows_our_devices_the_next_time_is_the_first_again(stage: Guarded) -> None:
+    for _ in range(2):
+        await stage.answered("b")
+        while not stage.guard.take_renewal():
             await stage.answered()
-            if stage.guard.take_renewal():
-                times.append(now())
-        waits = [later - earlier for earlier, later in pairwise(times)]
-        assert times[0] < 15
-        assert [round(wait / 60) for wait in waits[:6]] == [1, 2, 4, 8, 16, 32]
-        assert max(waits) < 3700
-
-    guarding(short_dir, story)
+        began = now()
+        await stage.answered("a", "b")
+        while not stage.guard.take_renewal():
+            await stage.answered()
+        assert now() - began < 15
 
 
-def test_once_it_shows_our_devices_the_next_time_is_the_first_again(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        for _ in range(2):
-            await stage.answered("b")
-            while not stage.guard.take_renewal():
-                await stage.answered()
-            began = now()
-            await stage.answered("a", "b")
-            while not stage.guard.take_renewal():
-                await stage.answered()
-            assert now() - began < 15
-
-    guarding(short_dir, story)
+async def test_a_kubelet_that_lists_another_ones_devices_is_not_fought_for(stage: Guarded) -> None:
+    for _ in range(100):
+        await stage.answered("x")
+        assert not stage.guard.take_renewal()
 
 
-def test_a_kubelet_that_lists_another_ones_devices_is_not_fought_for(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        for _ in range(100):
-            await stage.answered("x")
-            assert not stage.guard.take_renewal()
-
-    guarding(short_dir, story)
-
-
-def test_what_is_compared_is_what_was_advertised(short_dir: Path) -> None:
-    async def story(stage: Guarded) -> None:
-        await stage.inventory.mark_unhealthy(["b"], "dropped")
-        assert stage.guard.listed() == Listed(frozenset({"a", "b"}), frozenset({"a"}))
-
-    guarding(short_dir, story)
+async def test_what_is_compared_is_what_was_advertised(stage: Guarded) -> None:
+    await stage.inventory.mark_unhealthy(["b"], "dropped")
+    assert stage.guard.listed() == Listed(frozenset({"a", "b"}), frozenset({"a"}))

@@ -12,19 +12,14 @@ import pytest
 from devplug import Device, DevicePlugin, PluginError, watch_paths
 from devplug.plugin.discovery import LOOKS_AT_ONCE, LOOKS_PER_SECOND
 from tests.plugin.fakes import RESOURCE, allocatable, registered, start
-from tests.virtualtime import BACKEND, now
+from tests.virtualtime import now, on_virtual_time
 from tests.wire.fakes import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
+anyio_backend = on_virtual_time
 LONG = 3600
 """A resync that no test waits for: what is seen was told by the kernel."""
 

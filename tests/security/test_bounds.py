@@ -28,7 +28,7 @@ from devplug.wire.http2.flow_control import STRIKES_LIMIT
 from devplug.wire.limits import CALLS_AT_ONCE_LIMIT, CONNECTIONS_LIMIT, PLUGIN_RECEIVE_LIMIT_BYTES
 from devplug.wire.server_connection import SPEAK_SECONDS
 from devplug.wire.sockets import connected
-from tests.plugin.fakes import Listed, Steered, devices, served
+from tests.plugin.fakes import Listed, Steered, devices, served, waiting
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
 from tests.wire.fakes import open_descriptors
@@ -36,20 +36,16 @@ from tests.wire.fakes import open_descriptors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug import ContainerResponse, Device
+    from devplug import ContainerResponse
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
 
 
 async def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(short_dir: Path) -> None:
-    plugin, go_on = Steered(), asyncio.Event()
+    go_on = asyncio.Event()
+    plugin = Steered(waiting(go_on))
     plugin.allocate_timeout_seconds = 60
-
-    async def wait(_: Sequence[Device]) -> None:
-        await go_on.wait()
-
-    plugin.on_call = wait
     async with served(short_dir, plugin, devices("a")) as stage, asyncio.TaskGroup() as group:
         calls: list[asyncio.Task[Sequence[ContainerResponse]]] = []
 

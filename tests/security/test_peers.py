@@ -72,18 +72,15 @@ async def test_another_user_gets_no_answer_though_the_file_lets_everybody_in(
         asked.append(request)
         return await hello(request)
 
-    async def story() -> None:
-        async with serving(UnixAddress(str(path)), answer, name="test"):
-            short_dir.chmod(0o755)
-            path.chmod(0o777)
-            for _ in range(3):
-                assert await asked_as(65534, path) == ""
-            assert asked == []
-            assert (await asked_as(0, path)).startswith("HTTP/1.1 200 ")
-            assert (await get(UnixAddress(str(path)), "/x")).body == b"hello /x"
-
     caplog.set_level(logging.WARNING)
-    await story()
+    async with serving(UnixAddress(str(path)), answer, name="test"):
+        short_dir.chmod(0o755)
+        path.chmod(0o777)
+        for _ in range(3):
+            assert await asked_as(65534, path) == ""
+        assert asked == []
+        assert (await asked_as(0, path)).startswith("HTTP/1.1 200 ")
+        assert (await get(UnixAddress(str(path)), "/x")).body == b"hello /x"
     (record,) = caplog.records
     assert record.message == "a connection of another user was refused, although the socket's file permits it"
     assert vars(record)["user"] == 65534

@@ -144,18 +144,12 @@ async def lived(folder: Path, config: dict[str, Any]) -> list[str]:
 async def test_what_containers_and_commands_are_given_is_told_to_nobody_else(texts: list[str]) -> None:
     """Whatever it is made of: at every level, in both forms, on every page, in refusals and Events."""
     secrets = {place: f"{MARK}-{place}-{text}" for place, text in zip(PLACES, texts, strict=True)}
-    told: list[str] = []
-
-    async def story() -> None:
-        told.extend(await lived(folder, config_of(folder, secrets)))
-
     with tempfile.TemporaryDirectory(prefix="dp-", dir="/tmp") as name, logged() as logs:
         folder = Path(name)
         (folder / "nodes").mkdir()
         for node in ("a", "b"):
             (folder / "nodes" / node).symlink_to("/dev/null")
-        await story()
-    *others, container = told
+        *others, container = await lived(folder, config_of(folder, secrets))
     assert f"{MARK}-env" in container
     assert f"{MARK}-templated" in container
     assert f"{MARK}-annotation" in container

@@ -8,7 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,12 @@ from devplug.status import STATUS_SOCKETS
 from devplug.web.addresses import UnixAddress
 from devplug.web.server import serving
 from devplug.wire.sockets import Listener
-from tests.plugin.fakes import Listed, play, plugin_sockets
+from tests.plugin.fakes import Listed, plugin_sockets
 from tests.waiting import until
 from tests.web.raw import hello
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
 INTRUDER = Path(__file__).with_name("intruder.py")
@@ -84,7 +84,7 @@ def mode(path: Path) -> str:
 @needs_root
 @pytest.mark.root
 async def test_nobody_else_reaches_a_plugins_socket_while_it_is_made_and_made_again(short_dir: Path) -> None:
-    async def story() -> None:
+    with umask(0), intruded(short_dir):
         for number in range(40):
             listener = Listener(short_dir / f"p{number % 3}.sock", (), by_rename=bool(number % 2))
             await listener.bind()
@@ -92,17 +92,13 @@ async def test_nobody_else_reaches_a_plugins_socket_while_it_is_made_and_made_ag
             await listener.bind()
             await listener.close()
 
-    with umask(0), intruded(short_dir):
-        await story()
-
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077], ids=["000", "022", "077"])
 async def test_the_sockets_of_plugin_kubelet_and_monitors_have_no_rights_for_others(
     short_dir: Path, mask: int
 ) -> None:
     """The emulated kubelet's too: it may run for a user whose folders are open to others."""
-
-    async def story() -> None:
+    with umask(mask):
         kubelet = Kubelet.under(short_dir)
         async with kubelet.running(), serve(Listed(), plugin_dir=kubelet.plugin_dir) as served:
             await served.wait_registered()
@@ -112,9 +108,6 @@ async def test_the_sockets_of_plugin_kubelet_and_monitors_have_no_rights_for_oth
             lock_folder = kubelet.plugin_dir / LOCK_FOLDER
             assert stat.S_IMODE(lock_folder.stat().st_mode) == 0o700
             assert [path for path in lock_folder.iterdir() if path.is_socket()] == []
-
-    with umask(mask):
-        await story()
 
 
 @pytest.mark.parametrize("by_rename", [False, True])
@@ -137,41 +130,28 @@ async def test_nothing_but_the_socket_is_left_whatever_becomes_of_it(
 @needs_root
 @pytest.mark.root
 async def test_nobody_else_reaches_a_status_socket_while_it_is_made(short_dir: Path) -> None:
-    async def story() -> None:
+    with umask(0), intruded(short_dir):
         for number in range(60):
             address = UnixAddress(str(short_dir / f"s{number % 3}.sock"))
             async with serving(address, hello, name="test"):
                 assert mode(Path(address.path)) == "srw-------"
 
-    with umask(0), intruded(short_dir):
-        await story()
-
-
-@asynccontextmanager
-async def daemon(root: Path) -> AsyncIterator[Path]:
-    """A kubelet, a daemon and its status socket."""
-    kubelet = Kubelet.under(root)
-    text = "version: 1\nresources: [{name: example.com/a, discover: {static: {ids: [a]}}}]"
-    monitoring = root / "pod-resources" / "kubelet.sock"
-    config = load(text, "devplug.yaml")
-    async with (
-        kubelet.running(),
-        serve_config(config, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring),
-    ):
-        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
-        await until(lambda: list(kubelet.plugin_dir.glob(STATUS_SOCKETS)))
-        yield next(kubelet.plugin_dir.glob(STATUS_SOCKETS))
-
 
 @needs_root
 @pytest.mark.root
-def test_nobody_else_reaches_any_socket_of_a_whole_node(short_dir: Path) -> None:
+async def test_nobody_else_reaches_any_socket_of_a_whole_node(short_dir: Path) -> None:
     """Where every folder is as open as the umask lets it be."""
+    config = load("version: 1\nresources: [{name: example.com/a, discover: {static: {ids: [a]}}}]", "f.yaml")
+    monitoring = short_dir / "pod-resources" / "kubelet.sock"
 
-    async def story() -> None:
-        async with daemon(short_dir) as path:
+    async def live() -> None:
+        kubelet = Kubelet.under(short_dir)
+        served = serve_config(config, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring)
+        async with kubelet.running(), served:
+            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
+            (path,) = await until(lambda: list(kubelet.plugin_dir.glob(STATUS_SOCKETS)))
             assert mode(path) == "srw-------"
 
     with umask(0), intruded(short_dir):
         for _ in range(3):
-            play(story())
+            await live()

@@ -279,9 +279,8 @@ def test_the_wrong_number_is_told_the_right_one(singular: str) -> None:
             "{serials}",
             TemplatePlace.ALL,
             (
-                "{serials} has no value here; known here: {containerPaths} {count} {files} "
-                "{hostPaths} {ids} {indexes} "
-                "{json} {numaNodes}"
+                "{serials} has no value here; known here: {containerPaths} {count} {files} {hostPaths} {ids} "
+                "{indexes} {json} {numaNodes}"
             ),
         ),
         ("{hostpath}", TemplatePlace.ONE, "{hostpath} is not known; did you mean {hostPath}?"),

@@ -183,14 +183,12 @@ def test_rules_that_open_a_device_say_what_devplugs_pod_needs() -> None:
     """
     assert of_file(text) == [
         (
-            "resources[0].health[0]: opening the device needs a devplug pod with access to devices; "
-            "without access its "
-            "answers are unknown"
+            "resources[0].health[0]: opening the device needs a devplug pod with access to devices; without "
+            "access its answers are unknown"
         ),
         (
             "resources[0].health[1]: a command that opens the device needs a devplug pod with access to "
-            "devices; "
-            "without access its answers are unknown"
+            "devices; without access its answers are unknown"
         ),
         (
             "resources[0].onRelease.exec: a command that opens the device needs a devplug pod with "
@@ -203,8 +201,7 @@ def test_nvidias_driver_needs_its_devices_in_devplugs_pod() -> None:
     assert of_file("- {name: a.b/c, discover: {nvidia: {}}}") == [
         (
             "resources[0].discover.nvidia: the NVIDIA driver can only be asked by a pod that has its "
-            "devices: give "
-            "devplug's pod the runtime class nvidia, or access to devices"
+            "devices: give devplug's pod the runtime class nvidia, or access to devices"
         )
     ]
 
@@ -212,9 +209,8 @@ def test_nvidias_driver_needs_its_devices_in_devplugs_pod() -> None:
 def test_static_devices_that_give_nothing_are_for_tests_only() -> None:
     assert of_file("- {name: a.b/c, discover: {static: {ids: [a]}}}") == [
         (
-            "resources[0].discover.static: no hardware is behind these devices, and a pod gets nothing "
-            "with them: for "
-            "tests only"
+            "resources[0].discover.static: no hardware is behind these devices, and a pod gets nothing with "
+            "them: for tests only"
         )
     ]
     assert of_file("- {name: a.b/c, discover: {static: {ids: [a]}}, expose: {env: {L: '{ids}'}}}") == []
@@ -230,8 +226,7 @@ def test_a_folder_whose_sockets_would_have_too_long_paths_is_refused_by_its_leng
     assert list(folder_findings("/" + "x" * 65, 107)) == []
     (finding,) = folder_findings("/" + "x" * 66, 107)
     assert finding.message == (
-        f"sockets in /{'x' * 66} would have paths of up to 108 bytes; Unix sockets take 107: choose "
-        f"another "
+        f"sockets in /{'x' * 66} would have paths of up to 108 bytes; Unix sockets take 107: choose another "
         "--plugin-dir"
     )
 
@@ -266,9 +261,8 @@ def test_what_another_resource_has_is_said_to_belong_to_it() -> None:
     ]
     assert on_host(text, devices, devices) == [
         (
-            "resources[1].discover: 2 devices belong to a.b/c already, which stands first; write "
-            "overlap: shared in "
-            "both, or narrow one"
+            "resources[1].discover: 2 devices belong to a.b/c already, which stands first; write overlap: "
+            "shared in both, or narrow one"
         )
     ]
 
@@ -349,9 +343,8 @@ def test_what_is_found_decides_where_the_file_does_not_show_what_is_shared() -> 
     text = '- {name: a.b/c, discover: {usb: {vendor: "0403"}}, share: {replicas: 2}}'
     assert on_host(text, [found("ttyUSB0", 0, "tty")]) == [
         (
-            "resources[0].share.replicas: up to 2 containers would have one device at once, and two "
-            "programs on one "
-            "serial line take each other's data"
+            "resources[0].share.replicas: up to 2 containers would have one device at once, and two programs "
+            "on one serial line take each other's data"
         )
     ]
     assert on_host(text, [found("hidraw0", 0, "hidraw")]) == []
