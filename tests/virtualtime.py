@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-__all__ = ["BACKEND", "in_no_time", "now", "on_virtual_time", "passes", "play", "still"]
+__all__ = ["BACKEND", "in_no_time", "in_virtual_time", "now", "on_virtual_time", "passes", "play", "still"]
 
 Outcome = TypeVar("Outcome")
 """What a story comes to."""
@@ -77,6 +77,9 @@ def on_virtual_time() -> object:
     """The `anyio_backend` of a module whose tests run on such a loop: `anyio_backend = on_virtual_time`."""
     return BACKEND
 
+
+in_virtual_time = pytest.mark.parametrize("anyio_backend", [BACKEND], ids=["virtual time"])
+"""Marks a single test on such a loop."""
 
 in_no_time = pytest.mark.parametrize(
     "anyio_backend", [("asyncio", {"loop_factory": _Loop})], ids=["in no time"]

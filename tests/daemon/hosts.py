@@ -12,6 +12,7 @@ import pytest
 
 from devplug.daemon.config.loader import load
 from devplug.daemon.sources.path import PathSource
+from devplug.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +33,9 @@ def _may_make_nodes() -> bool:
     return True
 
 
-needs_mknod = pytest.mark.skipif(not _may_make_nodes(), reason="only uid 0 with CAP_MKNOD makes device nodes")
+MAY_MAKE_NODES = _may_make_nodes()
+NO_NODES = "only uid 0 with CAP_MKNOD makes device nodes"
+needs_mknod = pytest.mark.skipif(not MAY_MAKE_NODES, reason=NO_NODES)
 
 
 def char_node(path: Path, minor: int = 0, major: int = UNUSED_MAJOR) -> Path:
@@ -75,6 +78,21 @@ def config(text: str) -> Config:
 def resource(rest: str, name: str = "example.com/a") -> Resource:
     """Return a resource with these keys, written between braces."""
     return config(f"- {{name: {name}, {rest}}}").resources[0]
+
+
+def messages(text: str) -> list[str]:
+    """Return what is wrong with a file's text, without the places in the file."""
+    try:
+        load(text, "f.yaml")
+    except ConfigError as error:
+        return [str(problem).removeprefix("resources[0].") for problem in error.problems]
+    return []
+
+
+def resources(*texts: str) -> str:
+    """Return the text of a file that has resources with these keys, written between braces."""
+    named = [f"- {{name: a.b/c{number}, {text}}}\n" for number, text in enumerate(texts)]
+    return "version: 1\nresources:\n" + "".join(named)
 
 
 def source(rest: str) -> PathSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -20,19 +19,10 @@ from tests.daemon.hosts import link, resource
 from tests.kubelet.fakes import RESOURCE, pod
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-    from typing import Any
 
     from devplug.kubelet.pods import ContainerOptions
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await story
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager

@@ -20,7 +20,6 @@ from devplug.daemon.cluster import (
     label_changes,
 )
 from tests.daemon.apiserver import ApiServer, api_server, refusal
-from tests.daemon.served import play
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,13 +36,8 @@ UNUSED = ("devplug.daemon.cluster", "devplug.daemon.placement", "devplug.daemon.
 
 @pytest.fixture(autouse=True)
 def _no_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "KUBECONFIG",
-        "KUBERNETES_SERVICE_HOST",
-        "KUBERNETES_SERVICE_PORT",
-        "HTTP_PROXY",
-        "http_proxy",
-    ):
+    service = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+    for name in ("KUBECONFIG", *service, "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -164,7 +158,6 @@ async def test_while_the_server_is_in_trouble_the_last_labels_stand_and_it_is_to
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
     async with watching(folder) as (server, changes):
         await anext(changes)
 
@@ -289,7 +282,6 @@ async def test_without_the_extra_one_error_says_what_to_install_and_nothing_is_t
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightkube", None)
-
     assert [one async for one in label_changes(NODE, account=tmp_path)] == []
     with pytest.raises(MissingExtraError, match=r"install devplug\[k8s\]"):
         await extended_resource_names(account=tmp_path)
@@ -309,7 +301,6 @@ def test_nothing_of_it_is_imported_before_somebody_asks() -> None:
 
 async def test_its_requests_are_not_logged_one_by_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-
     async with watching(folder) as (_, changes):
         await anext(changes)
     assert caplog.records == []
@@ -362,41 +353,32 @@ async def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_r
 # ── DeviceClasses ──
 
 
-def classes(folder: Path, prepare: Callable[[ApiServer], None]) -> tuple[frozenset[str], list[str]]:
-    """Return what is claimed, and the paths that were asked for."""
-    result: list[frozenset[str]] = []
-    paths: list[str] = []
-
-    async def story() -> None:
-        async with api_server(folder / "kubeconfig") as server:
-            prepare(server)
-            result.append(await extended_resource_names(account=folder))
-            paths.extend(request.path for request in server.requests)
-
-    play(story())
-    return result[0], paths
+async def classes(folder: Path, **served: list[str | None]) -> tuple[frozenset[str], list[str]]:
+    """Return what the classes of these versions claim, and the paths that were asked for."""
+    async with api_server(folder / "kubeconfig") as server:
+        server.classes.update(served)
+        found = await extended_resource_names(account=folder)
+        return found, [request.path for request in server.requests]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-def test_the_names_of_device_classes_are_found_in_the_newest_version_there_is(
+async def test_the_names_of_device_classes_are_found_in_the_newest_version_there_is(
     folder: Path, version: str
 ) -> None:
-    found, paths = classes(
-        folder, lambda server: server.classes.update({version: ["example.com/gpu", None, "example.com/nic"]})
-    )
+    found, paths = await classes(folder, **{version: ["example.com/gpu", None, "example.com/nic"]})
     assert found == {"example.com/gpu", "example.com/nic"}
     assert paths[-1] == f"/apis/resource.k8s.io/{version}/deviceclasses"
 
 
-def test_a_long_list_is_read_page_by_page(folder: Path) -> None:
+async def test_a_long_list_is_read_page_by_page(folder: Path) -> None:
     names: list[str | None] = [f"example.com/r{number}" for number in range(1100)]
-    found, paths = classes(folder, lambda server: server.classes.update(v1=names))
+    found, paths = await classes(folder, v1=names)
     assert found == frozenset(names)
     assert len(paths) == 3
 
 
-def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
-    assert classes(folder, lambda _: None)[0] == frozenset()
+async def test_a_cluster_without_dra_claims_nothing(folder: Path) -> None:
+    assert (await classes(folder))[0] == frozenset()
 
 
 async def test_device_classes_that_may_not_be_listed_are_an_error_with_what_to_do(folder: Path) -> None:

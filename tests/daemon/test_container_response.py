@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -51,23 +51,28 @@ def advertised(one: Resource, *known: KnownDevice | HostDevice) -> list[Device]:
 # ── what is advertised ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_present_device_is_healthy() -> None:
-    assert advertised(serving(), tty(0)) == [Device("tty0")]
+UNPLUGGED = Health.unhealthy("unplugged")
 
 
-def test_a_device_that_is_gone_is_unhealthy_and_says_so() -> None:
-    assert advertised(serving(), KnownDevice(tty(0), gone_at=5)) == [
-        Device("tty0", health=Health.unhealthy("unplugged"))
-    ]
-
-
-def test_a_device_is_advertised_with_its_numa_node() -> None:
-    assert advertised(serving(), HostDevice("x", numa_node=1)) == [Device("x", numa_nodes=[1])]
-
-
-def test_each_replica_is_advertised() -> None:
-    ids = [device.id for device in advertised(serving("share: {replicas: 3}"), tty(0))]
-    assert ids == ["tty0::0", "tty0::1", "tty0::2"]
+@pytest.mark.parametrize(
+    ("rest", "known", "listed"),
+    [
+        ("", tty(0), [Device("tty0")]),
+        ("", KnownDevice(tty(0), gone_at=5), [Device("tty0", health=UNPLUGGED)]),
+        ("", HostDevice("x", numa_node=1), [Device("x", numa_nodes=[1])]),
+        ("share: {replicas: 3}", tty(0), [Device(f"tty0::{number}") for number in range(3)]),
+        (
+            "share: {replicas: 2}",
+            KnownDevice(tty(0), gone_at=5),
+            [Device(f"tty0::{number}", health=UNPLUGGED) for number in range(2)],
+        ),
+    ],
+    ids=["present", "gone", "on a NUMA node", "each replica", "each replica of one that is gone"],
+)
+def test_a_device_is_advertised_as_it_is(
+    rest: str, known: KnownDevice | HostDevice, listed: list[Device]
+) -> None:
+    assert advertised(serving(rest), known) == listed
 
 
 @pytest.mark.parametrize(
@@ -89,11 +94,6 @@ def test_a_device_is_as_healthy_as_its_source_and_its_rules_say(
     listing.update(ScanResult([HostDevice("x")], now=0.0))
     (device,) = listing.update(sight)
     assert device.health == told
-
-
-def test_all_replicas_of_a_device_that_is_gone_are_unhealthy() -> None:
-    listed = advertised(serving("share: {replicas: 2}"), KnownDevice(tty(0), gone_at=5))
-    assert {device.health for device in listed} == {Health.unhealthy("unplugged")}
 
 
 def test_a_device_without_a_value_for_a_template_is_unhealthy_and_says_which() -> None:
@@ -146,27 +146,83 @@ def test_two_long_names_are_cut_to_different_ones() -> None:
 # ── device nodes ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_container_gets_the_node_under_its_own_path() -> None:
-    assert response(serving(), tty(0)) == ContainerResponse(device_nodes=["/dev/tty0"])
+@pytest.mark.parametrize(
+    ("expose", "numbers", "given"),
+    [
+        ("", (0,), {"device_nodes": ["/dev/tty0"]}),
+        ("permissions: r", (0,), {"device_nodes": [DeviceNode("/dev/tty0", permissions="r")]}),
+        (
+            'containerPath: "/dev/serial{index}"',
+            (7, 3),
+            {
+                "device_nodes": [
+                    DeviceNode("/dev/tty3", "/dev/serial0"),
+                    DeviceNode("/dev/tty7", "/dev/serial1"),
+                ]
+            },
+        ),
+        (
+            "containerPath: /dev/serial/",
+            (0,),
+            {"device_nodes": [DeviceNode("/dev/tty0", "/dev/serial/tty0")]},
+        ),
+        (
+            "directories: [/dev/snd], permissions: r",
+            (0,),
+            {"device_nodes": [DeviceNode(path, permissions="r") for path in ("/dev/tty0", "/dev/snd")]},
+        ),
+    ],
+    ids=[
+        "under its own path",
+        "with the permissions of the file",
+        "by the index, which counts the container's devices in the order of their IDs",
+        "below a folder, if the path ends in a slash",
+        "with a whole folder, which is one node that the runtime expands",
+    ],
+)
+def test_a_container_gets_the_node(expose: str, numbers: tuple[int, ...], given: dict[str, Any]) -> None:
+    one = serving(f"expose: {{{expose}}}")
+    assert response(one, *map(tty, numbers)) == ContainerResponse(**given)
 
 
-def test_permissions_are_those_of_the_file() -> None:
-    assert response(serving("expose: {permissions: r}"), tty(0)).device_nodes == (
-        DeviceNode("/dev/tty0", permissions="r"),
-    )
+@pytest.mark.parametrize(
+    ("expose", "numbers", "envs"),
+    [
+        (
+            'env: {PORTS: "{containerPaths}", COUNT: "{count}"}',
+            (1, 0),
+            {"PORTS": "/dev/tty0,/dev/tty1", "COUNT": "2"},
+        ),
+        ('env: {"PORT_{index}": "{hostPath}"}', (4, 8), {"PORT_0": "/dev/tty4", "PORT_1": "/dev/tty8"}),
+        ('env: {IDS: "{ids}", "ID_{index}": "{id}"}', (4,), {"IDS": "tty4", "ID_0": "tty4"}),
+        (
+            'containerPath: "/dev/serial{index}", env: {"PORT_{index}": "{containerPath}"}',
+            (4,),
+            {"PORT_0": "/dev/serial0"},
+        ),
+    ],
+    ids=["of all devices", "once per device", "of both kinds", "with the path that the container has"],
+)
+def test_a_container_gets_variables(expose: str, numbers: tuple[int, ...], envs: dict[str, str]) -> None:
+    assert response(serving(f"expose: {{{expose}}}"), *map(tty, numbers)).envs == envs
 
 
-def test_the_index_counts_the_containers_devices_in_the_order_of_their_ids() -> None:
-    one = serving('expose: {containerPath: "/dev/serial{index}"}')
-    assert response(one, tty(7), tty(3)).device_nodes == (
-        DeviceNode("/dev/tty3", "/dev/serial0"),
-        DeviceNode("/dev/tty7", "/dev/serial1"),
-    )
+def test_annotations_see_all_devices() -> None:
+    one = serving('expose: {annotations: {example.com/ports: "{files}"}}')
+    assert response(one, tty(1), tty(0)).annotations == {"example.com/ports": "tty0,tty1"}
 
 
-def test_a_container_path_that_ends_in_a_slash_is_a_folder() -> None:
-    one = serving("expose: {containerPath: /dev/serial/}")
-    assert response(one, tty(0)).device_nodes == (DeviceNode("/dev/tty0", "/dev/serial/tty0"),)
+@pytest.mark.parametrize(
+    ("mount", "given"),
+    [
+        ("hostPath: /opt/a, containerPath: /b, readOnly: true", (Mount("/opt/a", "/b", read_only=True),)),
+        ("hostPath: /opt/a", (Mount("/opt/a", "/opt/a"),)),
+        ('hostPath: "/opt/{id}"', (Mount("/opt/tty0"), Mount("/opt/tty1"))),
+    ],
+    ids=["elsewhere and read-only", "once at its own path", "each device's own"],
+)
+def test_a_container_gets_mounts(mount: str, given: tuple[Mount, ...]) -> None:
+    assert response(serving(f"expose: {{mounts: [{{{mount}}}]}}"), tty(0), tty(1)).mounts == given
 
 
 def test_a_devices_value_cannot_leave_the_folder_of_a_path() -> None:
@@ -187,54 +243,6 @@ def test_two_devices_that_would_be_one_file_in_the_container_are_refused_by_name
 def test_a_device_without_hardware_gives_no_node() -> None:
     one = resource("discover: {static: {ids: [a]}}")
     assert response(one, HostDevice("a")) == ContainerResponse()
-
-
-# ── environment, annotations, mounts ──────────────────────────────────────────────────────────────
-
-
-def test_a_plain_variable_sees_all_devices() -> None:
-    one = serving('expose: {env: {PORTS: "{containerPaths}", COUNT: "{count}"}}')
-    assert response(one, tty(1), tty(0)).envs == {"PORTS": "/dev/tty0,/dev/tty1", "COUNT": "2"}
-
-
-def test_a_variable_with_a_variable_in_its_name_is_written_once_per_device() -> None:
-    one = serving('expose: {env: {"PORT_{index}": "{hostPath}"}}')
-    assert response(one, tty(4), tty(8)).envs == {"PORT_0": "/dev/tty4", "PORT_1": "/dev/tty8"}
-
-
-def test_both_kinds_of_variables_go_together() -> None:
-    one = serving('expose: {env: {IDS: "{ids}", "ID_{index}": "{id}"}}')
-    assert response(one, tty(4)).envs == {"IDS": "tty4", "ID_0": "tty4"}
-
-
-def test_the_container_path_in_a_variable_is_the_one_that_the_container_has() -> None:
-    one = serving('expose: {containerPath: "/dev/serial{index}", env: {"PORT_{index}": "{containerPath}"}}')
-    assert response(one, tty(4)).envs == {"PORT_0": "/dev/serial0"}
-
-
-def test_annotations_see_all_devices() -> None:
-    one = serving('expose: {annotations: {example.com/ports: "{files}"}}')
-    assert response(one, tty(1), tty(0)).annotations == {"example.com/ports": "tty0,tty1"}
-
-
-def test_a_mount_is_read_only_and_elsewhere_if_the_file_says_so() -> None:
-    one = serving("expose: {mounts: [{hostPath: /opt/a, containerPath: /b, readOnly: true}]}")
-    assert response(one, tty(0)).mounts == (Mount("/opt/a", "/b", read_only=True),)
-
-
-def test_a_mount_has_its_host_path_in_the_container_too() -> None:
-    one = serving("expose: {mounts: [{hostPath: /opt/a}]}")
-    assert response(one, tty(0)).mounts == (Mount("/opt/a", "/opt/a"),)
-
-
-def test_a_mount_that_is_the_same_for_all_devices_is_there_once() -> None:
-    one = serving("expose: {mounts: [{hostPath: /opt/a}]}")
-    assert len(response(one, tty(0), tty(1)).mounts) == 1
-
-
-def test_a_mount_may_be_each_devices_own() -> None:
-    one = serving('expose: {mounts: [{hostPath: "/opt/{id}"}]}')
-    assert response(one, tty(0), tty(1)).mounts == (Mount("/opt/tty0"), Mount("/opt/tty1"))
 
 
 # ── what goes with a kind, and CDI ────────────────────────────────────────────────────────────────
@@ -302,14 +310,6 @@ def test_with_names_of_our_own_specs_the_nodes_are_left_to_them() -> None:
     )
 
 
-def test_a_whole_folder_is_one_device_node_that_the_runtime_expands() -> None:
-    one = serving("expose: {directories: [/dev/snd], permissions: r}")
-    assert response(one, tty(0)).device_nodes == (
-        DeviceNode("/dev/tty0", permissions="r"),
-        DeviceNode("/dev/snd", permissions="r"),
-    )
-
-
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -325,11 +325,7 @@ def test_more_devices_than_a_container_may_have_are_refused_with_both_numbers() 
     with pytest.raises(InvalidRequestError) as refused:
         response(one, tty(0), ids=("tty0::0", "tty0::1"))
     assert str(refused.value) == "2 devices of example.com/a are asked for; one container may have 1"
-
-
-def test_as_many_devices_as_a_container_may_have_are_given() -> None:
-    one = serving("share: {maxPerContainer: 2}")
-    assert len(response(one, tty(0), tty(1)).device_nodes) == 2
+    assert len(response(serving("share: {maxPerContainer: 2}"), tty(0), tty(1)).device_nodes) == 2
 
 
 def test_a_device_without_a_value_for_a_template_is_not_given() -> None:

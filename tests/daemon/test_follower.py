@@ -102,7 +102,7 @@ def limits() -> Iterator[tuple[int, int]]:
 async def test_an_interface_is_looked_at_when_it_has_settled_after_a_second_and_at_once_when_it_goes() -> (
     None
 ):
-    async def story() -> None:
+    with own_network_namespace():
         looks = Looks()
         async with looks.followed({"net"}):
             await passes(10)
@@ -111,25 +111,18 @@ async def test_an_interface_is_looked_at_when_it_has_settled_after_a_second_and_
             await passes(5)
         assert looks.at == [0, 10.05, 11, 20]
 
-    with own_network_namespace():
-        await story()
-
 
 @pytest.mark.root
 @needs_uevents
 async def test_other_subsystems_are_no_cause_for_a_look() -> None:
     """A new interface has queues of its own as well."""
-
-    async def story() -> None:
+    with own_network_namespace():
         looks = Looks()
         async with looks.followed({"vc"}):
             with tap_device():
                 await passes(10)
             await passes(5)
         assert looks.at == [0]
-
-    with own_network_namespace():
-        await story()
 
 
 @pytest.mark.root
@@ -164,7 +157,8 @@ async def test_a_device_of_the_kernel_is_found_and_lost(
 @pytest.mark.root
 @needs_uevents
 async def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
-    async def story() -> None:
+    with own_network_namespace():
+
         def found() -> tuple[HostDevice, ...]:
             if len(looks.at) == 1:
                 with tap_device():
@@ -175,9 +169,6 @@ async def test_what_happens_during_a_look_is_shown_by_another_one() -> None:
         async with looks.followed({"net"}):
             await passes(20)
         assert looks.at == [0, 0.05, 1]
-
-    with own_network_namespace():
-        await story()
 
 
 # ── links and nodes that userspace makes ──
@@ -276,21 +267,18 @@ async def test_while_nothing_can_be_heard_there_is_a_look_every_5_seconds(limits
 async def test_a_look_that_fails_is_told_once_tried_again_and_yields_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story() -> None:
-        await skip_if_deaf()
+    await skip_if_deaf()
 
-        def found() -> tuple[HostDevice, ...]:
-            if 2 <= len(looks.at) <= 4:
-                Path("/missing/devices").read_text()
-            return (HostDevice(str(len(looks.at))),)
+    def found() -> tuple[HostDevice, ...]:
+        if 2 <= len(looks.at) <= 4:
+            Path("/missing/devices").read_text()
+        return (HostDevice(str(len(looks.at))),)
 
-        looks = Looks(found)
-        async with looks.followed():
-            await passes(80)
-        assert looks.at == [0, 30, 35, 40, 45, 75]
-        assert looks.yielded == [(HostDevice("1"),), (HostDevice("5"),), (HostDevice("6"),)]
-
-    await story()
+    looks = Looks(found)
+    async with looks.followed():
+        await passes(80)
+    assert looks.at == [0, 30, 35, 40, 45, 75]
+    assert looks.yielded == [(HostDevice("1"),), (HostDevice("5"),), (HostDevice("6"),)]
     assert [(record.message, vars(record)["path"]) for record in caplog.records] == [
         ("cannot read the devices of this machine; those found last stay listed", "/missing/devices")
     ]

@@ -28,7 +28,7 @@ from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from devplug.daemon.config.types import Resource
@@ -49,20 +49,12 @@ def lines(path: Path) -> list[str]:
 # ── before the next one has it ──
 
 
-async def test_a_device_is_not_cleaned_before_its_first_holder_has_it(tmp_path: Path) -> None:
+async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
     held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
     await held.before_giving([Device("a")])
     held.give([Device("a")])
     assert lines(log) == []
-
-
-async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-
-    held = HeldDevices(with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}"), None)
-    held.give([Device("a")])
     await held.before_giving([Device("a"), Device("b")])
     assert lines(log) == ["a"]
     await held.before_giving([Device("a")])
@@ -72,7 +64,6 @@ async def test_a_device_that_is_given_out_again_is_cleaned_first(tmp_path: Path)
 async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it_can(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.touch()
-
     held = HeldDevices(
         with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
         None,
@@ -91,7 +82,6 @@ async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it
 async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.touch()
-
     held = HeldDevices(with_command("onRelease", f"test ! -e {broken}"), None, retry_seconds=0.05)
     held.give([Device("a")])
     with pytest.raises(UnhealthyDeviceError):
@@ -105,7 +95,6 @@ async def test_a_cleaning_that_failed_is_tried_again_by_itself(tmp_path: Path) -
 
 async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
     one = with_command("onRelease", f"echo $DEVPLUG_DEVICE_ID >> {log}", "share: {replicas: 2}")
     held = HeldDevices(one, None)
     held.give([Device("a::0"), Device("a::1")])
@@ -115,7 +104,6 @@ async def test_a_device_of_which_others_hold_a_replica_is_left_alone(tmp_path: P
 
 async def test_the_command_knows_what_the_device_says_of_itself(tmp_path: Path) -> None:
     log = tmp_path / "log"
-
     one = resource(
         'discover: {usb: {vendor: "0403"}}, '
         "onRelease: {exec: {command: "
@@ -172,68 +160,62 @@ FILE = """
 """
 
 
-async def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
-    """With the times of the product: the kubelet is asked every 10 s, and two answers must agree."""
-    link(short_dir / "by-id" / "x0")
+@asynccontextmanager
+async def daemon(root: Path) -> AsyncIterator[tuple[Kubelet, Path, Callable[[], bool]]]:
+    """A kubelet, a daemon with its own times, its commands' log, and whether it remembers who holds what."""
+    kubelet = Kubelet.under(root)
+    monitoring = root / "pod-resources" / "kubelet.sock"
+    file = config(FILE.format(root=root))
 
-    kubelet = Kubelet.under(short_dir)
+    def is_remembered() -> bool:
+        memory = kubelet.plugin_dir / ".devplug"
+        return any('"p"' in one.read_text() for one in memory.glob("held-*.json"))
+
     async with (
         kubelet.running(),
-        serve_config(
-            config(FILE.format(root=short_dir)),
-            plugin_dir=short_dir / "device-plugins",
-            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
-        ),
+        serve_config(file, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring),
     ):
+        yield kubelet, root / "log", is_remembered
+
+
+async def test_a_held_device_that_is_pulled_out_stays_listed_until_its_pod_is_over(short_dir: Path) -> None:
+    """With the times of the product: the kubelet is asked every 10 s, and two answers must agree."""
+    device = link(short_dir / "by-id" / "x0")
+    async with daemon(short_dir) as (kubelet, log, is_remembered):
         await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 1})
         assert (await kubelet.run_pod(pod())).phase is PodPhase.RUNNING
-        memory = short_dir / "device-plugins" / ".devplug"
-        await until(lambda: any('"p"' in one.read_text() for one in memory.glob("held-*.json")))
-        (short_dir / "by-id" / "x0").unlink()
+        await until(is_remembered)
+        device.unlink()
         await kubelet.wait(lambda: not kubelet.allocatable().get("example.com/a"))
         assert kubelet.capacity() == {"example.com/a": 1}
-        await until(lambda: lines(short_dir / "log") == ["lost", "x0"])
+        await until(lambda: lines(log) == ["lost", "x0"])
         kubelet.remove_pod("uid-p")
         await kubelet.wait(lambda: not kubelet.capacity().get("example.com/a"))
-        assert lines(short_dir / "log") == ["lost", "x0", "free", "x0"]
+        assert lines(log) == ["lost", "x0", "free", "x0"]
 
 
 async def test_a_device_stays_held_while_a_new_kubelet_waits_for_the_api_server(short_dir: Path) -> None:
     """A real node showed it: a static pod got a device, and the other one was cleaned under its container."""
     for name in ("x0", "x1"):
         link(short_dir / "by-id" / name)
-
-    kubelet = Kubelet.under(short_dir)
-    async with (
-        kubelet.running(),
-        serve_config(
-            config(FILE.format(root=short_dir)),
-            plugin_dir=short_dir / "device-plugins",
-            pod_resources=short_dir / "pod-resources" / "kubelet.sock",
-        ),
-    ):
-        memory = short_dir / "device-plugins" / ".devplug"
-
-        async def back() -> None:
-            await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2})
-
-        await back()
+    async with daemon(short_dir) as (kubelet, log, is_remembered):
+        await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2})
         await kubelet.run_pod(pod())
-        await until(lambda: any('"p"' in one.read_text() for one in memory.glob("held-*.json")))
+        await until(is_remembered)
         kubelet.lose_api_server()
         await kubelet.restart()
-        await back()
+        await kubelet.wait(lambda: kubelet.allocatable() == {"example.com/a": 2})
         static = await kubelet.run_pod(replace(pod("static"), is_static=True))
         assert static.phase is PodPhase.RUNNING
         await passes(310)
-        assert lines(short_dir / "log") == []
+        assert lines(log) == []
         kubelet.remove_pod("uid-p")
         await passes(310)
-        assert lines(short_dir / "log") == []
+        assert lines(log) == []
         await kubelet.find_api_server()
-        await until(lambda: lines(short_dir / "log") == ["free", "x0"])
+        await until(lambda: lines(log) == ["free", "x0"])
         kubelet.remove_pod("uid-static")
-        await until(lambda: lines(short_dir / "log") == ["free", "x0", "free", "x1"])
+        await until(lambda: lines(log) == ["free", "x0", "free", "x1"])
 
 
 async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_free(short_dir: Path) -> None:

@@ -24,11 +24,10 @@ from tests.daemon.served import (
     table,
 )
 from tests.kubelet.fakes import RESOURCE, pod
-from tests.virtualtime import passes
-from tests.virtualtime import play as play_in_no_time
+from tests.virtualtime import in_virtual_time, passes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from devplug import Device
@@ -56,7 +55,6 @@ async def test_a_container_gets_what_the_file_says(short_dir: Path) -> None:
 
 async def test_a_device_that_has_vanished_is_refused_by_name(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         (short_dir / "by-id" / "x0").unlink()
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
@@ -66,37 +64,29 @@ async def test_a_device_that_has_vanished_is_refused_by_name(short_dir: Path) ->
         )
 
 
-async def test_a_device_whose_node_vanished_unseen_is_refused_by_name(short_dir: Path) -> None:
-    middle = behind_a_link(short_dir)
-
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda _: None, "node missing"),
+        (lambda path: path.symlink_to("/dev/zero"), "its node is another device now"),
+        (lambda path: path.touch(), "its node is no device node any more"),
+    ],
+    ids=["vanished", "another device", "a file"],
+)
+async def test_a_device_whose_node_changed_unseen_is_refused_by_name_and_unhealthy(
+    short_dir: Path, change: Callable[[Path], object], reason: str
+) -> None:
+    middle = behind_a_link(short_dir, "/dev/null")
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         middle.unlink()
+        change(middle)
         status = await kubelet.admit(pod("p"))
         assert (status.phase, status.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
         assert (
-            'rpc error: code = FailedPrecondition desc = allocate: device "x0" is unhealthy '
-            "(node missing); delete and recreate the pod to get another device" in status.message
+            f'rpc error: code = FailedPrecondition desc = allocate: device "x0" is unhealthy ({reason}); '
+            "delete and recreate the pod to get another device" in status.message
         )
-
-
-async def test_a_device_whose_node_is_another_one_now_is_refused_by_name(short_dir: Path) -> None:
-    middle = behind_a_link(short_dir, "/dev/null")
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        middle.unlink()
-        middle.symlink_to("/dev/zero")
-        status = await kubelet.admit(pod("p"))
-        assert 'device "x0" is unhealthy (its node is another device now)' in status.message
-
-
-async def test_a_device_whose_node_is_a_file_now_is_refused_by_name(short_dir: Path) -> None:
-    middle = behind_a_link(short_dir)
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        middle.unlink()
-        middle.touch()
-        status = await kubelet.admit(pod("p"))
-        assert 'device "x0" is unhealthy (its node is no device node any more)' in status.message
+        await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
 
 
 @needs_mknod
@@ -110,15 +100,6 @@ async def test_a_node_that_was_replaced_since_the_last_look_is_another_device(sh
         with pytest.raises(UnhealthyDeviceError, match="its node is another device now"):
             await one.allocate([device])
         break
-
-
-async def test_a_refused_device_is_unhealthy_in_the_kubelets_table(short_dir: Path) -> None:
-    middle = behind_a_link(short_dir)
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        middle.unlink()
-        await kubelet.admit(pod("p"))
-        await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
 
 
 async def test_a_refused_device_is_healthy_again_when_the_next_look_shows_it_as_it_was(
@@ -150,59 +131,51 @@ async def test_a_refused_device_that_is_there_after_all_is_healthy_again_without
 
 
 @asynccontextmanager
-async def refused(one: ConfiguredPlugin, middle: Path) -> AsyncIterator[list[Sequence[Device]]]:
-    """Take a device away, have its Allocate refused, and give all lists of the plugin, also of the block."""
+async def listed(one: ConfiguredPlugin) -> AsyncIterator[list[Sequence[Device]]]:
+    """The lists of a plugin, as they come."""
     lists: list[Sequence[Device]] = []
 
     async def follow() -> None:
-        nonlocal lists
-        async for listed in one.devices():
-            lists += [listed]
+        async for devices in one.devices():
+            lists.append(devices)  # noqa: PERF401 -- it never ends
 
     async with asyncio.TaskGroup() as group:
         following = group.create_task(follow())
         await passes(0.1)
-        middle.unlink()
-        with pytest.raises(UnhealthyDeviceError, match="node missing"):
-            await one.allocate(lists[0])
         yield lists
         following.cancel()
 
 
-def test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out(short_dir: Path) -> None:
-    middle = behind_a_link(short_dir)
-    one = plugin(short_dir)
+@in_virtual_time
+async def test_a_refused_device_is_listed_as_it_was_only_when_it_would_be_given_out(short_dir: Path) -> None:
+    middle, one = behind_a_link(short_dir), plugin(short_dir)
+    async with listed(one) as lists:
+        middle.unlink()
+        with pytest.raises(UnhealthyDeviceError, match="node missing"):
+            await one.allocate(lists[0])
+        await passes(10.0)
+        assert len(lists) == 1
+        link(middle)
+        await passes(1.0)
+        assert lists == [lists[0], lists[0]]
 
-    async def scenario() -> None:
-        async with refused(one, middle) as lists:
-            await passes(10.0)
-            assert len(lists) == 1
-            link(middle)
-            await passes(1.0)
-            assert lists == [lists[0], lists[0]]
 
-    play_in_no_time(scenario())
-
-
-def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(
-    short_dir: Path,
-) -> None:
-    middle = behind_a_link(short_dir)
-    one = plugin(short_dir)
-
-    async def scenario() -> None:
-        async with refused(one, middle) as lists:
-            one.held.changed.set()
-            await passes(0.1)
-            assert [device.health.reason for device in lists[1]] == ["node missing"]
-            link(middle)
-            one.held.changed.set()
-            await passes(0.1)
-            assert lists == [lists[0], lists[1], lists[0]]
-            await passes(1.0)
-            assert lists == [lists[0], lists[1], lists[0], lists[0]]
-
-    play_in_no_time(scenario())
+@in_virtual_time
+async def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(short_dir: Path) -> None:
+    middle, one = behind_a_link(short_dir), plugin(short_dir)
+    async with listed(one) as lists:
+        middle.unlink()
+        with pytest.raises(UnhealthyDeviceError, match="node missing"):
+            await one.allocate(lists[0])
+        one.held.changed.set()
+        await passes(0.1)
+        assert [device.health.reason for device in lists[1]] == ["node missing"]
+        link(middle)
+        one.held.changed.set()
+        await passes(0.1)
+        assert lists == [lists[0], lists[1], lists[0]]
+        await passes(1.0)
+        assert lists == [lists[0], lists[1], lists[0], lists[0]]
 
 
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +183,6 @@ def test_a_list_that_comes_between_a_refusal_and_its_mark_is_not_the_last_one(
 
 async def test_a_shared_device_is_given_to_several_pods(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-
     async with serving(short_dir, plugin(short_dir, "share: {replicas: 2}")) as kubelet:
         for uid in ("p", "q"):
             assert (await kubelet.run_pod(pod(uid))).phase is PodPhase.RUNNING
@@ -231,7 +203,6 @@ async def test_a_container_that_asks_for_too_many_replicas_is_refused_in_words(s
 @pytest.mark.parametrize("name", ["x" * 62, "input3::capslock"])
 async def test_a_shared_device_may_have_any_name(short_dir: Path, name: str) -> None:
     link(short_dir / "by-id" / name)
-
     async with serving(short_dir, plugin(short_dir, "share: {replicas: 20}")) as kubelet:
         assert allocatable(kubelet) == 20
         assert (await container(kubelet)).device_nodes == (DeviceNode(short_dir / "by-id" / name),)
@@ -239,7 +210,6 @@ async def test_a_shared_device_may_have_any_name(short_dir: Path, name: str) -> 
 
 async def test_a_device_with_two_colons_in_its_name_is_given_out(short_dir: Path) -> None:
     link(short_dir / "by-id" / "input3::capslock")
-
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         assert len((await container(kubelet)).device_nodes) == 1
 

@@ -10,8 +10,6 @@ import stat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from devplug.daemon.config.loader import load
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
@@ -32,8 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    import pytest
+
 anyio_backend = on_virtual_time
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
+
+
+def nodes(root: Path, rest: str = "whenNone: empty", name: str = "a", glob: str = "node*") -> str:
+    """A resource of the nodes of these names."""
+    return f'- {{name: example.com/{name}, discover: {{path: "{root}/{glob}"}}, {rest}}}'
 
 
 def text(*resources: str) -> str:
@@ -155,8 +160,7 @@ async def test_a_file_that_was_away_for_a_while_is_a_problem_for_as_long(short_d
 @needs_mknod
 async def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unready(short_dir: Path) -> None:
     node = short_dir / "node0"
-    waiting = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, whenNone: wait}}'
-    async with served(short_dir, waiting) as (_, address, _):
+    async with served(short_dir, nodes(short_dir, "whenNone: wait")) as (_, address, _):
         await told(address, lambda one: not one["faults"])
         assert await ready(address) == (200, "ready\n")
         char_node(node, 240, 7)
@@ -168,18 +172,15 @@ async def test_a_resource_that_waits_for_its_first_device_is_no_reason_to_be_unr
 async def test_a_holder_of_a_device_that_is_another_one_now_is_marked_as_outdated(short_dir: Path) -> None:
     node = short_dir / "node0"
     char_node(node, 240, 7)
-    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-    async with served(short_dir, resource) as (kubelet, address, _):
+    async with served(short_dir, nodes(short_dir)) as (kubelet, address, _):
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
         await kubelet.admit(pod("p"))
         status = await told(address, lambda one: device(one, "node0")["holders"])
         assert not device(status, "node0")["is_outdated"]
         node.unlink()
         status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
-        assert (device(status, "node0")["reason"], device(status, "node0")["leaves_at"]) == (
-            "unplugged",
-            None,
-        )
+        gone = device(status, "node0")
+        assert (gone["reason"], gone["leaves_at"]) == ("unplugged", None)
         char_node(node, 240, 8)
         status = await told(address, lambda one: device(one, "node0")["health"] == "Healthy")
         assert device(status, "node0")["is_outdated"]
@@ -189,11 +190,11 @@ async def test_a_holder_of_a_device_that_is_another_one_now_is_marked_as_outdate
 async def test_a_device_that_is_gone_tells_when_it_leaves_the_list(short_dir: Path) -> None:
     node = short_dir / "node0"
     char_node(node, 240, 7)
-    resource = (
-        f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, '
-        "whenUnplugged: {keepUnhealthyFor: 5m}}"
-    )
-    async with served(short_dir, resource) as (_, address, _):
+    async with served(short_dir, nodes(short_dir, "whenUnplugged: {keepUnhealthyFor: 5m}")) as (
+        _,
+        address,
+        _,
+    ):
         await told(address, lambda one: one["resources"][0]["devices"])
         node.unlink()
         status = await told(address, lambda one: device(one, "node0")["health"] == "Unhealthy")
@@ -209,8 +210,7 @@ async def test_a_device_that_changes_in_one_step_is_told_although_the_kubelets_l
     """A rename puts another node in the place of the one that a pod holds; its ID and health stay."""
     node = short_dir / "node0"
     char_node(node, 240, 7)
-    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-    async with served(short_dir, resource) as (kubelet, address, _):
+    async with served(short_dir, nodes(short_dir)) as (kubelet, address, _):
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 1)
         await kubelet.admit(pod("p"))
         async with lines(address, "/status?watch=1") as documents:
@@ -228,8 +228,7 @@ async def test_a_device_that_changes_in_one_step_is_told_although_the_kubelets_l
 async def test_of_two_pods_that_share_a_device_only_the_one_from_before_is_outdated(short_dir: Path) -> None:
     node = short_dir / "node0"
     char_node(node, 240, 7)
-    resource = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, share: {{replicas: 2}}}}'
-    async with served(short_dir, resource) as (kubelet, address, _):
+    async with served(short_dir, nodes(short_dir, "share: {replicas: 2}")) as (kubelet, address, _):
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
         await kubelet.admit(pod("p"))
         char_node(short_dir / "other", 240, 8).rename(node)
@@ -259,9 +258,8 @@ async def test_a_resource_whose_only_device_belongs_to_another_one_waits_and_is_
     short_dir: Path,
 ) -> None:
     link(short_dir / "by-id" / "x", char_node(short_dir / "node0", 240, 7))
-    first = f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}}}'
-    second = f'- {{name: example.com/b, discover: {{path: "{short_dir}/by-id/*"}}, whenNone: wait}}'
-    async with served(short_dir, first, second) as (_, address, _):
+    second = nodes(short_dir, "whenNone: wait", "b", "by-id/*")
+    async with served(short_dir, nodes(short_dir), second) as (_, address, _):
         status = await told(address, lambda one: not one["faults"])
         assert [one["name"] for one in status["resources"]] == ["example.com/a", "example.com/b"]
         assert [len(one["devices"]) for one in status["resources"]] == [1, 0]
@@ -274,8 +272,7 @@ async def test_a_resource_that_has_lost_its_devices_waits_for_none_but_needs_a_k
 ) -> None:
     node, plugin_dir, listen = short_dir / "node0", short_dir / "device-plugins", short_dir / "pages.sock"
     char_node(node, 240, 7)
-    rest = "whenNone: wait, whenUnplugged: {keepUnhealthyFor: 0s}"
-    file = text(f'- {{name: example.com/a, discover: {{path: "{short_dir}/node*"}}, {rest}}}')
+    file = text(nodes(short_dir, "whenNone: wait, whenUnplugged: {keepUnhealthyFor: 0s}"))
     address = UnixAddress(str(listen))
     async with serve_config(load(file, "f.yaml"), plugin_dir=plugin_dir, listen=f"unix:{listen}") as serving:
         async with Kubelet(plugin_dir).running():
@@ -341,14 +338,11 @@ async def test_what_waits_for_its_first_device_says_so_when_it_has_looked(short_
 async def test_every_hold_and_release_gets_one_audit_line(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with served(short_dir, A) as (kubelet, address, _):
-            await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
-            await kubelet.admit(pod("p"))
-            await told(address, lambda one: device(one)["holders"])
-
-    with caplog.at_level(logging.INFO, logger=AUDIT):
-        await story()
+    caplog.set_level(logging.INFO, logger=AUDIT)
+    async with served(short_dir, A) as (kubelet, address, _):
+        await kubelet.wait(lambda: kubelet.allocatable().get("example.com/a") == 2)
+        await kubelet.admit(pod("p"))
+        await told(address, lambda one: device(one)["holders"])
     told_lines = [one for one in caplog.records if one.name == AUDIT]
     assert [one.message for one in told_lines] == ["registered with the kubelet", "allocated", "device held"]
     facts = vars(told_lines[-1])

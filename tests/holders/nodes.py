@@ -79,3 +79,12 @@ async def turns(count: int = 50) -> None:
     """Let the loop do whatever is ready."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def listing(*pods: PodResources) -> Callable[[], Awaitable[Sequence[PodResources]]]:
+    """What a kubelet does that answers with these pods."""
+
+    async def serve() -> Sequence[PodResources]:
+        return pods
+
+    return serve

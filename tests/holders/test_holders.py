@@ -15,7 +15,18 @@ from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
 from tests.holders.listings import RESOURCE, holder, pod
-from tests.holders.nodes import OLD, ONCE, QUICK, answering, asking, first_answer, held_by, questions, turns
+from tests.holders.nodes import (
+    OLD,
+    ONCE,
+    QUICK,
+    answering,
+    asking,
+    first_answer,
+    held_by,
+    listing,
+    questions,
+    turns,
+)
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
@@ -153,11 +164,8 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
 
 
 async def test_an_old_kubelet_tells_as_well(short_dir: Path) -> None:
-    async def serve() -> Sequence[PodResources]:
-        return (pod("p", "a"),)
-
     holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
-    async with answering(socket_below(short_dir), serve, versions=OLD), asking(holders):
+    async with answering(socket_below(short_dir), listing(pod("p", "a")), versions=OLD), asking(holders):
         with holders.needed():
             await first_answer(holders)
     assert holders.holders_of(RESOURCE, "a") == (holder("p"),)

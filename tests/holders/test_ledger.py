@@ -20,8 +20,12 @@ STATIC = pod("static-node1", "s")
 """What a kubelet lists that has not heard from the API server yet."""
 
 
-def new_ledger() -> Ledger:
-    return Ledger(RULES)
+def new_ledger(*first_answer: PodResources) -> Ledger:
+    """A ledger that knows nothing yet, or this first answer, asked for at 0."""
+    ledger = Ledger(RULES)
+    if first_answer:
+        ledger.listed(first_answer, 0, KUBELET)
+    return ledger
 
 
 def restarted(ledger: Ledger, now: float) -> Ledger:
@@ -69,8 +73,7 @@ def test_the_first_answer_is_no_news_and_later_ones_are() -> None:
 
 
 def test_a_device_is_free_after_two_answers_a_period_apart() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     assert ledger.listed((OTHER,), 10, KUBELET) == ()
     assert ledger.listed((OTHER,), 11, KUBELET) == ()
     assert ledger.held_ids(RESOURCE) == {"a", "z"}
@@ -80,8 +83,7 @@ def test_a_device_is_free_after_two_answers_a_period_apart() -> None:
 
 
 def test_a_device_that_is_listed_again_in_between_was_not_released() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER, pod("p", "a")), 20, KUBELET) == ()
     assert ledger.listed((OTHER,), 30, KUBELET) == ()
@@ -89,8 +91,7 @@ def test_a_device_that_is_listed_again_in_between_was_not_released() -> None:
 
 
 def test_a_device_that_another_pod_has_got_is_released_but_not_free() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger = new_ledger(pod("p", "a"))
     assert ledger.listed((pod("q", "a"),), 10, KUBELET) == (
         Released(RESOURCE, "a", holder("p"), is_free=False),
         Allocated(RESOURCE, "a", holder("q")),
@@ -99,8 +100,7 @@ def test_a_device_that_another_pod_has_got_is_released_but_not_free() -> None:
 
 
 def test_of_several_holders_that_go_at_once_the_last_one_frees() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a"), pod("q", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"), pod("q", "a"))
     assert ledger.doubly_held() == {(RESOURCE, "a")}
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER,), 20, KUBELET) == (
@@ -111,8 +111,7 @@ def test_of_several_holders_that_go_at_once_the_last_one_frees() -> None:
 
 
 def test_two_containers_of_one_pod_do_not_hold_doubly() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("p", "a"), pod("p", "a", container="d")), 0, KUBELET)
+    ledger = new_ledger(pod("p", "a"), pod("p", "a", container="d"))
     assert ledger.holders_of(RESOURCE, "a") == (holder("p"), holder("p", "d"))
     assert ledger.doubly_held() == set()
 
@@ -121,8 +120,7 @@ def test_two_containers_of_one_pod_do_not_hold_doubly() -> None:
 
 
 def test_an_answer_that_was_asked_for_before_says_nothing_of_what_we_gave_out() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.listed((OTHER,), 10, KUBELET)
     ledger.allocated(RESOURCE, ["a"], 20.5)
     assert ledger.listed((OTHER,), 20, KUBELET) == ()
@@ -132,8 +130,7 @@ def test_an_answer_that_was_asked_for_before_says_nothing_of_what_we_gave_out() 
 
 def test_what_neither_an_answer_nor_the_checkpoint_shows_is_free_after_the_grace() -> None:
     """As for a pod whose admission failed after our answer."""
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
+    ledger = new_ledger(OTHER)
     ledger.allocated(RESOURCE, ["a"], 25)
     for asked_at in (26, 36, 44):
         assert ledger.listed((OTHER,), asked_at, KUBELET, (OTHER,)) == ()
@@ -148,8 +145,7 @@ def test_what_no_answer_shows_stays_in_use_where_the_checkpoint_cannot_be_read()
 
 
 def test_a_device_given_out_again_before_its_release_is_in_use() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.listed((OTHER,), 30, KUBELET)
     ledger.allocated(RESOURCE, ["a"], 35)
     assert ledger.listed((OTHER,), 40, KUBELET) == ()
@@ -161,8 +157,7 @@ def test_a_device_given_out_again_before_its_release_is_in_use() -> None:
 
 def test_an_init_container_keeps_its_device_although_no_answer_shows_it() -> None:
     """The kubelet lists the pod and never the container (kubelet.md 7.2); its checkpoint names the device."""
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
+    ledger = new_ledger(OTHER)
     ledger.allocated(RESOURCE, ["a"], 25)
     for asked_at in range(26, 1000, 10):
         assert ledger.listed((OTHER, pod("p")), asked_at, KUBELET, (OTHER, pod("uid", "a"))) == ()
@@ -174,8 +169,7 @@ def test_an_init_container_keeps_its_device_although_no_answer_shows_it() -> Non
 
 def test_an_answer_that_was_asked_for_before_does_not_end_the_grace() -> None:
     """It shows the holder before, whose pod has just ended."""
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.allocated(RESOURCE, ["a"], 25)
     ledger.listed((OTHER, pod("p", "a")), 24, KUBELET)
     for asked_at in (26, 36, 44):
@@ -190,8 +184,7 @@ def test_an_answer_that_was_asked_for_before_does_not_end_the_grace() -> None:
 def test_a_new_kubelet_that_lists_static_pods_frees_nothing_however_long_the_api_server_is_away(
     checkpoint: tuple[PodResources, ...] | None,
 ) -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     for asked_at in range(10, 10_000, 10):
         changes = ledger.listed((STATIC,), asked_at, NEXT_KUBELET, checkpoint)
         assert not any(isinstance(change, Released) for change in changes)
@@ -201,8 +194,7 @@ def test_a_new_kubelet_that_lists_static_pods_frees_nothing_however_long_the_api
 
 
 def test_a_new_kubelet_frees_what_it_has_never_listed_once_its_checkpoint_names_it_no_more() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     assert ledger.needs_checkpoint((OTHER,), NEXT_KUBELET)
     old = (OTHER, pod("uid", "a"))
     assert (ledger.listed((OTHER,), 10, NEXT_KUBELET, old), ledger.is_checkpoint_old) == ((), True)
@@ -212,15 +204,13 @@ def test_a_new_kubelet_frees_what_it_has_never_listed_once_its_checkpoint_names_
 
 
 def test_the_checkpoint_is_not_asked_for_what_the_kubelet_has_listed_itself() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     assert not ledger.needs_checkpoint((OTHER,), KUBELET)
     assert not ledger.needs_checkpoint((OTHER, pod("p", "a")), NEXT_KUBELET)
 
 
 def test_the_two_answers_are_of_one_kubelet() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.listed((OTHER,), 10, KUBELET)
     assert ledger.listed((OTHER,), 20, NEXT_KUBELET, (OTHER,)) == ()
     assert ledger.listed((OTHER,), 30, NEXT_KUBELET, (OTHER,)) == (Released(RESOURCE, "a", holder("p")),)
@@ -230,8 +220,7 @@ def test_the_two_answers_are_of_one_kubelet() -> None:
 
 
 def test_what_was_held_before_a_restart_is_in_use_after_it() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger = new_ledger(pod("p", "a"))
     ledger.allocated(RESOURCE, ["b"], 1)
     ledger = restarted(ledger, 2)
     assert not ledger.is_known
@@ -242,8 +231,7 @@ def test_what_was_held_before_a_restart_is_in_use_after_it() -> None:
 
 
 def test_a_release_while_we_were_down_is_noticed_once() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("p", "a"),), 0, KUBELET)
+    ledger = new_ledger(pod("p", "a"))
     ledger = restarted(ledger, 500)
     assert ledger.listed((), 501, KUBELET) == ()
     assert ledger.listed((), 511, KUBELET) == (Released(RESOURCE, "a", holder("p")),)
@@ -270,8 +258,7 @@ def test_a_release_that_nobody_took_is_noticed_again_after_a_restart() -> None:
 
 
 def test_what_another_program_gave_out_is_in_use_although_we_know_the_answers() -> None:
-    ledger = new_ledger()
-    ledger.listed((OTHER,), 0, KUBELET)
+    ledger = new_ledger(OTHER)
     ledger.recall(RESOURCE, {"a": Remembered((holder("p"),), KUBELET)}, 5)
     assert ledger.may_be_held(RESOURCE, "a")
     assert ledger.listed((OTHER,), 10, KUBELET) == ()
@@ -279,16 +266,14 @@ def test_what_another_program_gave_out_is_in_use_although_we_know_the_answers() 
 
 
 def test_what_is_known_is_newer_than_what_is_remembered() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("q", "a"),), 0, KUBELET)
+    ledger = new_ledger(pod("q", "a"))
     ledger.recall(RESOURCE, {"a": Remembered((holder("p"),), KUBELET)}, 5)
     assert ledger.holders_of(RESOURCE, "a") == (holder("q"),)
 
 
 def test_an_allocate_of_another_program_is_newer_than_the_answers_before() -> None:
     """Its pod may hold the device in an init container, which no answer will show."""
-    ledger = new_ledger()
-    ledger.listed((OTHER, pod("p", "a")), 0, KUBELET)
+    ledger = new_ledger(OTHER, pod("p", "a"))
     ledger.listed((OTHER, pod("q")), 10, KUBELET)
     ledger.recall(RESOURCE, {"a": Remembered()}, 11)
     for asked_at in range(20, 200, 10):
@@ -301,8 +286,7 @@ def test_an_allocate_of_another_program_is_newer_than_the_answers_before() -> No
 
 
 def test_the_held_ids_are_made_only_when_they_change() -> None:
-    ledger = new_ledger()
-    ledger.listed((pod("p", "a", "b"),), 0, KUBELET)
+    ledger = new_ledger(pod("p", "a", "b"))
     before = ledger.held_ids(RESOURCE)
     ledger.listed((pod("q", "a", "b"), pod("r", "x", resource_name="example.com/other")), 10, KUBELET)
     ledger.allocated(RESOURCE, ["a"], 11)

@@ -13,7 +13,7 @@ from devplug.holders.holders import Holders
 from devplug.holders.ledger_store import WRITE_PERIOD_SECONDS, LedgerFile
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from tests.holders.listings import RESOURCE, holder, pod
-from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, questions, turns
+from tests.holders.nodes import QUICK, answering, asking, first_answer, held_by, listing, questions, turns
 from tests.kubelet.fakes import healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
@@ -21,10 +21,8 @@ from tests.virtualtime import in_no_time, now
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from devplug.wire.values import PodResources
 
 OTHER = "example.com/b"
 KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600)
@@ -97,11 +95,11 @@ async def test_a_release_whose_reader_did_not_get_through_is_told_again(short_di
 
 
 async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_dir: Path) -> None:
-    async def serve() -> Sequence[PodResources]:
-        return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
-
     one, other = owning(short_dir, RESOURCE), owning(short_dir, OTHER)
-    async with answering(socket_below(short_dir), serve), asking(one, other):
+    async with (
+        answering(socket_below(short_dir), listing(pod("p", "a"), pod("q", "b", resource_name=OTHER))),
+        asking(one, other),
+    ):
         with one.needed(), other.needed():
             await first_answer(one)
             await first_answer(other)
@@ -115,11 +113,11 @@ async def test_two_programs_of_one_folder_remember_each_its_own_resources(short_
 
 
 async def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -> None:
-    async def serve() -> Sequence[PodResources]:
-        return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
-
     holders = owning(short_dir)
-    async with answering(socket_below(short_dir), serve), asking(holders):
+    async with (
+        answering(socket_below(short_dir), listing(pod("p", "a"), pod("q", "b", resource_name=OTHER))),
+        asking(holders),
+    ):
         with holders.differences(), holders.needed():
             holders.note_allocated(OTHER, ["c"])
             await first_answer(holders)
@@ -129,11 +127,11 @@ async def test_what_we_do_not_own_is_known_and_not_remembered(short_dir: Path) -
 
 
 async def test_what_was_known_before_it_is_owned_is_remembered_too(short_dir: Path) -> None:
-    async def serve() -> Sequence[PodResources]:
-        return (pod("p", "b", resource_name=OTHER),)
-
     holders = owning(short_dir)
-    async with answering(socket_below(short_dir), serve), asking(holders):
+    async with (
+        answering(socket_below(short_dir), listing(pod("p", "b", resource_name=OTHER))),
+        asking(holders),
+    ):
         with holders.needed():
             await first_answer(holders)
         holders.own(OTHER)
@@ -259,9 +257,7 @@ async def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> N
 
 
 async def test_a_kubelet_that_lists_what_is_held_again_is_in_every_file(short_dir: Path) -> None:
-    async def serve() -> Sequence[PodResources]:
-        return (pod("p", "a"), pod("q", "b", resource_name=OTHER))
-
+    serve = listing(pod("p", "a"), pod("q", "b", resource_name=OTHER))
     holders = owning(short_dir, RESOURCE, OTHER)
     async with asking(holders):
         with holders.needed():

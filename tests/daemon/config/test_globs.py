@@ -10,22 +10,7 @@ from hypothesis import strategies as st
 
 from devplug.daemon.config.globs import covers, device_glob_fault, name_in_both, path_fault
 from devplug.daemon.config.host_paths import DISK_NODES, dangerous_fault
-from devplug.daemon.config.loader import load
-from devplug.errors import ConfigError
-
-
-def messages(text: str) -> list[str]:
-    """Return what is wrong with `text`, without the places in the file."""
-    try:
-        load(text, "f.yaml")
-    except ConfigError as error:
-        return [str(problem).removeprefix("resources[0].") for problem in error.problems]
-    return []
-
-
-def resources(*texts: str) -> str:
-    named = [f"- {{name: a.b/c{number}, {text}}}\n" for number, text in enumerate(texts)]
-    return "version: 1\nresources:\n" + "".join(named)
+from tests.daemon.hosts import messages, resources
 
 
 def path(glob: str, rest: str = "") -> str:

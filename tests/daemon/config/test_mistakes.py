@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.daemon.config.loader import load
-from devplug.errors import ConfigError
+from tests.daemon.hosts import messages
 
 KNOWN_KEYS = (
     "name, id, discover, expose, share, overlap, health, prefer, whenNone, whenUnplugged, onRelease, "
     "onLost, nodeNames, nodeSelector, allow"
 )
-
-
-def messages(text: str) -> list[str]:
-    """Return what is wrong with `text`, without the places in the file."""
-    try:
-        load(text, "f.yaml")
-    except ConfigError as error:
-        return [str(problem).removeprefix("resources[0].") for problem in error.problems]
-    return []
 
 
 def resource(rest: str) -> str:

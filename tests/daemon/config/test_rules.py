@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.daemon.config.loader import load
 from devplug.devices import Device
-from devplug.errors import ConfigError
 from devplug.wire.values import LIST_LIMIT_BYTES, list_size_bytes
-
-
-def messages(text: str) -> list[str]:
-    """Return what is wrong with `text`, without the places in the file."""
-    try:
-        load(text, "f.yaml")
-    except ConfigError as error:
-        return [str(problem).removeprefix("resources[0].") for problem in error.problems]
-    return []
-
-
-def resources(*texts: str) -> str:
-    named = [f"- {{name: a.b/c{number}, {text}}}\n" for number, text in enumerate(texts)]
-    return "version: 1\nresources:\n" + "".join(named)
+from tests.daemon.hosts import messages, resources
 
 
 def path(glob: str, rest: str = "") -> str:

@@ -115,26 +115,23 @@ needs_kubectl = pytest.mark.skipif(bool(why_kubectl_is_missing()), reason=why_ku
 async def test_kubectl_shows_the_events_and_the_condition_of_a_node(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        daemon = Daemon(GOOD)
-        async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
-            await until(lambda: condition(sandbox).get("status") == "True" and events(sandbox))
-            daemon.says(ILL, 60)
-            await until(lambda: condition(sandbox)["status"] == "False" and len(events(sandbox)) == 2)
-            shown = await asyncio.to_thread(kubectl(sandbox, "get", "events", "--field-selector", SELECTOR))
-            assert "Warning   DeviceUnhealthy   node/" in shown
-            assert "example.com/a: 1 device Unhealthy: a0 (link down; held by default/p)" in shown
-            columns = f"custom-columns=NODE:.metadata.name,DEVICES:{CONDITION_STATUS}"
-            listed = await asyncio.to_thread(kubectl(sandbox, "get", "nodes", "-o", columns))
-            assert listed.split() == ["NODE", "DEVICES", sandbox.nodes()[0], "False"]
-            described = await asyncio.to_thread(kubectl(sandbox, "describe", "node", sandbox.nodes()[0]))
-            (line,) = [one for one in described.splitlines() if one.strip().startswith("DevicesReady")]
-            assert line.split()[1] == "False"
-            assert "DevicesUnhealthy" in line
-            assert "ResourceReady" in described
-            assert "example.com/a: 1 device Unhealthy" in described.partition("Events:")[2]
-
-    await asyncio.wait_for(story(), 50)
+    daemon = Daemon(GOOD)
+    async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
+        await until(lambda: condition(sandbox).get("status") == "True" and events(sandbox))
+        daemon.says(ILL, 60)
+        await until(lambda: condition(sandbox)["status"] == "False" and len(events(sandbox)) == 2)
+        shown = await asyncio.to_thread(kubectl(sandbox, "get", "events", "--field-selector", SELECTOR))
+        assert "Warning   DeviceUnhealthy   node/" in shown
+        assert "example.com/a: 1 device Unhealthy: a0 (link down; held by default/p)" in shown
+        columns = f"custom-columns=NODE:.metadata.name,DEVICES:{CONDITION_STATUS}"
+        listed = await asyncio.to_thread(kubectl(sandbox, "get", "nodes", "-o", columns))
+        assert listed.split() == ["NODE", "DEVICES", sandbox.nodes()[0], "False"]
+        described = await asyncio.to_thread(kubectl(sandbox, "describe", "node", sandbox.nodes()[0]))
+        (line,) = [one for one in described.splitlines() if one.strip().startswith("DevicesReady")]
+        assert line.split()[1] == "False"
+        assert "DevicesUnhealthy" in line
+        assert "ResourceReady" in described
+        assert "example.com/a: 1 device Unhealthy" in described.partition("Events:")[2]
 
 
 async def test_what_repeats_itself_is_one_event_with_a_count(
@@ -194,23 +191,19 @@ async def test_an_api_server_that_was_away_is_told_when_it_is_back(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = short_dir / "state"
-
-    async def story() -> None:
-        daemon = Daemon(GOOD)
-        async with cluster(short_dir, monkeypatch, state=state) as first:
-            node = first.nodes()[0]
-        async with daemon.telling(node, short_dir):
-            await until(lambda: caplog.text.count("cannot write to the API server") == 2)
-            daemon.says(ILL, 60)
-            async with cluster(short_dir, monkeypatch, state=state) as sandbox:
-                await until(lambda: condition(sandbox).get("status") == "False")
-                await until(lambda: len(events(sandbox)) == 2)
-                assert [one["reason"] for one in events(sandbox)] == ["ResourceReady", "DeviceUnhealthy"]
-            await until(lambda: caplog.text.count("writing to the API server works again") == 2)
-        assert caplog.text.count("cannot write to the API server") == 2
-
-    with caplog.at_level(logging.INFO):
-        await story()
+    caplog.set_level(logging.INFO)
+    daemon = Daemon(GOOD)
+    async with cluster(short_dir, monkeypatch, state=state) as first:
+        node = first.nodes()[0]
+    async with daemon.telling(node, short_dir):
+        await until(lambda: caplog.text.count("cannot write to the API server") == 2)
+        daemon.says(ILL, 60)
+        async with cluster(short_dir, monkeypatch, state=state) as sandbox:
+            await until(lambda: condition(sandbox).get("status") == "False")
+            await until(lambda: len(events(sandbox)) == 2)
+            assert [one["reason"] for one in events(sandbox)] == ["ResourceReady", "DeviceUnhealthy"]
+        await until(lambda: caplog.text.count("writing to the API server works again") == 2)
+    assert caplog.text.count("cannot write to the API server") == 2
 
 
 async def test_without_the_rights_one_line_says_which_and_the_daemon_goes_on(
@@ -259,12 +252,8 @@ async def test_a_look_that_fails_ends_nothing(
 
     daemon = Failing(GOOD)
     async with cluster(short_dir, monkeypatch) as sandbox, daemon.telling(sandbox.nodes()[0], short_dir):
-        await until(
-            lambda: (
-                "cannot compute what to write to the API server; it is tried again at the next change"
-                in caplog.text
-            )
-        )
+        words = "cannot compute what to write to the API server; it is tried again at the next change"
+        await until(lambda: words in caplog.text)
         daemon.says(GOOD, 1)
         await until(lambda: condition(sandbox))
 
@@ -274,12 +263,7 @@ async def test_a_real_device_that_is_unplugged_is_told_to_the_cluster(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = char_node(short_dir / "dev" / "x0")
-    file = f"""
-version: 1
-resources:
-- {{name: example.com/x, discover: {{path: "{short_dir}/dev/*"}}}}
-"""
-
+    file = f'version: 1\nresources: [{{name: example.com/x, discover: {{path: "{short_dir}/dev/*"}}}}]'
     async with cluster(short_dir, monkeypatch) as sandbox:
         plugin_dir = sandbox.place.node(sandbox.nodes()[0]).plugin_dir
         async with (

@@ -20,7 +20,7 @@ from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, stable_id
-from tests.daemon.hosts import needs_mknod
+from tests.daemon.hosts import MAY_MAKE_NODES, NO_NODES
 from tests.daemon.populated import populated
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    if not MAY_MAKE_NODES:
+        pytest.skip(NO_NODES)
     return populated(tmp_path_factory.mktemp("machine")).host
 
 
@@ -51,7 +53,6 @@ def number_of(found: HostDevice) -> frozenset[tuple[int, int]]:
 # ── on a machine ──────────────────────────────────────────────────────────────────────────────────
 
 
-@needs_mknod
 def test_each_device_is_found_by_the_selector_that_says_most_of_it(host: Host) -> None:
     seen = survey(host)
     found = named_devices(seen)
@@ -72,7 +73,6 @@ def test_each_device_is_found_by_the_selector_that_says_most_of_it(host: Host) -
     }
 
 
-@needs_mknod
 def test_what_no_pod_would_want_is_hidden_under_a_word(host: Host) -> None:
     hidden = Counter(one.hidden for one in sights(host) if one.hidden)
     assert hidden == {
@@ -86,19 +86,16 @@ def test_what_no_pod_would_want_is_hidden_under_a_word(host: Host) -> None:
     }
 
 
-@needs_mknod
 def test_the_serial_port_with_the_kernels_messages_is_a_terminal(host: Host) -> None:
     kinds = {one.found.name: one.kind or one.hidden for one in sights(host)}
     assert (kinds["ttyS0"], kinds["ttyS1"]) == ("terminals", "uart")
 
 
-@needs_mknod
 def test_no_device_is_shown_twice(host: Host) -> None:
     numbers = Counter(number for one in sights(host) for number in number_of(one.found))
     assert [number for number, count in numbers.items() if count > 1] == []
 
 
-@needs_mknod
 def test_the_proposed_configuration_loads_and_finds_the_same_devices(host: Host) -> None:
     shown = {one.found.name: number_of(one.found) for one in sights(host) if not one.hidden}
     found = {
@@ -109,7 +106,6 @@ def test_the_proposed_configuration_loads_and_finds_the_same_devices(host: Host)
     assert found == shown
 
 
-@needs_mknod
 def test_what_is_proposed_can_be_given_out_all_at_once(host: Host) -> None:
     for resource in proposed(host).resources:
         found = {one.name: one for one in source_of(resource, host).look()}
@@ -121,7 +117,6 @@ def test_what_is_proposed_can_be_given_out_all_at_once(host: Host) -> None:
         assert len(paths) == len(set(paths)) > 0
 
 
-@needs_mknod
 def test_what_many_may_use_is_proposed_for_many(host: Host) -> None:
     shares = {
         resource.name: (resource.share.replicas, resource.share.max_per_container)
@@ -131,7 +126,6 @@ def test_what_many_may_use_is_proposed_for_many(host: Host) -> None:
     assert shares == {"example.com/kvm": (100, 1), "example.com/tpm": (8, 1)}
 
 
-@needs_mknod
 def test_two_looks_propose_the_same_text(host: Host) -> None:
     first, second = (survey(host) for _ in range(2))
     texts = [proposed_text(proposals_of(named_devices(one), one)) for one in (first, second)]

@@ -57,18 +57,11 @@ def test_a_link_keeps_its_own_path_and_has_the_number_of_what_it_leads_to(tmp_pa
     assert Host().node(f"{tmp_path}/by-id") == HostDeviceNode(f"{tmp_path}/by-id", (1, 3))
 
 
-def test_a_missing_path_is_no_device_and_no_error(tmp_path: Path) -> None:
-    assert Host().node(f"{tmp_path}/none") is None
-
-
-def test_a_dangling_link_is_no_device_and_no_error(tmp_path: Path) -> None:
-    link(tmp_path / "by-id", tmp_path / "gone")
+@pytest.mark.parametrize("target", [None, "gone", "by-id"], ids=["missing", "dangling", "in a circle"])
+def test_a_path_that_leads_nowhere_is_no_device_and_no_error(tmp_path: Path, target: str | None) -> None:
+    if target:
+        link(tmp_path / "by-id", tmp_path / target)
     assert Host().node(f"{tmp_path}/by-id") is None
-
-
-def test_a_link_in_a_circle_is_no_device_and_no_error(tmp_path: Path) -> None:
-    link(tmp_path / "round", tmp_path / "round")
-    assert Host().node(f"{tmp_path}/round") is None
 
 
 @needs_mknod
@@ -80,25 +73,19 @@ def test_a_host_below_another_root_is_seen_by_its_own_paths(tmp_path: Path) -> N
 # ── what is refused by name ───────────────────────────────────────────────────────────────────────
 
 
-def test_a_regular_file_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-    assert fault("/f", Host(tmp_path)) == '"/f" is a regular file, not a device node'
-
-
-def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir()
-    assert fault("/d", Host(tmp_path)) == '"/d" is a folder, not a device node'
-
-
-def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "p")
-    assert fault("/p", Host(tmp_path)) == '"/p" is a pipe, not a device node'
-
-
-def test_a_socket_is_refused_by_name(short_dir: Path) -> None:
+def test_what_is_no_device_node_is_refused_by_name(short_dir: Path) -> None:
+    (short_dir / "file").touch()
+    (short_dir / "folder").mkdir()
+    os.mkfifo(short_dir / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(short_dir / "s"))
-        assert fault("/s", Host(short_dir)) == '"/s" is a socket, not a device node'
+        listener.bind(str(short_dir / "socket"))
+    for name, kind in (
+        ("file", "regular file"),
+        ("folder", "folder"),
+        ("pipe", "pipe"),
+        ("socket", "socket"),
+    ):
+        assert fault(f"/{name}", Host(short_dir)) == f'"/{name}" is a {kind}, not a device node'
 
 
 @needs_mknod
@@ -118,75 +105,45 @@ def test_a_ram_disk_is_no_memory_although_it_has_the_same_number(tmp_path: Path)
 # ── NUMA ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_numa_node_is_the_devices_own_if_it_has_one(tmp_path: Path) -> None:
-    tree(tmp_path, {**CHIP_LINK, f"{CHIP_FOLDER}/numa_node": "3\n"})
-    assert numa_node_of(Host(tmp_path), CHIP) == 3
+FUNCTION = "sys/devices/pci0000:00/0000:00:03.0"
+DISK = {"sys/dev/block/240:7": "-> ../../devices/disk", "sys/devices/disk/numa_node": "5\n"}
+FUSE = {"sys/dev/char/10:229": "-> ../../devices/virtual/misc/fuse", "sys/numa_node": "9\n"}
 
 
-def test_the_numa_node_is_that_of_the_nearest_parent_that_has_one(tmp_path: Path) -> None:
-    tree(
-        tmp_path,
-        {
-            **CHIP_LINK,
-            f"{CHIP_FOLDER}/dev": "240:7\n",
-            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
-            "sys/devices/pci0000:00/numa_node": "0\n",
-        },
-    )
-    assert numa_node_of(Host(tmp_path), CHIP) == 1
-
-
-def test_minus_one_is_no_numa_node_and_ends_the_search(tmp_path: Path) -> None:
-    tree(
-        tmp_path,
-        {
-            **CHIP_LINK,
-            f"{CHIP_FOLDER}/numa_node": "-1\n",
-            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
-        },
-    )
-    assert numa_node_of(Host(tmp_path), CHIP) is None
-
-
-def test_a_misc_device_without_a_parent_has_no_numa_node(tmp_path: Path) -> None:
-    tree(
-        tmp_path,
-        {
-            "sys/dev/char/10:229": "-> ../../devices/virtual/misc/fuse",
-            "sys/devices/virtual/misc/fuse/dev": "10:229\n",
-            "sys/numa_node": "9\n",
-        },
-    )
-    assert numa_node_of(Host(tmp_path), HostDeviceNode("/dev/fuse", (10, 229))) is None
-
-
-def test_a_node_that_sysfs_does_not_know_has_no_numa_node(tmp_path: Path) -> None:
-    assert numa_node_of(Host(tmp_path), CHIP) is None
-
-
-def test_a_numa_node_that_is_no_number_counts_as_not_there(tmp_path: Path) -> None:
-    tree(
-        tmp_path,
-        {
-            **CHIP_LINK,
-            f"{CHIP_FOLDER}/numa_node": "\n",
-            "sys/devices/pci0000:00/0000:00:03.0/numa_node": "1\n",
-        },
-    )
-    assert numa_node_of(Host(tmp_path), CHIP) == 1
-
-
-def test_a_block_node_is_looked_up_among_the_block_nodes(tmp_path: Path) -> None:
-    tree(
-        tmp_path,
-        {
-            **CHIP_LINK,
-            f"{CHIP_FOLDER}/numa_node": "3\n",
-            "sys/dev/block/240:7": "-> ../../devices/disk",
-            "sys/devices/disk/numa_node": "5\n",
-        },
-    )
-    assert numa_node_of(Host(tmp_path), HostDeviceNode("/dev/disk0", (240, 7), is_block=True)) == 5
+@pytest.mark.parametrize(
+    ("content", "node", "numa_node"),
+    [
+        ({f"{CHIP_FOLDER}/numa_node": "3\n"}, CHIP, 3),
+        (
+            {
+                f"{FUNCTION}/numa_node": "1\n",
+                "sys/devices/pci0000:00/numa_node": "0\n",
+                f"{CHIP_FOLDER}/dev": "",
+            },
+            CHIP,
+            1,
+        ),
+        ({f"{CHIP_FOLDER}/numa_node": "-1\n", f"{FUNCTION}/numa_node": "1\n"}, CHIP, None),
+        ({f"{CHIP_FOLDER}/numa_node": "\n", f"{FUNCTION}/numa_node": "1\n"}, CHIP, 1),
+        (FUSE | {"sys/devices/virtual/misc/fuse/dev": ""}, HostDeviceNode("/dev/fuse", (10, 229)), None),
+        (DISK | {f"{CHIP_FOLDER}/numa_node": "3\n"}, HostDeviceNode("/dev/d", (240, 7), is_block=True), 5),
+        ({}, HostDeviceNode("/dev/unknown", (9, 9)), None),
+    ],
+    ids=[
+        "its own",
+        "of the nearest parent that has one",
+        "-1 is none and ends the search",
+        "what is no number is not there",
+        "none without a parent",
+        "of a block node among the block nodes",
+        "none of what sysfs does not know",
+    ],
+)
+def test_the_numa_node(
+    tmp_path: Path, content: dict[str, str], node: HostDeviceNode, numa_node: int | None
+) -> None:
+    tree(tmp_path, CHIP_LINK | content)
+    assert numa_node_of(Host(tmp_path), node) == numa_node
 
 
 @pytest.fixture(scope="module")

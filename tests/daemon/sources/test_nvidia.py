@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +22,9 @@ from tests.daemon.hosts import link
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+pytestmark = needs_standin
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +48,6 @@ def is_healthy(devices: dict[str, Any]) -> bool:
     return bool(devices) and {device["health"] for device in devices.values()} == {"healthy"}
 
 
-def test_the_source_is_imported_without_the_vendors_package() -> None:
-    code = "import sys, devplug.daemon.sources.nvidia; sys.exit('pynvml' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
-
-
-@needs_standin
 def test_eight_linked_gpus_are_found_with_all_that_the_driver_says_of_them(eight: GpuMachine) -> None:
     with eight.followed(follows=False) as follower:
         devices = follower.next()
@@ -75,7 +70,6 @@ def test_eight_linked_gpus_are_found_with_all_that_the_driver_says_of_them(eight
     assert devices[name]["links"] == dict.fromkeys(sorted(devices.keys() - {name}), 12)
 
 
-@needs_standin
 def test_a_gpu_that_falls_off_the_bus_is_unhealthy_and_recovers(eight: GpuMachine) -> None:
     lost = "GPU-00000003-aaaa-bbbb-cccc-0123456789ab"
     with eight.followed() as follower:
@@ -92,7 +86,6 @@ def test_a_gpu_that_falls_off_the_bus_is_unhealthy_and_recovers(eight: GpuMachin
         follower.until_log("a GPU has recovered from a fault: Xid 79")
 
 
-@needs_standin
 def test_a_gpu_comes_back_for_all_resources_of_one_process(eight: GpuMachine) -> None:
     eight.add_gpu(8, {"name": "NVIDIA L4"})
     lost = "GPU-00000003-aaaa-bbbb-cccc-0123456789ab"
@@ -104,7 +97,6 @@ def test_a_gpu_comes_back_for_all_resources_of_one_process(eight: GpuMachine) ->
         follower.until(lambda now: lost in now and now[lost]["health"] == "healthy")
 
 
-@needs_standin
 def test_a_gpu_that_is_not_even_counted_is_gone_until_it_is_counted_again(eight: GpuMachine) -> None:
     with eight.followed() as follower:
         assert len(follower.next()) == 8
@@ -117,7 +109,6 @@ def test_a_gpu_that_is_not_even_counted_is_gone_until_it_is_counted_again(eight:
         assert len(follower.until(lambda now: len(now) > 7)) == 8
 
 
-@needs_standin
 def test_an_event_is_told_long_before_the_resync(one: GpuMachine) -> None:
     with one.followed(options={"resync_seconds": 3600}) as follower:
         follower.next()
@@ -126,7 +117,6 @@ def test_an_event_is_told_long_before_the_resync(one: GpuMachine) -> None:
         assert device["reason"] == "Xid 95: uncontained ECC error"
 
 
-@needs_standin
 def test_a_double_bit_error_counts_as_its_xid(one: GpuMachine) -> None:
     with one.followed(options={"resync_seconds": 3600}) as follower:
         follower.next()
@@ -135,7 +125,6 @@ def test_a_double_bit_error_counts_as_its_xid(one: GpuMachine) -> None:
         assert device["reason"] == "Xid 48: double bit ECC error"
 
 
-@needs_standin
 def test_an_xid_that_needs_no_reset_is_over_after_a_time(one: GpuMachine) -> None:
     with one.followed(options={"recovery_seconds": 1.0}) as follower:
         follower.next()
@@ -144,7 +133,6 @@ def test_an_xid_that_needs_no_reset_is_over_after_a_time(one: GpuMachine) -> Non
         assert [device["health"] for device in follower.next().values()] == ["healthy"]
 
 
-@needs_standin
 def test_faults_of_applications_are_ignored_unless_the_file_says_otherwise(one: GpuMachine) -> None:
     selectors: list[tuple[dict[str, list[int]], int, bool]] = [
         ({}, 31, True),
@@ -164,7 +152,6 @@ def test_faults_of_applications_are_ignored_unless_the_file_says_otherwise(one: 
             one.set({}, "event")
 
 
-@needs_standin
 def test_a_reset_that_the_driver_asks_for_is_seen_without_any_event(one: GpuMachine) -> None:
     one.set({"0.action": 1})
     with one.followed() as follower:
@@ -177,7 +164,6 @@ def test_a_reset_that_the_driver_asks_for_is_seen_without_any_event(one: GpuMach
         assert device["reason"] == "no spare memory rows are left: replace the board"
 
 
-@needs_standin
 def test_mig_instances_of_a_profile_are_devices_and_their_gpu_is_none(eight: GpuMachine) -> None:
     first = eight.add_instance(1, 0, 7, "1g.10gb", (66, 67))
     second = eight.add_instance(1, 1, 8, "1g.10gb", (75, 76))
@@ -198,7 +184,6 @@ def test_mig_instances_of_a_profile_are_devices_and_their_gpu_is_none(eight: Gpu
         assert "GPU-00000001-aaaa-bbbb-cccc-0123456789ab" not in follower.next()
 
 
-@needs_standin
 def test_an_xid_of_one_mig_instance_leaves_the_others_alone(eight: GpuMachine) -> None:
     first = eight.add_instance(1, 0, 7, "1g.10gb", (66, 67))
     second = eight.add_instance(1, 1, 8, "1g.10gb", (75, 76))
@@ -211,7 +196,6 @@ def test_an_xid_of_one_mig_instance_leaves_the_others_alone(eight: GpuMachine) -
         follower.until(lambda now: now[first]["reason"] == "Xid 95: uncontained ECC error")
 
 
-@needs_standin
 def test_a_mig_instance_without_its_capability_nodes_cannot_be_given_out(eight: GpuMachine) -> None:
     name = eight.add_instance(1, 0, 7, "1g.10gb", (66, 67))
     (eight.root / "dev/nvidia-caps/nvidia-cap67").unlink()
@@ -223,7 +207,6 @@ def test_a_mig_instance_without_its_capability_nodes_cannot_be_given_out(eight: 
         assert follower.next()[name]["health"] == "healthy"
 
 
-@needs_standin
 def test_a_node_of_a_gpu_that_appears_later_is_told_by_event(one: GpuMachine) -> None:
     (one.root / "dev/nvidia0").unlink()
     with one.followed(options={"resync_seconds": 3600}) as follower:
@@ -232,7 +215,6 @@ def test_a_node_of_a_gpu_that_appears_later_is_told_by_event(one: GpuMachine) ->
         assert [device["health"] for device in follower.next().values()] == ["healthy"]
 
 
-@needs_standin
 @needs_no_driver
 def test_without_the_drivers_library_there_are_no_gpus_and_one_line_says_why(
     one: GpuMachine, library: Path, tmp_path: Path
@@ -249,7 +231,6 @@ def test_without_the_drivers_library_there_are_no_gpus_and_one_line_says_why(
         follower.until_log("NVML is available again")
 
 
-@needs_standin
 def test_without_the_python_package_one_line_says_what_to_install(one: GpuMachine, tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError\n")
     one.environment["PYTHONPATH"] = str(tmp_path)
@@ -258,7 +239,6 @@ def test_without_the_python_package_one_line_says_what_to_install(one: GpuMachin
         assert "install devplug[nvidia]" in follower.logs[0]
 
 
-@needs_standin
 @pytest.mark.parametrize(
     ("code", "text"),
     [
@@ -276,7 +256,6 @@ def test_a_driver_that_fails_at_first_is_tried_again(one: GpuMachine, code: int,
         assert len(follower.next()) == 1
 
 
-@needs_standin
 def test_a_driver_that_is_exchanged_takes_its_gpus_along_and_ends_their_faults(one: GpuMachine) -> None:
     with one.followed() as follower:
         follower.next()
@@ -288,7 +267,6 @@ def test_a_driver_that_is_exchanged_takes_its_gpus_along_and_ends_their_faults(o
         assert [device["health"] for device in follower.next().values()] == ["healthy"]
 
 
-@needs_standin
 def test_an_old_driver_without_newer_functions_is_enough(tmp_path: Path) -> None:
     machine = linked_machine(tmp_path / "machine", build(tmp_path / "old", "-DOLD_DRIVER"))
     machine.set({}, *(f"{index}.remapping_failed" for index in range(8)), "0.serial", "0.events")
@@ -303,7 +281,6 @@ def test_an_old_driver_without_newer_functions_is_enough(tmp_path: Path) -> None
         follower.until(lambda now: any(device["health"] != "healthy" for device in now.values()))
 
 
-@needs_standin
 def test_a_driver_that_hangs_makes_its_gpus_unhealthy_and_holds_nobody(one: GpuMachine) -> None:
     with one.followed(options={"answer_limit_seconds": 0.3}) as follower:
         follower.until(is_healthy)  # a busy machine may be late at first, too
@@ -314,7 +291,6 @@ def test_a_driver_that_hangs_makes_its_gpus_unhealthy_and_holds_nobody(one: GpuM
         follower.until(is_healthy)
 
 
-@needs_standin
 def test_a_look_at_a_driver_that_hangs_knows_nothing_new_and_soon_does_not_wait(one: GpuMachine) -> None:
     with one.followed(looks_at_line=True, options={"answer_limit_seconds": 0.2}) as follower:
         follower.next()
@@ -325,7 +301,6 @@ def test_a_look_at_a_driver_that_hangs_knows_nothing_new_and_soon_does_not_wait(
             assert [device["health"] for device in follower.look().values()] == ["unknown"]
 
 
-@needs_standin
 def test_a_program_ends_although_the_driver_hangs(one: GpuMachine) -> None:
     one.set({"hangs": 1})
     with one.followed(follows=False, options={"answer_limit_seconds": 0.2}) as follower:
@@ -334,7 +309,6 @@ def test_a_program_ends_although_the_driver_hangs(one: GpuMachine) -> None:
             follower.next()
 
 
-@needs_standin
 def test_a_template_that_says_the_same_of_two_gpus_still_gives_two_ids(eight: GpuMachine) -> None:
     with eight.followed([{"uuid": "GPU-0000000[12]-*"}], follows=False, id="{model}") as follower:
         assert len(follower.next()) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -198,3 +200,8 @@ def test_a_mig_profile_is_in_the_name_or_follows_from_the_sizes(
     name: str, slices: tuple[int, int], mib: int, total: int, profile: str
 ) -> None:
     assert mig_profile(name, *slices, mib, total) == profile
+
+
+def test_the_source_is_imported_without_the_vendors_package() -> None:
+    code = "import sys, devplug.daemon.sources.nvidia; sys.exit('pynvml' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
