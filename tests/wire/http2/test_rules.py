@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from devplug.wire.http2.events import Event
 
 
+NEXT_STREAM = 101
+"""On which a call may follow."""
+
+
 class Judged:
     """A server that ends each stream when its client has, and what it has sent."""
 
@@ -52,20 +56,20 @@ def check(rule: Rule, pieces: list[bytes]) -> None:
     else:
         assert not resets
     assert not codes
-    events = judged.hear([call(rule.next_stream), ping(b"lastping")])
-    assert StreamEnded(rule.next_stream) in events
+    events = judged.hear([call(NEXT_STREAM), ping(b"lastping")])
+    assert StreamEnded(NEXT_STREAM) in events
     last = frames_in(judged.sent)[-1]
     assert (last.kind, last.payload) == (PING, b"lastping")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.section}: {rule.sentence}")
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_server_keeps_the_rule(rule: Rule) -> None:
-    check(rule, [rule.content])
+    check(rule, [rule.sent])
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.section}: {rule.sentence}")
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_server_keeps_the_rule_byte_by_byte(rule: Rule) -> None:
-    content = rule.content
+    content = rule.sent
     check(rule, [content[start : start + 1] for start in range(len(content))])
 
 
@@ -95,15 +99,15 @@ async def answer_to(path: Path, content: bytes, *, closes: bool) -> list[Seen]:
 @pytest.mark.parametrize(
     "rule",
     [rule for rule in RULES if not rule.only_before_answer],
-    ids=lambda rule: f"{rule.section}: {rule.sentence}",
+    ids=lambda rule: rule.name,
 )
 async def test_the_server_keeps_the_rule_on_its_socket(short_dir: Path, rule: Rule) -> None:
     listener = Listener(short_dir / "p.sock", (unary(deviceplugin.GET_OPTIONS, options),))
     await listener.bind()
     async with connected(listener.path) as other:
         ends = isinstance(rule.outcome, Ends)
-        more = b"" if ends else call(rule.next_stream) + ping(b"lastping")
-        seen = await answer_to(listener.path, rule.content + more, closes=ends)
+        more = b"" if ends else call(NEXT_STREAM) + ping(b"lastping")
+        seen = await answer_to(listener.path, rule.sent + more, closes=ends)
         codes = [one.code for one in seen if one.kind == GOAWAY]
         if isinstance(rule.outcome, Ends):
             assert codes == [rule.outcome.code]
@@ -121,8 +125,8 @@ async def test_a_call_made_by_hand_is_answered(short_dir: Path) -> None:
     listener = Listener(short_dir / "p.sock", (unary(deviceplugin.GET_OPTIONS, options),))
     await listener.bind()
     reader, writer = await asyncio.open_unix_connection(listener.path)
-    rule = next(rule for rule in RULES if rule.section == "5.1.1" and "left out" in rule.sentence)
-    writer.write(rule.content)
+    rule = next(rule for rule in RULES if rule.name == "5.1.1: numbers may be left out")
+    writer.write(rule.sent)
     heard = bytearray()
     while [one.kind for one in _whole(heard) if one.stream_id].count(HEADERS) < 2:
         heard += await reader.read(1 << 16)
