@@ -16,13 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 
-class ListsADeviceWithoutAnId(Mutant):
-    """Has a device whose serial number is empty, and takes that for its ID."""
+def listing(check: str, wrong: AdvertisedDevice) -> type[Mutant]:
+    """A mutant that lists this device too."""
 
-    fails = ("STR03",)
+    class Listing(Mutant):
+        fails = (check,)
 
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("", "Unhealthy")]
+        def devices(self) -> list[AdvertisedDevice]:
+            return [*super().devices(), wrong]
+
+    return Listing
+
+
+ListsADeviceWithoutAnId = listing("STR03", AdvertisedDevice("", "Unhealthy"))
+"""Has a device whose serial number is empty, and takes that for its ID."""
+ListsADeviceTwice = listing("STR04", AdvertisedDevice("dev-broken", "Unhealthy"))
+"""Finds a device in two ways and lists both."""
+WritesHealthItsOwnWay = listing("STR05", AdvertisedDevice("dev-lower", "unhealthy"))
+"""Calls a broken device "unhealthy"."""
+ListsALongId = listing("STR06", AdvertisedDevice("/sys/devices/" + "pci0000:00/" * 6, "Unhealthy"))
+"""Takes a path in sysfs, with its slashes, for an ID."""
+ForwardsMinusOne = listing("STR08", AdvertisedDevice("dev-nowhere", "Unhealthy", (-1,)))
+"""Sends what sysfs says of a device without a NUMA node."""
+SendsAnEmptyTopology = listing("STR09", AdvertisedDevice("dev-nowhere", "Unhealthy", ()))
+"""Sends a topology without nodes where none is known."""
+ListsAnAwkwardId = listing("STR15", AdvertisedDevice("Camera, left", "Unhealthy"))
+"""Takes a device's name, with a space and a comma, for its ID."""
+ListsANodeThatIsNotThere = listing("STR16", AdvertisedDevice("dev-far", "Unhealthy", (1000,)))
+"""Sends a NUMA node that the machine does not have."""
 
 
 class ListsBytesThatAreNoText(Mutant):
@@ -43,51 +64,6 @@ class ListsBytesThatAreNoText(Mutant):
             replace(binding, method=method) if binding.method is LIST_AND_WATCH else binding
             for binding in super().bindings()
         )
-
-
-class ListsADeviceTwice(Mutant):
-    """Finds a device in two ways and lists both."""
-
-    fails = ("STR04",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("dev-broken", "Unhealthy")]
-
-
-class WritesHealthItsOwnWay(Mutant):
-    """Calls a broken device "unhealthy"."""
-
-    fails = ("STR05",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("dev-lower", "unhealthy")]
-
-
-class ListsALongId(Mutant):
-    """Takes a path in sysfs, with its slashes, for an ID."""
-
-    fails = ("STR06",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("/sys/devices/" + "pci0000:00/" * 6, "Unhealthy")]
-
-
-class ForwardsMinusOne(Mutant):
-    """Sends what sysfs says of a device without a NUMA node."""
-
-    fails = ("STR08",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("dev-nowhere", "Unhealthy", (-1,))]
-
-
-class SendsAnEmptyTopology(Mutant):
-    """Sends a topology without nodes where none is known."""
-
-    fails = ("STR09",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("dev-nowhere", "Unhealthy", ())]
 
 
 class ListsTooMuch(Mutant):
@@ -125,21 +101,3 @@ class NamesDevicesByStream(Mutant):
         number = self.streams_opened
         async for devices in super().lists():
             yield [*devices, AdvertisedDevice(f"dev-{number}-of-stream", "Unhealthy")]
-
-
-class ListsAnAwkwardId(Mutant):
-    """Takes a device's name, with a space and a comma, for its ID."""
-
-    fails = ("STR15",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("Camera, left", "Unhealthy")]
-
-
-class ListsANodeThatIsNotThere(Mutant):
-    """Sends a NUMA node that the machine does not have."""
-
-    fails = ("STR16",)
-
-    def devices(self) -> list[AdvertisedDevice]:
-        return [*super().devices(), AdvertisedDevice("dev-far", "Unhealthy", (1000,))]

@@ -2,43 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devplug.devices import ContainerResponse
 from tests.conformance.mutants import Mutant
 from tests.conformance.spoilt import changed, mount, node
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.conformance.right import Ids
 
 
-class GivesAFileAsANode(Mutant):
-    """Gives a plain file where a device node is due."""
+def answering(check: str, **fields: Callable[[Mutant, Ids], Any]) -> type[Mutant]:
+    """A mutant that answers a container with something else in these fields than is right."""
 
-    fails = ("ALL14",)
+    class Answering(Mutant):
+        fails = (check,)
 
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(
-            super().response(ids), device_nodes=[node("/etc/passwd", f"/dev/mutant-{id_}") for id_ in ids]
-        )
+        def response(self, ids: Ids) -> ContainerResponse:
+            wrong = {name: value(self, ids) for name, value in fields.items()}
+            return changed(super().response(ids), **wrong)
 
-
-class GivesANodeThatIsGone(Mutant):
-    """Gives a path without looking at it."""
-
-    fails = ("ALL14",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), device_nodes=[node(f"/dev/gone-{id_}") for id_ in ids])
+    return Answering
 
 
-class GivesNoPermissions(Mutant):
-    """Leaves the permissions empty."""
-
-    fails = ("ALL15",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), device_nodes=[node("/dev/null", permissions="")])
+GivesAFileAsANode = answering(
+    "ALL14", device_nodes=lambda _, ids: [node("/etc/passwd", f"/dev/mutant-{id_}") for id_ in ids]
+)
+"""Gives a plain file where a device node is due."""
+GivesANodeThatIsGone = answering(
+    "ALL14", device_nodes=lambda _, ids: [node(f"/dev/gone-{id_}") for id_ in ids]
+)
+"""Gives a path without looking at it."""
+GivesNoPermissions = answering("ALL15", device_nodes=lambda _, __: [node("/dev/null", permissions="")])
+"""Leaves the permissions empty."""
+GivesARelativePath = answering("ALL16", mounts=lambda plugin, _: [mount(plugin.work, "run/mutant")])
+"""Forgets the first slash of the container path."""
+CoversProc = answering("ALL17", mounts=lambda plugin, _: [mount(plugin.work, "/proc/driver/mutant")])
+"""Puts a folder of its own over what is in /proc."""
+MountsWhatIsNotThere = answering(
+    "ALL18", mounts=lambda plugin, _: [mount(plugin.work / "no-such-lib", "/run/mutant")]
+)
+"""Mounts the libraries of a driver that is not installed."""
+MountsANode = answering("ALL19", mounts=lambda _, __: [mount("/dev/null", "/dev/mounted")])
+"""Mounts the device node instead of giving it."""
+GivesANamelessVariable = answering("ALL20", envs=lambda _, ids: {"MUTANT_IDS": ",".join(ids), "MUTANT=": "1"})
+"""Sets a variable whose name has an equals sign in it."""
+SetsTheLoadersPath = answering(
+    "ALL21", envs=lambda _, ids: {"MUTANT_IDS": ",".join(ids), "LD_LIBRARY_PATH": "/opt/mutant"}
+)
+"""Tells the loader of every program where its driver is."""
+GivesHalfACdiName = answering("ALL22", cdi_devices=lambda _, __: ["example.com/mutant"])
+"""Gives the kind of a CDI spec without the device."""
+GivesAnUndefinedCdiName = answering(
+    "ALL23",
+    annotations=lambda _, ids: {"cdi.k8s.io/mutant": ",".join(f"example.com/mutant={i}" for i in ids)},
+)
+"""Gives CDI names, as an annotation, and writes no spec for them."""
+AnnotatesWithANamelessKey = answering("ALL24", annotations=lambda _, ids: {"/dev/mutant": ids[0]})
+"""Uses a path as the key of an annotation."""
+NamesTheFirstDeviceOnly = answering("ALL26", envs=lambda _, ids: {"MUTANT_IDS": ids[0]})
+"""Tells a container with two devices of one."""
+LetsContainersMakeNodes = answering(
+    "ALL30",
+    device_nodes=lambda _, ids: [node("/dev/null", f"/dev/mutant-{i}", permissions="rwm") for i in ids],
+)
+"""Gives the permission m with each node, as many plugins do."""
 
 
 class GivesAllDevicesOnePath(Mutant):
@@ -51,90 +81,6 @@ class GivesAllDevicesOnePath(Mutant):
         return changed(super().response(ids), device_nodes=[node(paths[id_], "/dev/mutant") for id_ in ids])
 
 
-class GivesARelativePath(Mutant):
-    """Forgets the first slash of the container path."""
-
-    fails = ("ALL16",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), mounts=[mount(self.work, "run/mutant")])
-
-
-class CoversProc(Mutant):
-    """Puts a folder of its own over what is in /proc."""
-
-    fails = ("ALL17",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), mounts=[mount(self.work, "/proc/driver/mutant")])
-
-
-class MountsWhatIsNotThere(Mutant):
-    """Mounts the libraries of a driver that is not installed."""
-
-    fails = ("ALL18",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), mounts=[mount(self.work / "no-such-lib", "/run/mutant")])
-
-
-class MountsANode(Mutant):
-    """Mounts the device node instead of giving it."""
-
-    fails = ("ALL19",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), mounts=[mount("/dev/null", "/dev/mounted")])
-
-
-class GivesANamelessVariable(Mutant):
-    """Sets a variable whose name has an equals sign in it."""
-
-    fails = ("ALL20",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), envs={"MUTANT_IDS": ",".join(ids), "MUTANT=": "1"})
-
-
-class SetsTheLoadersPath(Mutant):
-    """Tells the loader of every program where its driver is."""
-
-    fails = ("ALL21",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(
-            super().response(ids), envs={"MUTANT_IDS": ",".join(ids), "LD_LIBRARY_PATH": "/opt/mutant"}
-        )
-
-
-class GivesHalfACdiName(Mutant):
-    """Gives the kind of a CDI spec without the device."""
-
-    fails = ("ALL22",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), cdi_devices=["example.com/mutant"])
-
-
-class GivesAnUndefinedCdiName(Mutant):
-    """Gives CDI names, as an annotation, and writes no spec for them."""
-
-    fails = ("ALL23",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        names = ",".join(f"example.com/mutant={id_}" for id_ in ids)
-        return changed(super().response(ids), annotations={"cdi.k8s.io/mutant": names})
-
-
-class AnnotatesWithANamelessKey(Mutant):
-    """Uses a path as the key of an annotation."""
-
-    fails = ("ALL24",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), annotations={"/dev/mutant": ids[0]})
-
-
 class GivesNothing(Mutant):
     """Answers with an empty container response."""
 
@@ -142,22 +88,3 @@ class GivesNothing(Mutant):
 
     def response(self, ids: Ids) -> ContainerResponse:
         return ContainerResponse()
-
-
-class NamesTheFirstDeviceOnly(Mutant):
-    """Tells a container with two devices of one."""
-
-    fails = ("ALL26",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        return changed(super().response(ids), envs={"MUTANT_IDS": ids[0]})
-
-
-class LetsContainersMakeNodes(Mutant):
-    """Gives the permission m with each node, as many plugins do."""
-
-    fails = ("ALL30",)
-
-    def response(self, ids: Ids) -> ContainerResponse:
-        nodes = [node("/dev/null", f"/dev/mutant-{id_}", permissions="rwm") for id_ in ids]
-        return changed(super().response(ids), device_nodes=nodes)
