@@ -28,6 +28,7 @@ from devplug.sandbox.nodes.containerlogs import (
 from tests.sandbox.containers.beds import pod, running
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 BEGUN = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -51,6 +52,15 @@ def told(written: bytes, **given: Any) -> str:
     return LogReader(options(**given)).bytes_of(written).decode()
 
 
+async def rows_in(path: Path, pieces: Iterable[bytes], **limits: int) -> bytes:
+    """The rows of a log that has got these pieces."""
+    log = LogFile(path, **limits)
+    for piece in pieces:
+        log.feed(piece)
+    log.close()
+    return rows_of(path)
+
+
 # ── rows ──
 
 
@@ -65,30 +75,15 @@ def test_what_was_printed_comes_out_as_it_went_in(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], step: int, ends: bool
 ) -> None:
     printed = b"\n".join(lines) + (b"\n" if ends else b"")
-
-    async def play() -> bytes:
-        path = tmp_path_factory.getbasetemp() / "given.log"
-        log = LogFile(path)
-        for start in range(0, len(printed), step):
-            log.feed(printed[start : start + step])
-        log.close()
-        return b"".join(LogReader(options()).bytes_of(block) for block in blocks(rows_of(path)))
-
-    assert asyncio.run(play()) == printed
+    pieces = [printed[start : start + step] for start in range(0, len(printed), step)]
+    kept = asyncio.run(rows_in(tmp_path_factory.getbasetemp() / "given.log", pieces))
+    assert b"".join(LogReader(options()).bytes_of(block) for block in blocks(kept)) == printed
 
 
 @pytest.mark.parametrize("length", [16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 200_000])
-def test_a_long_line_has_several_rows_and_is_one_line_to_readers(tmp_path: Path, length: int) -> None:
+async def test_a_long_line_has_several_rows_and_is_one_line_to_readers(tmp_path: Path, length: int) -> None:
     line = b"x" * length + b"\n"
-
-    async def play() -> bytes:
-        log = LogFile(tmp_path / "0.log")
-        for start in range(0, len(line), 50_000):
-            log.feed(line[start : start + 50_000])
-        log.close()
-        return rows_of(tmp_path / "0.log")
-
-    kept = asyncio.run(play())
+    kept = await rows_in(tmp_path / "0.log", [line[at : at + 50_000] for at in range(0, len(line), 50_000)])
     assert max(map(len, kept.split(b"\n"))) < 17 * 1024
     assert LogReader(options()).bytes_of(kept) == line
     stamped = LogReader(options(timestamps=True)).bytes_of(kept)
@@ -121,15 +116,8 @@ def test_blocks_are_whole_rows_and_all_of_them(sizes: list[int]) -> None:
 # ── files ──
 
 
-def test_a_log_is_bounded_and_keeps_at_least_its_newer_half(tmp_path: Path) -> None:
-    async def play() -> None:
-        log = LogFile(tmp_path / "0.log", 4000)
-        for number in range(1000):
-            log.feed(b"%d\n" % number)
-        log.close()
-
-    asyncio.run(play())
-    kept = rows_of(tmp_path / "0.log")
+async def test_a_log_is_bounded_and_keeps_at_least_its_newer_half(tmp_path: Path) -> None:
+    kept = await rows_in(tmp_path / "0.log", [b"%d\n" % number for number in range(1000)], limit_bytes=4000)
     assert 2000 <= len(kept) <= 4000
     numbers = [int(line) for line in told(kept).split()]
     assert numbers == list(range(numbers[0], 1000))
@@ -151,30 +139,24 @@ async def test_a_follower_misses_nothing_when_the_file_is_begun_anew(tmp_path: P
     assert [int(line) for line in seen.split()] == list(range(50))
 
 
-def test_files_lie_as_the_kubelet_lays_them_out(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running(tmp_path, "sh -c 'echo out; echo err >&2'") as bed:
-            for number in range(4):
-                await bed.start(pod(), number)
-                await bed.ends.get()
-
-    asyncio.run(play())
+async def test_files_lie_as_the_kubelet_lays_them_out(tmp_path: Path) -> None:
+    async with running(tmp_path, "sh -c 'echo out; echo err >&2'") as bed:
+        for number in range(4):
+            await bed.start(pod(), number)
+            await bed.ends.get()
     folder = tmp_path / "logs" / "default_plugin_u-1" / "c"
     assert sorted(file.name for file in folder.iterdir()) == ["2.log", "3.log"]
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z"
     assert re.fullmatch(rf"{stamp} stdout F out\n{stamp} stdout F err\n", (folder / "3.log").read_text())
 
 
-def test_the_logs_of_a_pod_that_is_gone_can_be_forgotten(tmp_path: Path) -> None:
-    async def play() -> list[str]:
-        async with running(tmp_path, "echo hello") as bed:
-            for uid in ("u-1", "u-2"):
-                await bed.start(pod(uid))
-                await bed.ends.get()
-            bed.runtime.logs.forget("u-1")
-            return [await bed.log(pod(uid)) for uid in ("u-1", "u-2")]
-
-    assert asyncio.run(play()) == ["", "hello\n"]
+async def test_the_logs_of_a_pod_that_is_gone_can_be_forgotten(tmp_path: Path) -> None:
+    async with running(tmp_path, "echo hello") as bed:
+        for uid in ("u-1", "u-2"):
+            await bed.start(pod(uid))
+            await bed.ends.get()
+        bed.runtime.logs.forget("u-1")
+        assert [await bed.log(pod(uid)) for uid in ("u-1", "u-2")] == ["", "hello\n"]
 
 
 # ── readers ──
@@ -211,24 +193,16 @@ async def test_the_log_of_the_run_before_can_be_had(tmp_path: Path) -> None:
         assert await bed.log(one) != first
 
 
-def test_a_container_in_name_only_says_how_to_have_a_program_in_its_place(tmp_path: Path) -> None:
+async def test_a_container_in_name_only_says_how_to_have_a_program_in_its_place(tmp_path: Path) -> None:
     one = pod(image="busybox:1.36@sha256:00")
-
-    async def play(**given: Any) -> str:
-        async with running(tmp_path, "true") as bed:
-            return await bed.log(one, **given)
-
-    (line,) = asyncio.run(play(follow=True)).splitlines()
-    assert line == (
-        'container "c" is Running in name only: nothing runs in it; for a program of this machine in its '
-        "place, start the sandbox anew with: devplug sandbox up --image busybox:1.36=COMMAND"
-    )
-    assert asyncio.run(play(tail_lines=0)) == ""
+    async with running(tmp_path, "true") as bed:
+        assert await bed.log(one, follow=True) == (
+            'container "c" is Running in name only: nothing runs in it; for a program of this machine in its '
+            "place, start the sandbox anew with: devplug sandbox up --image busybox:1.36=COMMAND\n"
+        )
+        assert await bed.log(one, tail_lines=0) == ""
 
 
-def test_a_mapped_container_that_has_not_started_has_an_empty_log(tmp_path: Path) -> None:
-    async def play() -> str:
-        async with running(tmp_path, "true") as bed:
-            return await bed.log(pod(), follow=True)
-
-    assert asyncio.run(play()) == ""
+async def test_a_mapped_container_that_has_not_started_has_an_empty_log(tmp_path: Path) -> None:
+    async with running(tmp_path, "true") as bed:
+        assert await bed.log(pod(), follow=True) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import select
@@ -22,7 +21,6 @@ from tests.sandbox.containers.beds import order, pod, running
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from devplug.sandbox.nodes.containerruntime import Ended
 
 ROOT = Path(__file__).parents[3]
 WAITS = "trap 'echo asked; exit 3' TERM; echo ready; sleep 1000 & wait"
@@ -38,7 +36,7 @@ def seen_end(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 10)[0])
 
 
-def test_a_program_has_the_users_environment_and_the_containers(
+async def test_a_program_has_the_users_environment_and_the_containers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_USER", "here")
@@ -48,59 +46,43 @@ def test_a_program_has_the_users_environment_and_the_containers(
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "DEVPLUG_PLUGIN_DIR", "value": "/a/path/of/the/container"},
     ]
-
-    async def play() -> str:
-        command = [sys.executable, "-c", script, "--dir={dir}", "{node}", "{args}"]
-        async with running(tmp_path, command) as bed:
-            one = pod(env=env, args=["-v", "$(POD)"])
-            await bed.runtime.start(order(one, tmp_path / "plugins", envs=[("DEVICES", "d0,d1")]))
-            assert (await bed.ends.get()).exit_code == 0
-            return await bed.log(one)
-
     plugins = str(tmp_path / "plugins")
-    assert json.loads(asyncio.run(play())) == [
-        [f"--dir={plugins}", "worker-0", "-v", "plugin"],
-        "here",
-        plugins,
-        "worker-0",
-        "plugin",
-        "d0,d1",
-        "1",
-    ]
+    command = [sys.executable, "-c", script, "--dir={dir}", "{node}", "{args}"]
+    async with running(tmp_path, command) as bed:
+        one = pod(env=env, args=["-v", "$(POD)"])
+        await bed.runtime.start(order(one, tmp_path / "plugins", envs=[("DEVICES", "d0,d1")]))
+        assert (await bed.ends.get()).exit_code == 0
+        words, *variables = json.loads(await bed.log(one))
+        assert words == [f"--dir={plugins}", "worker-0", "-v", "plugin"]
+        assert variables == ["here", plugins, "worker-0", "plugin", "d0,d1", "1"]
 
 
-def test_no_shell_reads_a_command_unless_it_is_one(tmp_path: Path) -> None:
-    async def play() -> str:
-        async with running(tmp_path, "echo '$HOME' '&&' {dir}x") as bed:
-            one = await bed.start()
-            await bed.ends.get()
-            return await bed.log(one)
-
-    assert asyncio.run(play()) == f"$HOME && {tmp_path}/pluginsx\n"
+async def test_no_shell_reads_a_command_unless_it_is_one(tmp_path: Path) -> None:
+    async with running(tmp_path, "echo '$HOME' '&&' {dir}x") as bed:
+        one = await bed.start()
+        await bed.ends.get()
+        assert await bed.log(one) == f"$HOME && {tmp_path}/pluginsx\n"
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", 139)])
-def test_an_end_is_told_with_the_exit_code_of_a_container(tmp_path: Path, script: str, code: int) -> None:
-    async def play() -> Ended:
-        async with running(tmp_path, bash(script)) as bed:
-            await bed.start()
-            return await bed.ends.get()
+async def test_an_end_is_told_with_the_exit_code_of_a_container(
+    tmp_path: Path, script: str, code: int
+) -> None:
+    async with running(tmp_path, bash(script)) as bed:
+        await bed.start()
+        end = await bed.ends.get()
+        assert (end.pod_uid, end.container, end.exit_code) == ("u-1", "c", code)
+        assert end.finished.tzinfo is not None
 
-    end = asyncio.run(play())
-    assert (end.pod_uid, end.container, end.exit_code) == ("u-1", "c", code)
-    assert end.finished.tzinfo is not None
 
-
-def test_a_program_that_cannot_be_started_says_why_to_the_agent_and_in_its_log(tmp_path: Path) -> None:
-    async def play() -> str:
-        async with running(tmp_path, "/no/such/plugin --flag") as bed:
-            one = pod()
-            with pytest.raises(PluginError, match="cannot run /no/such/plugin --flag: No such file"):
-                await bed.start(one)
-            assert bed.ends.empty()
-            return await bed.log(one, follow=True)
-
-    assert asyncio.run(play()) == "cannot run /no/such/plugin --flag: No such file or directory\n"
+async def test_a_program_that_cannot_be_started_says_why_to_the_agent_and_in_its_log(tmp_path: Path) -> None:
+    async with running(tmp_path, "/no/such/plugin --flag") as bed:
+        one = pod()
+        with pytest.raises(PluginError, match="cannot run /no/such/plugin --flag: No such file"):
+            await bed.start(one)
+        assert bed.ends.empty()
+        said = "cannot run /no/such/plugin --flag: No such file or directory\n"
+        assert await bed.log(one, follow=True) == said
 
 
 async def test_stopping_asks_first_and_returns_when_the_program_is_gone(tmp_path: Path) -> None:
@@ -126,17 +108,14 @@ async def test_who_does_not_listen_is_killed_with_all_its_children_after_the_gra
         assert bed.ends.get_nowait().exit_code == 137
 
 
-def test_a_child_that_was_asked_too_has_time_to_clean_up(tmp_path: Path) -> None:
-    async def play() -> str:
-        plugin = "trap 'sleep 0.1; echo 2; exit' TERM; echo 1; sleep 1000 & wait"
-        # The shell around it ends at once.
-        async with running(tmp_path, bash(f'bash -c "{plugin}" & wait')) as bed:
-            one = await bed.start()
-            await bed.printed(one, "1\n")
-            await bed.runtime.stop("u-1", "c", 10)
-            return await bed.log(one)
-
-    assert asyncio.run(play()) == "1\n2\n"
+async def test_a_child_that_was_asked_too_has_time_to_clean_up(tmp_path: Path) -> None:
+    plugin = "trap 'sleep 0.1; echo 2; exit' TERM; echo 1; sleep 1000 & wait"
+    # The shell around it ends at once.
+    async with running(tmp_path, bash(f'bash -c "{plugin}" & wait')) as bed:
+        one = await bed.start()
+        await bed.printed(one, "1\n")
+        await bed.runtime.stop("u-1", "c", 10)
+        assert await bed.log(one) == "1\n2\n"
 
 
 async def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
@@ -147,14 +126,12 @@ async def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None
         assert not Path("/proc", (await bed.log(one)).strip(), "exe").exists()
 
 
-def test_who_leaves_the_group_holds_up_nobody(tmp_path: Path) -> None:
-    async def play() -> int:
-        async with running(tmp_path, bash("setsid sleep 1000 & echo $!")) as bed:
-            one = await bed.start()
-            await bed.ends.get()
-            return int(await bed.log(one))
-
-    os.kill(asyncio.run(play()), 9)
+async def test_who_leaves_the_group_holds_up_nobody(tmp_path: Path) -> None:
+    async with running(tmp_path, bash("setsid sleep 1000 & echo $!")) as bed:
+        one = await bed.start()
+        await bed.ends.get()
+        child = int(await bed.log(one))
+    os.kill(child, 9)
 
 
 async def test_the_end_of_the_sandbox_ends_all_and_tells_nobody(tmp_path: Path) -> None:
@@ -196,34 +173,27 @@ def test_the_programs_of_a_sandbox_that_was_killed_do_not_live_on(tmp_path: Path
             os.close(program)
 
 
-def test_a_start_in_place_of_one_that_runs_ends_that_first(tmp_path: Path) -> None:
-    async def play() -> str:
-        async with running(tmp_path, bash(WAITS)) as bed:
-            one = await bed.start()
-            await bed.start(one, 1)
-            assert bed.ends.get_nowait().exit_code == 137
-            return await bed.printed(one, "ready\n")
-
-    assert asyncio.run(play()) == "ready\n"
+async def test_a_start_in_place_of_one_that_runs_ends_that_first(tmp_path: Path) -> None:
+    async with running(tmp_path, bash(WAITS)) as bed:
+        one = await bed.start()
+        await bed.start(one, 1)
+        assert bed.ends.get_nowait().exit_code == 137
+        assert await bed.printed(one, "ready\n") == "ready\n"
 
 
 @pytest.mark.skipif(not wants_default_dir(["plugin"]), reason="needs the right to mount")
 @pytest.mark.parametrize(("words", "is_there"), [([], True), (["{dir}"], False)])
-def test_a_plugin_that_is_told_no_folder_finds_its_nodes_at_the_compiled_in_path(
+async def test_a_plugin_that_is_told_no_folder_finds_its_nodes_at_the_compiled_in_path(
     tmp_path: Path, words: list[str], *, is_there: bool
 ) -> None:
     script = f"cat {KUBELET_PLUGIN_DIR}/mark-of-this-test || true"
     one = pod(volumeMounts=[{"name": "plugins", "mountPath": "/plugins"}])
     one["spec"]["volumes"] = [{"name": "plugins", "hostPath": {"path": KUBELET_PLUGIN_DIR}}]
-
-    async def play() -> str:
-        async with running(tmp_path, [*bash(script), *words]) as bed:
-            (tmp_path / "plugins" / "mark-of-this-test").write_text("found")
-            await bed.start(one)
-            await bed.ends.get()
-            return await bed.log(one)
-
-    assert (asyncio.run(play()) == "found") is is_there
+    async with running(tmp_path, [*bash(script), *words]) as bed:
+        (tmp_path / "plugins" / "mark-of-this-test").write_text("found")
+        await bed.start(one)
+        await bed.ends.get()
+        assert (await bed.log(one) == "found") is is_there
     assert not Path(KUBELET_PLUGIN_DIR, "mark-of-this-test").exists()
 
 
