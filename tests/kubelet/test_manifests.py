@@ -133,71 +133,59 @@ def test_empty_documents_around_a_pod_do_not_count() -> None:
 
 # ── what the API server refuses (kubelet.md 8.6, C100) ────────────────────────────────────────────
 
-AT = " error: spec.containers[0].resources"
+NAME = "requests.example.com/a"
+NO_EXTENDED_NAME = "doesn't follow extended resource name standard: it starts with"
+NO_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+TO_BE_SET = "Required value: Limit must be set for non overcommitable resources"
 
 
 @pytest.mark.parametrize(
-    ("resources", "line"),
+    ("resources", "told"),
     [
+        ("{limits: {example.com/a: 500m}}", 's[example.com/a]: Invalid value: "500m": must be an integer'),
+        ("{limits: {example.com/a: 1.5}}", 's[example.com/a]: Invalid value: "1.5": must be an integer'),
         (
-            {"limits": {"example.com/a": "500m"}},
-            f'{AT}.limits[example.com/a]: Invalid value: "500m": must be an integer',
+            "{limits: {example.com/a: -1}}",
+            's[example.com/a]: Invalid value: "-1": must be greater than or equal to 0',
         ),
+        ("{requests: {example.com/a: 1}}", f"s: {TO_BE_SET}; add example.com/a"),
         (
-            {"limits": {"example.com/a": 1.5}},
-            f'{AT}.limits[example.com/a]: Invalid value: "1.5": must be an integer',
-        ),
-        (
-            {"limits": {"example.com/a": -1}},
-            f'{AT}.limits[example.com/a]: Invalid value: "-1": must be greater than or equal to 0',
-        ),
-        (
-            {"requests": {"example.com/a": 1}},
+            "{limits: {gpu: 1}}",
             (
-                f"{AT}.limits: Required value: Limit must be set for non overcommitable resources; "
-                "add example.com/a"
+                's[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified, as in '
+                "example.com/fpga"
             ),
         ),
         (
-            {"limits": {"example.com/a": 2}, "requests": {"example.com/a": 1}},
-            f'{AT}.requests: Invalid value: "1": must be equal to example.com/a limit of 2',
-        ),
-        (
-            {"limits": {"gpu": 1}},
+            f"{{limits: {{{NAME}: 1}}}}",
             (
-                f'{AT}.limits[gpu]: Invalid value: "gpu": must be a standard resource type or '
-                "fully qualified, as in example.com/fpga"
+                f's[{NAME}]: Invalid value: "{NAME}": {NO_EXTENDED_NAME} "requests.", which quotas use; '
+                "drop that prefix"
             ),
         ),
+        ("{limits: {example.com/a: one}}", f's[example.com/a]: "one": {NO_QUANTITY}'),
+        ("{limit: {example.com/a: 1}}", ": unknown field; did you mean limits?"),
         (
-            {"limits": {"requests.example.com/a": 1}},
-            (
-                f'{AT}.limits[requests.example.com/a]: Invalid value: "requests.example.com/a": '
-                "doesn't follow extended resource name standard: "
-                'it starts with "requests.", which quotas use; drop that prefix'
-            ),
+            "{limits: {example.com/a: true}}",
+            "s[example.com/a]: must be a quantity, as in example.com/a: 1, and not a boolean",
         ),
-        (
-            {"limits": {"example.com/a": "one"}},
-            (
-                f'{AT}.limits[example.com/a]: "one": quantities must match the regular expression '
-                "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            ),
-        ),
-        ({"limit": {"example.com/a": 1}}, f"{AT}.limit: unknown field; did you mean limits?"),
-        (
-            {"limits": {"example.com/a": True}},
-            f"{AT}.limits[example.com/a]: must be a quantity, as in example.com/a: 1, and not a boolean",
-        ),
-        ({"limits": ["example.com/a"]}, f"{AT}.limits: must be a map, and not a list"),
-        (
-            {"limits": {1: 1}},
-            f"{AT}.limits: has the key 1, which is not a text; write quotes around it",
-        ),
+        ("{limits: [example.com/a]}", "s: must be a map, and not a list"),
+        ("{limits: {1: 1}}", "s: has the key 1, which is not a text; write quotes around it"),
     ],
 )
-def test_resources_are_checked_as_by_the_api_server(resources: object, line: str) -> None:
-    assert lines_of(with_resources(resources)) == [line]
+def test_limits_are_checked_as_by_the_api_server(resources: str, told: str) -> None:
+    line = f" error: spec.containers[0].resources.limit{told}"
+    assert lines_of(with_resources(yaml.safe_load(resources))) == [line]
+
+
+def test_requests_are_held_against_limits() -> None:
+    resources = {"limits": {"example.com/a": 2}, "requests": {"example.com/a": 1}}
+    assert lines_of(with_resources(resources)) == [
+        (
+            ' error: spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/a '
+            "limit of 2"
+        )
+    ]
 
 
 @pytest.mark.parametrize(

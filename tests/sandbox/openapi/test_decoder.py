@@ -113,70 +113,43 @@ def test_one_field_too_many_is_found_wherever_it_is(made: tuple[Resource, Any], 
     assert field_report(resource, one) == FieldReport((f'unknown field "{path}misspelt"',), "")
 
 
-PROBE = "spec.containers.livenessProbe.ProbeHandler"
+CONTAINERS = """
+number Container.spec.containers.name string: {name: 3}
+string Container.spec.containers.stdin bool: {stdin: "yes"}
+string Container.spec.containers.args []string: {args: -v}
+number Container.spec.containers.args string: {args: [1]}
+string ContainerPort.spec.containers.ports.containerPort int32: {ports: [{containerPort: "80"}]}
+number 80.5 ContainerPort.spec.containers.ports.containerPort int32: {ports: [{containerPort: 80.5}]}
+array ResourceRequirements.spec.containers.resources.limits v1.ResourceList: {resources: {limits: []}}
+object ExecAction.spec.containers.livenessProbe.ProbeHandler.exec.command []string:
+  livenessProbe: {exec: {command: {}}}
+bool HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.port int32:
+  livenessProbe: {httpGet: {port: true}}
+"""
+PODS = """
+number HostPathVolumeSource.spec.volumes.VolumeSource.hostPath.type v1.HostPathType:
+  spec: {volumes: [{hostPath: {type: 1}}]}
+bool PodSpec.spec.restartPolicy v1.RestartPolicy: {spec: {restartPolicy: true}}
+object PodSpec.spec.containers []v1.Container: {spec: {containers: {}}}
+number 2147483648 PodSpec.spec.priority int32: {spec: {priority: 2147483648}}
+array Pod.spec v1.PodSpec: {spec: []}
+number ObjectMeta.metadata.labels string: {metadata: {labels: {a: 1}}}
+string ObjectMeta.metadata.labels map[string]string: {metadata: {labels: a}}
+number ObjectMeta.metadata.uid types.UID: {metadata: {uid: 1}}
+number ObjectMeta.metadata.creationTimestamp string: {metadata: {creationTimestamp: 5}}
+"""
+"""What came, in which field of which type, and the pod in which it came."""
 
 
 @pytest.mark.parametrize(
-    ("body", "value", "field", "type_"),
+    ("wrong", "body"),
     [
-        (container(name=3), "number", "Container.spec.containers.name", "string"),
-        (container(stdin="yes"), "string", "Container.spec.containers.stdin", "bool"),
-        (container(args="-v"), "string", "Container.spec.containers.args", "[]string"),
-        (container(args=[1]), "number", "Container.spec.containers.args", "string"),
-        (
-            container(ports=[{"containerPort": "80"}]),
-            "string",
-            "ContainerPort.spec.containers.ports.containerPort",
-            "int32",
-        ),
-        (
-            container(ports=[{"containerPort": 80.5}]),
-            "number 80.5",
-            "ContainerPort.spec.containers.ports.containerPort",
-            "int32",
-        ),
-        (
-            container(resources={"limits": []}),
-            "array",
-            "ResourceRequirements.spec.containers.resources.limits",
-            "v1.ResourceList",
-        ),
-        (
-            container(livenessProbe={"exec": {"command": {}}}),
-            "object",
-            f"ExecAction.{PROBE}.exec.command",
-            "[]string",
-        ),
-        (
-            container(livenessProbe={"httpGet": {"port": True}}),
-            "bool",
-            f"HTTPGetAction.{PROBE}.httpGet.port",
-            "int32",
-        ),
-        (
-            {"spec": {"volumes": [{"hostPath": {"type": 1}}]}},
-            "number",
-            "HostPathVolumeSource.spec.volumes.VolumeSource.hostPath.type",
-            "v1.HostPathType",
-        ),
-        ({"spec": {"restartPolicy": True}}, "bool", "PodSpec.spec.restartPolicy", "v1.RestartPolicy"),
-        ({"spec": {"containers": {}}}, "object", "PodSpec.spec.containers", "[]v1.Container"),
-        ({"spec": {"priority": 2**31}}, "number 2147483648", "PodSpec.spec.priority", "int32"),
-        ({"spec": []}, "array", "Pod.spec", "v1.PodSpec"),
-        ({"metadata": {"labels": {"a": 1}}}, "number", "ObjectMeta.metadata.labels", "string"),
-        ({"metadata": {"labels": "a"}}, "string", "ObjectMeta.metadata.labels", "map[string]string"),
-        ({"metadata": {"uid": 1}}, "number", "ObjectMeta.metadata.uid", "types.UID"),
-        (
-            {"metadata": {"creationTimestamp": 5}},
-            "number",
-            "ObjectMeta.metadata.creationTimestamp",
-            "string",
-        ),
+        *((wrong, container(**fields)) for wrong, fields in yaml.safe_load(CONTAINERS).items()),
+        *yaml.safe_load(PODS).items(),
     ],
 )
-def test_a_value_of_another_type_is_told_in_the_words_of_go(
-    body: Any, value: str, field: str, type_: str
-) -> None:
+def test_a_value_of_another_type_is_told_in_the_words_of_go(wrong: str, body: Any) -> None:
+    value, field, type_ = wrong.rsplit(" ", 2)
     told = f"json: cannot unmarshal {value} into Go struct field {field} of type {type_}"
     assert report("Pod", body) == FieldReport((), told)
 
@@ -193,47 +166,41 @@ def test_bytes_are_a_text_in_base64_or_a_list_of_bytes(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "sentence"),
+    ("quantity", "sentence"),
+    [("two", QUANTITY), (True, QUANTITY), ("2Q", QUANTITY), ("2mm", "unable to parse quantity's suffix")],
+)
+def test_a_text_that_is_no_quantity_says_why(quantity: object, sentence: str) -> None:
+    assert report("Node", {"status": {"capacity": {"a.b/c": quantity}}}) == FieldReport((), sentence)
+
+
+@pytest.mark.parametrize(
+    ("time", "sentence"),
     [
-        ("Node", {"status": {"capacity": {"a.b/c": "two"}}}, QUANTITY),
-        ("Node", {"status": {"capacity": {"a.b/c": True}}}, QUANTITY),
-        ("Node", {"status": {"capacity": {"a.b/c": "2Q"}}}, QUANTITY),
-        ("Node", {"status": {"capacity": {"a.b/c": "2mm"}}}, "unable to parse quantity's suffix"),
-        (
-            "Node",
-            {"metadata": {"creationTimestamp": "now"}},
-            'parsing time "now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"',
-        ),
-        (
-            "Node",
-            {"metadata": {"creationTimestamp": "2026-02-29T00:00:00Z"}},
-            'parsing time "2026-02-29T00:00:00Z": day out of range',
-        ),
-        (
-            "Node",
-            {"metadata": {"creationTimestamp": "2026-02-28T24:00:00Z"}},
-            'parsing time "2026-02-28T24:00:00Z": hour out of range',
-        ),
-        (
-            "Node",
-            {"metadata": {"creationTimestamp": "2026-02-28T00:00:00Zé"}},
-            'parsing time "2026-02-28T00:00:00Z\\xc3\\xa9": extra text: "\\xc3\\xa9"',
-        ),
-        (
-            "Event",
-            {"eventTime": MIDNIGHT},
-            f'parsing time "{MIDNIGHT}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "Z" as ".000000"',
-        ),
-        ("ConfigMap", {"binaryData": {"a": "a*b="}}, "illegal base64 data at input byte 1"),
-        ("ConfigMap", {"binaryData": {"a": "YWJj\nYQ"}}, "illegal base64 data at input byte 5"),
-        ("ConfigMap", {"binaryData": {"a": "YQ="}}, "illegal base64 data at input byte 3"),
-        ("ConfigMap", {"binaryData": {"a": "YQ=x"}}, "illegal base64 data at input byte 2"),
-        ("ConfigMap", {"binaryData": {"a": "YQ==\nYQ=="}}, "illegal base64 data at input byte 5"),
-        ("ConfigMap", {"binaryData": {"a": "=Q=="}}, "illegal base64 data at input byte 0"),
+        ("now", '"now" as "2006-01-02T15:04:05Z07:00": cannot parse "now" as "2006"'),
+        ("2026-02-29T00:00:00Z", '"2026-02-29T00:00:00Z": day out of range'),
+        ("2026-02-28T24:00:00Z", '"2026-02-28T24:00:00Z": hour out of range'),
+        ("2026-02-28T00:00:00Zé", '"2026-02-28T00:00:00Z\\xc3\\xa9": extra text: "\\xc3\\xa9"'),
     ],
 )
-def test_a_text_that_is_no_sum_no_time_and_no_bytes_says_why(name: str, body: Any, sentence: str) -> None:
-    assert report(name, body) == FieldReport((), sentence)
+def test_a_text_that_is_no_time_says_why(time: str, sentence: str) -> None:
+    body = {"metadata": {"creationTimestamp": time}}
+    assert report("Node", body) == FieldReport((), f"parsing time {sentence}")
+
+
+def test_a_time_of_an_event_has_microseconds() -> None:
+    layout = "2006-01-02T15:04:05.000000Z07:00"
+    assert report("Event", {"eventTime": MIDNIGHT}).unreadable == (
+        f'parsing time "{MIDNIGHT}" as "{layout}": cannot parse "Z" as ".000000"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [("a*b=", 1), ("YWJj\nYQ", 5), ("YQ=", 3), ("YQ=x", 2), ("YQ==\nYQ==", 5), ("=Q==", 0)],
+)
+def test_a_text_that_is_no_base64_says_where(content: str, place: int) -> None:
+    told = f"illegal base64 data at input byte {place}"
+    assert report("ConfigMap", {"binaryData": {"a": content}}) == FieldReport((), told)
 
 
 def test_the_first_wrong_value_is_told_and_no_unknown_field_beside_it() -> None:
