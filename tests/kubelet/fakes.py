@@ -6,9 +6,10 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
+from devplug.errors import KubeletError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
@@ -110,6 +111,28 @@ async def registered(
     async with plugin.serving():
         await register(kubelet, plugin, resource_name)
         yield plugin
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, devices: Devices, options: PluginOptions = NO_OPTIONS, **settings: Any
+) -> AsyncIterator[tuple[Kubelet, FakePlugin]]:
+    """A kubelet with these settings that runs, and one plugin of it whose first list it has."""
+    async with (
+        running(folder, **settings) as kubelet,
+        registered(kubelet, devices, options=options) as plugin,
+    ):
+        yield kubelet, plugin
+
+
+async def refuse(_: object) -> Any:
+    """What a plugin does in a call that it refuses."""
+    raise KubeletError("boom")
+
+
+async def never(_: object) -> Any:
+    """What a plugin does in a call that it does not answer."""
+    await asyncio.get_running_loop().create_future()
 
 
 async def register(kubelet: Kubelet, plugin: FakePlugin, resource_name: str = RESOURCE) -> None:

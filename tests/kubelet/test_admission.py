@@ -19,8 +19,10 @@ from tests.kubelet.fakes import (
     happened,
     healthy,
     pod,
+    refuse,
     registered,
     running,
+    served,
     unhealthy,
 )
 from tests.virtualtime import BACKEND, play
@@ -37,10 +39,6 @@ def anyio_backend() -> object:
     return BACKEND
 
 
-async def refuse(_: Ids) -> Sequence[ContainerResponse]:
-    raise KubeletError("boom")
-
-
 # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -52,8 +50,7 @@ async def test_allocate_is_called_once_per_container_and_resource_with_all_ids(s
     )
 
     async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a", "b", "c")) as plugin,
+        served(short_dir, healthy("a", "b", "c")) as (kubelet, plugin),
         registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
     ):
         status = await kubelet.admit(Pod("u", "u", containers=containers))
@@ -98,8 +95,7 @@ async def test_a_plugin_that_does_not_answer_holds_up_every_pod_and_fails_none(s
         return [ContainerResponse()]
 
     async with (
-        running(short_dir, pre_start_timeout_seconds=0.01) as kubelet,
-        registered(kubelet, healthy("a")) as plugin,
+        served(short_dir, healthy("a"), pre_start_timeout_seconds=0.01) as (kubelet, plugin),
         registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
     ):
         plugin.on_allocate = wait
@@ -244,10 +240,7 @@ async def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactiv
 
 def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short_dir: Path) -> None:
     async def scenario(*, compat: bool) -> None:
-        async with (
-            running(short_dir, compat=compat) as kubelet,
-            registered(kubelet, healthy("a", "b")) as plugin,
-        ):
+        async with served(short_dir, healthy("a", "b"), compat=compat) as (kubelet, plugin):
 
             async def vanish(ids: Ids) -> Sequence[ContainerResponse]:
                 with kubelet.changes() as changes:

@@ -38,6 +38,7 @@ from tests.kubelet.fakes import (
     pod,
     registered,
     running,
+    served,
     unhealthy,
 )
 
@@ -209,10 +210,7 @@ def read(folder: Path) -> Checkpoint:
 
 async def test_every_list_replaces_the_file(short_dir: Path) -> None:
     """C81: also a list that says nothing new."""
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("b", "a") + unhealthy("c")) as plugin,
-    ):
+    async with served(short_dir, healthy("b", "a") + unhealthy("c")) as (kubelet, plugin):
         path = short_dir / CHECKPOINT_NAME
         before = path.stat()
         assert stat.S_IMODE(before.st_mode) == 0o600

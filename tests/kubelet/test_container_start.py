@@ -18,10 +18,13 @@ from tests.kubelet.fakes import (
     Clock,
     FakePlugin,
     healthy,
+    never,
     pod,
+    refuse,
     register,
     registered,
     running,
+    served,
 )
 from tests.virtualtime import BACKEND
 
@@ -69,8 +72,7 @@ async def test_the_specs_environment_comes_after_that_of_plugins(short_dir: Path
     container = Container("c", {RESOURCE: 1, OTHER_RESOURCE: 1}, envs=(("MODE", "spec"), ("OWN", "1")))
 
     async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a")) as plugin,
+        served(short_dir, healthy("a")) as (kubelet, plugin),
         registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
     ):
         given_by(plugin, ContainerResponse(envs={"MODE": "one", "A": "1"}))
@@ -95,8 +97,7 @@ async def test_cdi_devices_of_dra_come_first_and_those_of_plugins_once(short_dir
     container = Container("c", {RESOURCE: 1, OTHER_RESOURCE: 1})
 
     async with (
-        running(short_dir, machine=machine) as kubelet,
-        registered(kubelet, healthy("a")) as plugin,
+        served(short_dir, healthy("a"), machine=machine) as (kubelet, plugin),
         registered(kubelet, healthy("x"), OTHER_RESOURCE, "q") as other,
     ):
         given_by(plugin, ContainerResponse(cdi_devices=["vendor.com/y=shared", "vendor.com/y=a"]))
@@ -147,10 +148,7 @@ async def test_pre_start_comes_before_every_start_with_the_containers_devices(sh
     """C64."""
     containers = (Container("c1", {RESOURCE: 2}), Container("c2", {RESOURCE: 1}), Container("none"))
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy(*"abc"), options=PRE_STARTS) as plugin,
-    ):
+    async with served(short_dir, healthy(*"abc"), options=PRE_STARTS) as (kubelet, plugin):
         await kubelet.run_pod(Pod("u", "u", containers=containers))
         await kubelet.start_container("u", "c2")
         assert plugin.called("PreStartContainer") == [("a", "b"), ("c",), ("c",)]
@@ -164,10 +162,7 @@ async def test_a_failed_pre_start_keeps_the_container_waiting_and_may_be_tried_a
     async def fail(_: Ids) -> None:
         raise KubeletError("not now")
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PRE_STARTS) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PRE_STARTS) as (kubelet, plugin):
         plugin.on_pre_start = fail
         status = await kubelet.run_pod(pod("u"))
         container = status.container("c")
@@ -186,14 +181,7 @@ async def test_a_failed_pre_start_keeps_the_container_waiting_and_may_be_tried_a
 
 async def test_pre_start_is_cut_off(short_dir: Path) -> None:
     """C66; after 30 s."""
-
-    async def never(_: Ids) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PRE_STARTS) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PRE_STARTS) as (kubelet, plugin):
         plugin.on_pre_start = never
         container = (await kubelet.run_pod(pod("u"))).container("c")
         assert container.message == (
@@ -226,10 +214,6 @@ async def test_a_pod_admitted_before_its_plugin_gets_its_devices_at_the_start(sh
 
 async def test_a_refusal_of_a_late_allocation_shows_without_its_code(short_dir: Path) -> None:
     """Kuberuntime_container.go takes the description of a bare gRPC status."""
-
-    async def refuse(_: Ids) -> Sequence[ContainerResponse]:
-        raise KubeletError("boom")
-
     async with running(short_dir) as kubelet:
         await kubelet.admit(pod("u"))
         async with registered(kubelet, healthy("a")) as plugin:
@@ -257,10 +241,7 @@ async def test_a_pod_that_ends_during_a_start_stays_ended(short_dir: Path) -> No
         entered.set()
         await hold.wait()
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PluginOptions(pre_start_required=True)) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PRE_STARTS) as (kubelet, plugin):
         plugin.on_pre_start = slow
         await kubelet.admit(pod("u"))
         async with asyncio.TaskGroup() as tasks:
@@ -286,10 +267,7 @@ async def test_a_start_that_is_cut_short_by_the_kubelets_end_tells_nobody(short_
         entered.set()
         await asyncio.get_running_loop().create_future()
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PluginOptions(pre_start_required=True)) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PRE_STARTS) as (kubelet, plugin):
         plugin.on_pre_start = never
         await kubelet.admit(pod("u"))
         async with asyncio.TaskGroup() as tasks:
@@ -302,12 +280,8 @@ async def test_a_start_that_is_cut_short_by_the_kubelets_end_tells_nobody(short_
 
 async def test_the_hash_of_the_spec_is_the_kubelets(short_dir: Path) -> None:
     """C70: a plugin may say what it likes."""
-
-    async def give(_: Ids) -> Sequence[ContainerResponse]:
-        return [ContainerResponse(annotations={"io.kubernetes.container.hash": "mine"})]
-
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
-        plugin.on_allocate = give
+        given_by(plugin, ContainerResponse(annotations={"io.kubernetes.container.hash": "mine"}))
         await kubelet.run_pod(pod("u"))
         annotations = kubelet.container_config("u", "c").annotations
         assert annotations["io.kubernetes.container.hash"] != "mine"

@@ -10,7 +10,7 @@ from devplug.errors import NotOfferedError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.wire.values import PluginOptions, PreferenceRequest
-from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, registered, running, unhealthy
+from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, registered, running, served, unhealthy
 from tests.wire.recordings import heads
 
 if TYPE_CHECKING:
@@ -135,10 +135,7 @@ async def test_the_plugin_is_not_asked_unless_it_offers_that(short_dir: Path) ->
 
 
 async def test_the_plugin_is_asked_even_if_all_available_devices_are_needed(short_dir: Path) -> None:
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PREFERS) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PREFERS) as (kubelet, plugin):
         await kubelet.admit(pod("u"))
         assert [call.method for call in plugin.calls[2:]] == ["GetPreferredAllocation", "Allocate"]
 
@@ -149,10 +146,7 @@ async def test_the_preferred_devices_are_allocated(short_dir: Path) -> None:
     async def last(request: PreferenceRequest) -> Sequence[Ids]:
         return [("ghost", *sorted(request.available)[-request.size :])]
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy(*"abc"), options=PREFERS) as plugin,
-    ):
+    async with served(short_dir, healthy(*"abc"), options=PREFERS) as (kubelet, plugin):
         plugin.on_prefer = last
         await kubelet.admit(pod("u", 2))
         assert plugin.called("Allocate") == [("b", "c")]
@@ -162,10 +156,7 @@ async def test_the_plugin_is_told_all_that_it_needs_to_choose(short_dir: Path) -
     """C58: the app wants three, and must have what its init container had."""
     init, app = Container("i", {RESOURCE: 1}), Container("c", {RESOURCE: 3})
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy(*"abcd") + unhealthy("e"), options=PREFERS) as plugin,
-    ):
+    async with served(short_dir, healthy(*"abcd") + unhealthy("e"), options=PREFERS) as (kubelet, plugin):
         await kubelet.admit(Pod("u", "u", init_containers=(init,), containers=(app,)))
         assert [call.request for call in plugin.calls if call.request is not None] == [
             PreferenceRequest(("a", "b", "c", "d"), (), 1),
@@ -179,10 +170,7 @@ async def test_an_answer_without_containers_is_no_preference(short_dir: Path) ->
     async def nothing(_: PreferenceRequest) -> Sequence[Ids]:
         return []
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PREFERS) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PREFERS) as (kubelet, plugin):
         plugin.on_prefer = nothing
         assert (await kubelet.admit(pod("u"))).phase is PodPhase.PENDING
 
@@ -193,10 +181,7 @@ async def test_an_error_refuses_the_pod(short_dir: Path) -> None:
     async def fail(_: PreferenceRequest) -> Sequence[Ids]:
         raise NotOfferedError("not here")
 
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=PREFERS) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=PREFERS) as (kubelet, plugin):
         plugin.on_prefer = fail
         message = (await kubelet.admit(pod("u"))).message
         assert message == (

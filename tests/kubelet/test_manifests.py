@@ -180,12 +180,8 @@ def test_limits_are_checked_as_by_the_api_server(resources: str, told: str) -> N
 
 def test_requests_are_held_against_limits() -> None:
     resources = {"limits": {"example.com/a": 2}, "requests": {"example.com/a": 1}}
-    assert lines_of(with_resources(resources)) == [
-        (
-            ' error: spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/a '
-            "limit of 2"
-        )
-    ]
+    (line,) = lines_of(with_resources(resources))
+    assert line.endswith('.resources.requests: Invalid value: "1": must be equal to example.com/a limit of 2')
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,22 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devplug.devices import ContainerResponse
-from devplug.errors import KubeletError, RemoteError
+from devplug.errors import RemoteError
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
 from devplug.wire.values import AdvertisedDevice, PluginOptions
-from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, registered, running
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Clock,
+    healthy,
+    pod,
+    refuse,
+    registered,
+    running,
+    served,
+)
 from tests.virtualtime import in_no_time, passes
 
 if TYPE_CHECKING:
@@ -86,9 +96,6 @@ async def test_every_register_call_counts_under_the_name_it_was_made_with(short_
 
 
 async def test_every_allocate_call_is_measured_also_one_that_fails(short_dir: Path) -> None:
-    async def refuse(_: Ids) -> Sequence[ContainerResponse]:
-        raise KubeletError("boom")
-
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
         assert allocations(kubelet) == 0
         two = (Container("c1", {RESOURCE: 1}), Container("c2", {RESOURCE: 1}))
@@ -200,8 +207,7 @@ async def test_refused_pods_are_counted_by_reason(short_dir: Path) -> None:
     clock = Clock()
     topology = TopologySettings("single-numa-node")
     async with (
-        running(short_dir, clock=clock, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, APART),
+        served(short_dir, APART, clock=clock, machine=TWO_NODES, topology=topology) as (kubelet, _),
         registered(kubelet, healthy("x"), OTHER_RESOURCE, "q"),
     ):
         await kubelet.admit(pod("apart", 2))
@@ -269,14 +275,8 @@ async def test_alignment_is_counted_under_single_numa_node_for_its_scope(
 
 
 async def test_a_container_that_could_not_be_allocated_is_not_counted_as_aligned(short_dir: Path) -> None:
-    async def refuse(_: Ids) -> Sequence[ContainerResponse]:
-        raise KubeletError("boom")
-
     topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, APART) as plugin,
-    ):
+    async with served(short_dir, APART, machine=TWO_NODES, topology=topology) as (kubelet, plugin):
         plugin.on_allocate = refuse
         await kubelet.admit(pod("u"))
         assert alignments(kubelet.metrics) == [0, 0, 0, 0]

@@ -21,6 +21,7 @@ from tests.kubelet.fakes import (
     register,
     registered,
     running,
+    served,
     unhealthy,
 )
 
@@ -204,10 +205,7 @@ async def test_a_plugin_that_never_sends_a_list_puts_no_name_on_the_node(short_d
 
 async def test_a_lost_checkpoint_leaves_the_old_numbers_on_the_node(short_dir: Path) -> None:
     """No kubelet then knows that a plugin had the name, so nobody corrects it until one registers again."""
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a") + unhealthy("b")) as plugin,
-    ):
+    async with served(short_dir, healthy("a") + unhealthy("b")) as (kubelet, plugin):
         (short_dir / CHECKPOINT_NAME).unlink()
         await kubelet.restart()
         assert numbers(kubelet) == ({RESOURCE: 2}, {RESOURCE: 2})

@@ -9,7 +9,7 @@ import pytest
 
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.pluginfolder import PluginFolder
-from tests.kubelet.fakes import FakePlugin, healthy, registered, running
+from tests.kubelet.fakes import FakePlugin, healthy, registered, running, served
 from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
@@ -102,10 +102,7 @@ async def test_an_orderly_stop_removes_the_socket(short_dir: Path) -> None:
 
 
 async def test_a_restart_takes_the_plugins_socket_away(short_dir: Path) -> None:
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a")) as plugin,
-    ):
+    async with served(short_dir, healthy("a")) as (kubelet, plugin):
         await kubelet.restart()
         await plugin.streams(0)
         assert not plugin.socket_path.exists()

@@ -24,6 +24,7 @@ from tests.kubelet.fakes import (
     register,
     registered,
     running,
+    served,
     unhealthy,
 )
 
@@ -176,8 +177,7 @@ async def test_all_pods_of_one_list_are_told_once_each(short_dir: Path) -> None:
 async def test_the_holder_is_looked_for_by_the_id_alone(short_dir: Path) -> None:
     """As in 1.36: where two resources have the same ID, the wrong pod may be told. The status is right."""
     async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a")),
+        served(short_dir, healthy("a")) as (kubelet, _),
         registered(kubelet, healthy("a"), OTHER_RESOURCE, "q") as other,
     ):
         await kubelet.run_pod(pod("first"))

@@ -26,6 +26,7 @@ from tests.kubelet.fakes import (
     register,
     registered,
     running,
+    served,
 )
 from tests.virtualtime import BACKEND, now, play
 
@@ -377,10 +378,7 @@ async def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugi
     allocatable: int,
 ) -> None:
     """As in 1.36: the entry of the resource is gone, so its devices stay healthy for good."""
-    async with (
-        running(short_dir, compat=compat) as kubelet,
-        registered(kubelet, healthy("a")) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), compat=compat) as (kubelet, plugin):
         with pytest.raises(RemoteError):
             await plugin.register(endpoint="nothing.sock")
         with kubelet.changes() as changes:

@@ -14,7 +14,7 @@ from devplug.kubelet.checkpoint import decode
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from devplug.wire.values import PluginOptions
-from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running
+from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running, served
 from tests.kubelet.monitors import got, held, listed, monitored
 
 if TYPE_CHECKING:
@@ -56,10 +56,7 @@ async def test_after_a_restart_a_resource_shows_noughts_until_its_first_list(sho
 
 async def test_after_a_restart_pre_start_waits_for_the_plugins_options(short_dir: Path) -> None:
     options = PluginOptions(pre_start_required=True)
-    async with (
-        running(short_dir) as kubelet,
-        registered(kubelet, healthy("a"), options=options) as plugin,
-    ):
+    async with served(short_dir, healthy("a"), options=options) as (kubelet, plugin):
         await kubelet.run_pod(pod("u"))
         await kubelet.restart()
         assert (await kubelet.start_container("u", "c")).state is ContainerState.RUNNING

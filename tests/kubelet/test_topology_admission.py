@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,20 +23,13 @@ from devplug.kubelet.topology import (
     mask_of,
 )
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest
-from tests.kubelet.fakes import (
-    OTHER_RESOURCE,
-    RESOURCE,
-    pod,
-    register,
-    registered,
-    running,
-)
+from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, pod, refuse, register, registered, running, served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from devplug.devices import ContainerResponse
     from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.topology import Hints
     from tests.kubelet.fakes import Devices, FakePlugin, Ids
@@ -58,6 +51,14 @@ def on(**nodes: int | tuple[int, ...] | None) -> Devices:
     )
 
 
+def two_nodes(
+    folder: Path, devices: Devices, policy: str, scope: str = Scope.CONTAINER, **rest: Any
+) -> AbstractAsyncContextManager[tuple[Kubelet, FakePlugin]]:
+    """A kubelet of a machine with two NUMA nodes, and a plugin with these devices."""
+    topology = TopologySettings(policy, scope)
+    return served(folder, devices, machine=TWO_NODES, topology=topology, **rest)
+
+
 def wanting(uid: str, *counts: int, init: int = 0) -> Pod:
     """A pod with an app container for each count, and an init container if that wants any."""
     return Pod(
@@ -69,21 +70,12 @@ def wanting(uid: str, *counts: int, init: int = 0) -> Pod:
 
 
 def outcome(
-    folder: Path,
-    devices: Devices,
-    *pods: Pod,
-    policy: str,
-    scope: str = Scope.CONTAINER,
-    machine: NodeHardware = TWO_NODES,
+    folder: Path, devices: Devices, *pods: Pod, policy: str, scope: str = Scope.CONTAINER
 ) -> tuple[list[str], list[Ids]]:
     """Admit pods one after the other; return each one's reason (empty if admitted) and the Allocate calls."""
 
     async def scenario() -> tuple[list[str], list[Ids]]:
-        topology = TopologySettings(policy, scope)
-        async with (
-            running(folder, machine=machine, topology=topology) as kubelet,
-            registered(kubelet, devices) as plugin,
-        ):
+        async with two_nodes(folder, devices, policy, scope) as (kubelet, plugin):
             reasons = [(await kubelet.admit(one)).reason for one in pods]
             return reasons, plugin.called("Allocate")
 
@@ -98,11 +90,7 @@ async def test_two_devices_on_two_nodes_are_no_place_for_single_numa_node(
     short_dir: Path, scope: Scope
 ) -> None:
     """C86."""
-    topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=0, b=1)) as plugin,
-    ):
+    async with two_nodes(short_dir, on(a=0, b=1), Policy.SINGLE_NUMA_NODE, scope) as (kubelet, plugin):
         status = await kubelet.admit(pod("u", 2))
         assert (status.phase, status.reason) == (PodPhase.FAILED, "TopologyAffinityError")
         assert status.message == f"Pod was rejected: {UNALIGNED}"
@@ -114,9 +102,7 @@ async def test_two_devices_on_two_nodes_are_no_place_for_single_numa_node(
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", [Policy.NONE, Policy.BEST_EFFORT, Policy.RESTRICTED])
 def test_all_other_policies_give_both_of_two_devices_on_two_nodes(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
+    short_dir: Path, policy: Policy, scope: Scope
 ) -> None:
     """C87: also restricted, since no node alone could ever do."""
     assert outcome(short_dir, on(a=0, b=1), pod("u", 2), policy=policy, scope=scope) == ([""], [("a", "b")])
@@ -133,17 +119,10 @@ def test_all_other_policies_give_both_of_two_devices_on_two_nodes(
     ],
 )
 async def test_what_one_node_could_give_must_come_from_one_if_the_policy_is_strict(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
-    reason: str,
+    short_dir: Path, policy: Policy, scope: Scope, reason: str
 ) -> None:
     """C88: each node has two devices, one of them free."""
-    topology = TopologySettings(policy, scope)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=0, b=0, c=1, d=1)) as plugin,
-    ):
+    async with two_nodes(short_dir, on(a=0, b=0, c=1, d=1), policy, scope) as (kubelet, plugin):
         for uid in ("u", "v", "w"):
             await kubelet.admit(pod(uid))
         kubelet.remove_pod("v")
@@ -154,9 +133,7 @@ async def test_what_one_node_could_give_must_come_from_one_if_the_policy_is_stri
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", EVERY_POLICY)
 def test_devices_without_numa_nodes_are_given_under_every_policy(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
+    short_dir: Path, policy: Policy, scope: Scope
 ) -> None:
     """C89."""
     devices = (*on(a=None, b=None), AdvertisedDevice("c", "Healthy", ()))
@@ -179,11 +156,7 @@ def test_policy_none_takes_devices_wherever_they_are(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", PLACING)
-def test_every_other_policy_takes_devices_on_one_node(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
-) -> None:
+def test_every_other_policy_takes_devices_on_one_node(short_dir: Path, policy: Policy, scope: Scope) -> None:
     """C85, from the other side."""
     assert outcome(short_dir, on(a=1, b=0, c=0), pod("u", 2), policy=policy, scope=scope) == (
         [""],
@@ -197,8 +170,7 @@ async def test_two_resources_of_a_container_are_placed_together(short_dir: Path,
 
     topology = TopologySettings(policy)
     async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=0, b=1)) as plugin,
+        served(short_dir, on(a=0, b=1), machine=TWO_NODES, topology=topology) as (kubelet, plugin),
         registered(kubelet, on(x=1), OTHER_RESOURCE, "q") as other,
     ):
         await kubelet.admit(Pod("u", "u", containers=(Container("c", limits),)))
@@ -212,11 +184,10 @@ async def test_the_plugin_is_asked_to_choose_among_devices_on_the_right_node_onl
         asked.append(request)
         return [("c", "d")]
 
-    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
     options = PluginOptions(preferred_allocation_available=True)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=1, b=0, c=0, d=1), options=options) as plugin,
+    async with two_nodes(short_dir, on(a=1, b=0, c=0, d=1), Policy.SINGLE_NUMA_NODE, options=options) as (
+        kubelet,
+        plugin,
     ):
         plugin.on_prefer = last
         await kubelet.admit(pod("u"))
@@ -226,11 +197,10 @@ async def test_the_plugin_is_asked_to_choose_among_devices_on_the_right_node_onl
 
 async def test_the_plugin_is_not_asked_if_a_node_has_just_what_is_needed(short_dir: Path) -> None:
     """C61."""
-    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
     options = PluginOptions(preferred_allocation_available=True)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=1, b=0, c=0), options=options) as plugin,
+    async with two_nodes(short_dir, on(a=1, b=0, c=0), Policy.SINGLE_NUMA_NODE, options=options) as (
+        kubelet,
+        plugin,
     ):
         await kubelet.admit(pod("u", 2))
         assert plugin.called("GetPreferredAllocation") == []
@@ -264,13 +234,10 @@ async def test_a_machine_with_more_nodes_than_allowed_has_no_kubelet(short_dir: 
 
 
 @pytest.mark.parametrize(
-    ("scope", "calls"),
-    [(Scope.CONTAINER, [("a",), ("b",)]), (Scope.POD, [("b",), ("c",)])],
+    ("scope", "calls"), [(Scope.CONTAINER, [("a",), ("b",)]), (Scope.POD, [("b",), ("c",)])]
 )
 def test_a_pod_is_placed_as_a_whole_only_if_that_is_the_scope(
-    short_dir: Path,
-    scope: Scope,
-    calls: list[Ids],
+    short_dir: Path, scope: Scope, calls: list[Ids]
 ) -> None:
     devices, whole = on(a=0, b=1, c=1), wanting("u", 1, 1)
     assert outcome(short_dir, devices, whole, policy=Policy.SINGLE_NUMA_NODE, scope=scope) == ([""], calls)
@@ -279,17 +246,10 @@ def test_a_pod_is_placed_as_a_whole_only_if_that_is_the_scope(
 @pytest.mark.parametrize("policy", [Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE])
 @pytest.mark.parametrize(
     ("scope", "reason", "calls"),
-    [
-        (Scope.POD, "TopologyAffinityError", [("a",)]),
-        (Scope.CONTAINER, "", [("a",), ("b",), ("c",)]),
-    ],
+    [(Scope.POD, "TopologyAffinityError", [("a",)]), (Scope.CONTAINER, "", [("a",), ("b",), ("c",)])],
 )
 def test_a_pod_that_cannot_be_placed_as_a_whole_costs_no_call(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
-    reason: str,
-    calls: list[Ids],
+    short_dir: Path, policy: Policy, scope: Scope, reason: str, calls: list[Ids]
 ) -> None:
     """Two devices are on one node if all are free, but not at the moment."""
     devices, first, whole = on(a=0, b=0, c=1), pod("first"), wanting("u", 1, 1)
@@ -298,11 +258,7 @@ def test_a_pod_that_cannot_be_placed_as_a_whole_costs_no_call(
 
 async def test_container_scope_refuses_at_the_container_that_does_not_fit(short_dir: Path) -> None:
     """What the containers before it got stays theirs until the pod is inactive (kubelet.md 6.6)."""
-    topology = TopologySettings(Policy.SINGLE_NUMA_NODE)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=0, b=0, c=1)) as plugin,
-    ):
+    async with two_nodes(short_dir, on(a=0, b=0, c=1), Policy.SINGLE_NUMA_NODE) as (kubelet, plugin):
         assert (await kubelet.admit(wanting("u", 1, 2))).reason == "TopologyAffinityError"
         assert plugin.called("Allocate") == [("a",)]
         assert [held.pod_uid for held in kubelet.allocations()] == ["u"]
@@ -322,10 +278,7 @@ def test_pod_scope_reckons_with_what_init_containers_leave(short_dir: Path) -> N
 def test_container_scope_places_an_app_where_its_init_container_was(short_dir: Path) -> None:
     """Node 1 has room for the app alone, but the init container's device on node 0 is used again."""
     devices, whole = on(a=0, b=0, c=1, d=1, e=1), wanting("u", 2, init=1)
-    assert outcome(short_dir, devices, whole, policy=Policy.SINGLE_NUMA_NODE) == (
-        [""],
-        [("a",), ("a", "b")],
-    )
+    assert outcome(short_dir, devices, whole, policy=Policy.SINGLE_NUMA_NODE) == ([""], [("a",), ("a", "b")])
 
 
 # ── what is remembered of a container ─────────────────────────────────────────────────────────────
@@ -353,8 +306,7 @@ class Provider:
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 @pytest.mark.parametrize("policy", EVERY_POLICY)
 async def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotten(
-    policy: Policy,
-    scope: Scope,
+    policy: Policy, scope: Scope
 ) -> None:
     rules = TopologyRules.of(TopologySettings(policy, scope), TWO_NODES)
     provider = Provider(1)
@@ -374,13 +326,7 @@ async def test_a_place_is_known_when_devices_are_picked_and_until_it_is_forgotte
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
 async def test_an_error_of_allocation_is_no_matter_of_topology(short_dir: Path, policy: Policy) -> None:
-    async def refuse(_: Ids) -> Sequence[ContainerResponse]:
-        raise KubeletError("boom")
-
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
-        registered(kubelet, on(a=0)) as plugin,
-    ):
+    async with two_nodes(short_dir, on(a=0), policy) as (kubelet, plugin):
         plugin.on_allocate = refuse
         status = await kubelet.admit(pod("u"))
         assert status.reason == "UnexpectedAdmissionError"
@@ -397,9 +343,7 @@ async def test_an_error_of_allocation_is_no_matter_of_topology(short_dir: Path, 
     ],
 )
 def test_too_few_devices_are_a_matter_of_topology_to_a_strict_policy(
-    short_dir: Path,
-    policy: Policy,
-    reason: str,
+    short_dir: Path, policy: Policy, reason: str
 ) -> None:
     """C49: the counts are told only where nobody asks first whether there is a place."""
     assert outcome(short_dir, on(a=0), pod("u", 2), policy=policy) == ([reason], [])
@@ -418,10 +362,7 @@ async def back(kubelet: Kubelet, plugin: FakePlugin, devices: Devices) -> None:
 async def test_pods_are_admitted_again_where_they_were(short_dir: Path, policy: Policy, scope: Scope) -> None:
     """After a reboot with the plugin first: hints come from the devices that each container has."""
     devices = on(a=0, b=0, c=1)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy, scope)) as kubelet,
-        registered(kubelet, devices) as plugin,
-    ):
+    async with two_nodes(short_dir, devices, policy, scope) as (kubelet, plugin):
         for uid, count in (("u", 2), ("v", 1)):
             await kubelet.run_pod(pod(uid, count))
         held = kubelet.allocations()
@@ -435,14 +376,10 @@ async def test_pods_are_admitted_again_where_they_were(short_dir: Path, policy: 
 
 @pytest.mark.parametrize("policy", PLACING)
 async def test_running_pods_outlast_a_restart_without_their_plugin_under_every_policy(
-    short_dir: Path,
-    policy: Policy,
+    short_dir: Path, policy: Policy
 ) -> None:
     """C73: until the plugin is back no device of the resource has a NUMA node, so nobody cares."""
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=TopologySettings(policy)) as kubelet,
-        registered(kubelet, on(a=0)),
-    ):
+    async with two_nodes(short_dir, on(a=0), policy) as (kubelet, _):
         before = await kubelet.run_pod(pod("u"))
         await kubelet.restart()
         assert kubelet.pod("u") == before
@@ -450,14 +387,9 @@ async def test_running_pods_outlast_a_restart_without_their_plugin_under_every_p
 
 @pytest.mark.parametrize("compat", [True, False])
 async def test_a_held_device_that_a_plugin_does_not_list_any_more_crashes_the_kubelet(
-    short_dir: Path,
-    compat: bool,
+    short_dir: Path, compat: bool
 ) -> None:
-    topology = TopologySettings(Policy.BEST_EFFORT)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology, compat=compat) as kubelet,
-        registered(kubelet, on(a=0, b=1)) as plugin,
-    ):
+    async with two_nodes(short_dir, on(a=0, b=1), Policy.BEST_EFFORT, compat=compat) as (kubelet, plugin):
         await kubelet.run_pod(pod("u"))
         await kubelet.restart(reboot=True, with_pods=False)
         await back(kubelet, plugin, on(z=0))
@@ -499,11 +431,7 @@ def test_a_plugins_devices_on_no_node_of_this_machine_do_not_harm_others(short_d
 @pytest.mark.parametrize("scope", EVERY_SCOPE)
 async def test_hints_count_the_devices_of_ended_pods_as_free(short_dir: Path, scope: Scope) -> None:
     """C71: asking for hints frees them, also where the pod is then refused."""
-    topology = TopologySettings(Policy.SINGLE_NUMA_NODE, scope)
-    async with (
-        running(short_dir, machine=TWO_NODES, topology=topology) as kubelet,
-        registered(kubelet, on(a=0, b=1)),
-    ):
+    async with two_nodes(short_dir, on(a=0, b=1), Policy.SINGLE_NUMA_NODE, scope) as (kubelet, _):
         await kubelet.run_pod(pod("u"))
         kubelet.end_pod("u")
         assert (await kubelet.admit(pod("v", 2))).reason == "TopologyAffinityError"
