@@ -192,7 +192,7 @@ async def test_a_hang_up_has_the_file_read_also_where_no_event_tells_of_an_edit(
 async def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
     ours, its = os.openpty()
 
-    async def scenario() -> None:
+    try:
         file = config_file(plugin_dir.parent)
         command = [*DEVPLUG, "run", "-c", str(file), "--plugin-dir", str(plugin_dir)]
         async with kubelet_in(plugin_dir) as kubelet:
@@ -202,9 +202,6 @@ async def test_on_a_terminal_a_hang_up_is_the_end(plugin_dir: Path) -> None:
             await all_registered(kubelet)
             daemon.send_signal(signal.SIGHUP)
             assert await daemon.wait() == -signal.SIGHUP
-
-    try:
-        await scenario()
     finally:
         os.close(ours)
         os.close(its)

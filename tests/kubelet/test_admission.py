@@ -25,7 +25,7 @@ from tests.kubelet.fakes import (
     served,
     unhealthy,
 )
-from tests.virtualtime import BACKEND, play
+from tests.virtualtime import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,31 +238,30 @@ async def test_what_earlier_containers_got_stays_theirs_until_the_pod_is_inactiv
         assert (await kubelet.admit(pod("v", 2))).phase is PodPhase.PENDING
 
 
-def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(short_dir: Path) -> None:
-    async def scenario(*, compat: bool) -> None:
-        async with served(short_dir, healthy("a", "b"), compat=compat) as (kubelet, plugin):
+@pytest.mark.parametrize("compat", [True, False])
+async def test_a_device_that_leaves_the_list_during_allocate_crashes_the_kubelet(
+    short_dir: Path, compat: bool
+) -> None:
+    async with served(short_dir, healthy("a", "b"), compat=compat) as (kubelet, plugin):
 
-            async def vanish(ids: Ids) -> Sequence[ContainerResponse]:
-                with kubelet.changes() as changes:
-                    plugin.send(healthy("b"))
-                    await happened(changes, ChangeKind.LISTED)
-                return [ContainerResponse()]
+        async def vanish(_: Ids) -> Sequence[ContainerResponse]:
+            with kubelet.changes() as changes:
+                plugin.send(healthy("b"))
+                await happened(changes, ChangeKind.LISTED)
+            return [ContainerResponse()]
 
-            plugin.on_allocate = vanish
-            if not compat:
-                assert (await kubelet.admit(pod("u"))).phase is PodPhase.PENDING
-                return
-            with pytest.raises(KubeletCrashError, match="the kubelet would have crashed here"):
-                await kubelet.admit(pod("u"))
-            await plugin.streams(0)
-            with pytest.raises(KubeletError, match="not running"):
-                await kubelet.admit(pod("v"))
-            plugin.on_allocate = None
-            await kubelet.restart(with_pods=False)
-            assert kubelet.is_running
-
-    play(scenario(compat=True))
-    play(scenario(compat=False))
+        plugin.on_allocate = vanish
+        if not compat:
+            assert (await kubelet.admit(pod("u"))).phase is PodPhase.PENDING
+            return
+        with pytest.raises(KubeletCrashError, match="the kubelet would have crashed here"):
+            await kubelet.admit(pod("u"))
+        await plugin.streams(0)
+        with pytest.raises(KubeletError, match="not running"):
+            await kubelet.admit(pod("v"))
+        plugin.on_allocate = None
+        await kubelet.restart(with_pods=False)
+        assert kubelet.is_running
 
 
 # ── what a container gets ─────────────────────────────────────────────────────────────────────────

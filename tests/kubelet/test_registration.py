@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,14 +31,12 @@ from tests.kubelet.fakes import (
 from tests.virtualtime import BACKEND, now, play
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from devplug.kubelet.kubelet import Kubelet
     from devplug.kubelet.registration import Registration
     from devplug.wire.sockets import Peer
-
-    Takeover = Callable[[Kubelet, FakePlugin, FakePlugin], Coroutine[None, None, None]]
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +44,13 @@ def anyio_backend() -> object:
     return BACKEND
 
 
-def refusal(folder: Path, **request: str) -> str:
+def refusal(folder: Path, **request: Any) -> str:
     """Return the text that Register fails with."""
 
     async def scenario() -> str:
         async with running(folder), FakePlugin(folder).serving() as plugin:
-            resource_name = request.pop("resource_name", RESOURCE)
             with pytest.raises(RemoteError) as caught:
-                await plugin.register(
-                    resource_name,
-                    version=request.pop("version", "v1beta1"),
-                    endpoint=request.pop("endpoint", None),
-                )
+                await plugin.register(**request)
             assert caught.value.status == "Unknown"
             return caught.value.text
 
@@ -71,23 +64,17 @@ async def test_a_hundred_programs_that_are_connected_at_once_are_all_answered(sh
     """None is turned away for another one: after a restart every program of the node comes at once."""
     request = RegisterRequest("v2", "x.sock", RESOURCE, PluginOptions())
 
-    async def scenario() -> set[str]:
-        statuses: set[str] = set()
+    async def called(peer: Peer) -> None:
+        with pytest.raises(RemoteError) as caught:
+            await peer.call(REGISTER, request)
+        assert caught.value.status == "Unknown"
 
-        async def called(peer: Peer) -> None:
-            with pytest.raises(RemoteError) as caught:
-                await peer.call(REGISTER, request)
-            statuses.add(caught.value.status)
-
-        async with running(short_dir) as kubelet, AsyncExitStack() as stack:
-            peers = [await stack.enter_async_context(connected(kubelet.socket_path)) for _ in range(100)]
-            async with asyncio.TaskGroup() as group:
-                for peer in peers:
-                    group.create_task(called(peer))
-            assert kubelet.registrations(RESOURCE) == 100
-        return statuses
-
-    assert await scenario() == {"Unknown"}
+    async with running(short_dir) as kubelet, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(connected(kubelet.socket_path)) for _ in range(100)]
+        async with asyncio.TaskGroup() as group:
+            for peer in peers:
+                group.create_task(called(peer))
+        assert kubelet.registrations(RESOURCE) == 100
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "", "v1", "V1BETA1"])
@@ -194,22 +181,19 @@ async def test_a_caller_that_is_gone_at_any_moment_of_a_registration_ends_nothin
 ) -> None:
     """As one that is killed: its call is cancelled, and in the same moment nobody answers at its socket."""
 
-    async def scenario() -> None:
-        async with running(short_dir, dial_timeout_seconds=0) as kubelet:
-            registration = kubelet.device_manager.registration
-            assert registration is not None
-            for turns in range(60):
-                async with asyncio.TaskGroup() as group:
-                    call = group.create_task(refused(registration))
-                    for _ in range(turns):
-                        await asyncio.sleep(0)
-                    call.cancel()
-
     async def refused(registration: Registration) -> None:
         with pytest.raises(RegistrationError, match="failed to dial"):
             await registration.connect(RESOURCE, short_dir / "none.sock")
 
-    await scenario()
+    async with running(short_dir, dial_timeout_seconds=0) as kubelet:
+        registration = kubelet.device_manager.registration
+        assert registration is not None
+        for turns in range(60):
+            async with asyncio.TaskGroup() as group:
+                call = group.create_task(refused(registration))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                call.cancel()
 
 
 async def test_register_waits_for_a_socket_that_appears_in_time(short_dir: Path) -> None:
@@ -313,62 +297,52 @@ async def test_one_socket_may_serve_two_resources(short_dir: Path) -> None:
 # ── two registrations of one resource ─────────────────────────────────────────────────────────────
 
 
-def takeover(folder: Path, scenario: Takeover, *, compat: bool = True) -> None:
-    """Run a scenario with a kubelet and two plugins, of which `new` registered after `old`."""
+@asynccontextmanager
+async def takeover(
+    folder: Path, *, compat: bool = True
+) -> AsyncIterator[tuple[Kubelet, FakePlugin, FakePlugin]]:
+    """A kubelet and two plugins, of which the second registered after the first."""
+    async with (
+        running(folder, compat=compat) as kubelet,
+        registered(kubelet, healthy("old"), name="old") as old,
+        registered(kubelet, healthy("new1", "new2"), name="new") as new,
+    ):
+        yield kubelet, old, new
 
-    async def whole() -> None:
-        async with (
-            running(folder, compat=compat) as kubelet,
-            registered(kubelet, healthy("old"), name="old") as old,
-            registered(kubelet, healthy("new1", "new2"), name="new") as new,
-        ):
-            await scenario(kubelet, old, new)
 
-    play(whole())
-
-
-def test_the_second_plugin_takes_over_allocate(short_dir: Path) -> None:
+async def test_the_second_plugin_takes_over_allocate(short_dir: Path) -> None:
     """C16."""
-
-    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+    async with takeover(short_dir) as (kubelet, old, new):
         await kubelet.admit(pod("u"))
         assert (old.called("Allocate"), new.called("Allocate")) == ([], [("new1",)])
 
-    takeover(short_dir, scenario)
 
-
-def test_lists_of_the_first_plugin_still_replace_the_devices(short_dir: Path) -> None:
+async def test_lists_of_the_first_plugin_still_replace_the_devices(short_dir: Path) -> None:
     """C17."""
-
-    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+    async with takeover(short_dir) as (kubelet, old, _):
         with kubelet.changes() as changes:
             assert old.send(healthy("x", "y", "z")) == 1
             await happened(changes, ChangeKind.LISTED)
         assert [device.id for device in kubelet.devices(RESOURCE)] == ["x", "y", "z"]
 
-    takeover(short_dir, scenario)
 
-
-def test_the_end_of_the_first_stream_disconnects_the_second_plugin(short_dir: Path) -> None:
+async def test_the_end_of_the_first_stream_disconnects_the_second_plugin(short_dir: Path) -> None:
     """C18: in 1.36 the client is looked up by resource name (handler.go runClient)."""
-
-    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+    async with takeover(short_dir) as (kubelet, old, new):
         old.end_streams()
         await new.streams(0)
         assert (kubelet.capacity(), kubelet.allocatable()) == ({RESOURCE: 2}, {RESOURCE: 0})
 
-    takeover(short_dir, scenario)
 
-
-def test_the_end_of_the_first_stream_spares_the_second_plugin_where_that_is_mended(short_dir: Path) -> None:
-    async def scenario(kubelet: Kubelet, old: FakePlugin, new: FakePlugin) -> None:
+async def test_the_end_of_the_first_stream_spares_the_second_plugin_where_that_is_mended(
+    short_dir: Path,
+) -> None:
+    async with takeover(short_dir, compat=False) as (kubelet, old, new):
         with kubelet.changes() as changes:
             old.end_streams()
             await happened(changes, ChangeKind.STREAM_ENDED)
         assert (new.open_streams, kubelet.allocatable()) == (1, {RESOURCE: 2})
         assert kubelet.device_manager.endpoints[RESOURCE].stopped_at_seconds is None
-
-    takeover(short_dir, scenario, compat=False)
 
 
 @pytest.mark.parametrize(("compat", "allocatable"), [(True, 1), (False, 0)])

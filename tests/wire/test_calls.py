@@ -142,19 +142,14 @@ async def test_any_other_exception_crosses_as_a_number_only(
     caplog: pytest.LogCaptureFixture,
     error: Exception,
 ) -> None:
-    async def story() -> str:
-        plugin = Plugin()
-        plugin.error = error
+    plugin = Plugin()
+    plugin.error = error
+    with caplog.at_level(logging.ERROR, "devplug.wire.handlers"):
         async with served(short_dir / "p.sock", plugin) as peer:
             caught = await refusal(peer)
-            assert caught.status == "Internal"
-            return caught.text
-
-    with caplog.at_level(logging.ERROR, "devplug.wire.handlers"):
-        text = await story()
     (record,) = caplog.records
     incident = vars(record)["incident"]
-    assert text == f"internal error, incident {incident}"
+    assert (caught.status, caught.text) == ("Internal", f"internal error, incident {incident}")
     assert record.exc_info is not None
     assert record.exc_info[1] is error
 
@@ -162,22 +157,9 @@ async def test_any_other_exception_crosses_as_a_number_only(
 @pytest.mark.parametrize(
     "status",
     [
-        "Canceled",
-        "Unknown",
-        "InvalidArgument",
-        "DeadlineExceeded",
-        "NotFound",
-        "AlreadyExists",
-        "PermissionDenied",
-        "ResourceExhausted",
-        "FailedPrecondition",
-        "Aborted",
-        "OutOfRange",
-        "Unimplemented",
-        "Internal",
-        "Unavailable",
-        "DataLoss",
-        "Unauthenticated",
+        *("Canceled", "Unknown", "InvalidArgument", "DeadlineExceeded", "NotFound", "AlreadyExists"),
+        *("PermissionDenied", "ResourceExhausted", "FailedPrecondition", "Aborted", "OutOfRange"),
+        *("Unimplemented", "Internal", "Unavailable", "DataLoss", "Unauthenticated"),
     ],
 )
 async def test_the_status_of_a_remote_error_is_passed_on_with_its_text(short_dir: Path, status: str) -> None:
@@ -228,17 +210,20 @@ async def test_a_request_over_the_limit_is_refused(short_dir: Path) -> None:
         assert caught.status == "ResourceExhausted"
 
 
-async def test_a_malformed_message_is_an_invalid_argument(short_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "content", "name"),
+    [
+        (deviceplugin.ALLOCATE, b"\x0a\x05ab", "AllocateRequest"),
+        (deviceplugin.LIST_AND_WATCH, b"\xff\xff", "Empty"),
+    ],
+)
+async def test_a_malformed_message_is_an_invalid_argument(
+    short_dir: Path, method: deviceplugin.Method[Any, Any], content: bytes, name: str
+) -> None:
     path = short_dir / "p.sock"
     async with served(path, Plugin()):
-        assert await allocate_raw(path, b"\x0a\x05ab") == "INVALID_ARGUMENT malformed AllocateRequest"
-
-
-async def test_a_malformed_message_for_a_stream_is_an_invalid_argument(short_dir: Path) -> None:
-    path = short_dir / "p.sock"
-    async with served(path, Plugin()):
-        refused = await allocate_raw(path, b"\xff\xff", deviceplugin.LIST_AND_WATCH.path)
-        assert refused == "INVALID_ARGUMENT malformed Empty"
+        refused = await allocate_raw(path, content, method.path)
+        assert refused == f"INVALID_ARGUMENT malformed {name}"
 
 
 async def test_a_compressed_message_is_refused(short_dir: Path) -> None:
@@ -294,16 +279,13 @@ async def bytes_of_a_call(path: Path, **options: Any) -> bytes:
     return bytes(seen)
 
 
-async def test_calls_carry_the_authority_of_the_kubelet(short_dir: Path) -> None:
-    seen = await bytes_of_a_call(short_dir / "p.sock")
+@pytest.mark.parametrize("options", [{}, {"authority": "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock"}])
+async def test_calls_carry_the_authority_of_the_kubelet_or_that_which_the_caller_wants(
+    short_dir: Path, options: dict[str, str]
+) -> None:
+    seen = await bytes_of_a_call(short_dir / "p.sock", **options)
     assert seen.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    assert fields_sent(seen)[":authority"] == "localhost"
-
-
-async def test_calls_carry_the_authority_that_the_caller_wants(short_dir: Path) -> None:
-    authority = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock"
-    seen = await bytes_of_a_call(short_dir / "p.sock", authority=authority)
-    assert fields_sent(seen)[":authority"] == authority
+    assert fields_sent(seen)[":authority"] == options.get("authority", "localhost")
 
 
 @pytest.mark.parametrize(

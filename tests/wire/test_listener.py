@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +25,7 @@ from tests.wire.fakes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("pairing")
@@ -116,50 +117,37 @@ async def test_binding_again_keeps_streams_and_calls_of_the_lost_file(short_dir:
     await listener.close()
 
 
-async def test_binding_again_keeps_a_call_that_no_stream_accompanies(short_dir: Path) -> None:
+@asynccontextmanager
+async def call_in_flight(folder: Path, *, by_rename: bool = False) -> AsyncIterator[Listener]:
+    """A listener with a call that is answered only at the end of the block, and then has to be."""
     plugin = Plugin()
     plugin.hold.clear()
-    listener = Listener(short_dir / "p.sock", plugin.bindings())
-    await listener.bind()
-    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
-        await plugin.entered.wait()
-        listener.path.unlink()
-        await listener.bind()
-        plugin.hold.set()
-        assert (await call)[0].envs == {"IDS": "a"}
-    await listener.close()
-
-
-async def test_tidying_up_keeps_a_call_of_the_lost_file(short_dir: Path) -> None:
-    plugin = Plugin()
-    plugin.hold.clear()
-    listener = Listener(short_dir / "p.sock", plugin.bindings())
-    await listener.bind()
-    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
-        await plugin.entered.wait()
-        listener.path.unlink()
-        await listener.bind()
-        await listener.tidy()
-        plugin.hold.set()
-        assert (await call)[0].envs == {"IDS": "a"}
-    await listener.close()
-
-
-async def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> None:
-    plugin = Plugin()
-    plugin.hold.clear()
-    listener = Listener(short_dir / "p.sock", plugin.bindings())
+    listener = Listener(folder / "p.sock", plugin.bindings(), by_rename=by_rename)
     await listener.bind()
     async with connected(listener.path) as peer, asyncio.TaskGroup() as group:
         call = group.create_task(peer.call(deviceplugin.ALLOCATE, [("a",)]))
         await plugin.entered.wait()
-        closing = group.create_task(listener.close(grace_seconds=40))
-        await asyncio.sleep(0)
+        yield listener
         plugin.hold.set()
         assert (await call)[0].envs == {"IDS": "a"}
-        await closing
+    await listener.close()
+
+
+@pytest.mark.parametrize("tidies", [False, True])
+async def test_binding_again_and_tidying_up_keep_a_call_of_the_lost_file(
+    short_dir: Path, *, tidies: bool
+) -> None:
+    async with call_in_flight(short_dir) as listener:
+        listener.path.unlink()
+        await listener.bind()
+        if tidies:
+            await listener.tidy()
+
+
+async def test_closing_lets_a_call_in_flight_end_within_the_grace(short_dir: Path) -> None:
+    async with asyncio.TaskGroup() as group, call_in_flight(short_dir) as listener:
+        group.create_task(listener.close(grace_seconds=40))
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("turns", range(8))
@@ -195,18 +183,9 @@ async def test_watchers_see_the_socket_made_or_moved_in(
 
 
 async def test_a_listener_that_renames_binds_again_and_keeps_its_calls(short_dir: Path) -> None:
-    plugin = Plugin()
-    plugin.hold.clear()
-    listener = Listener(short_dir / "p.sock", plugin.bindings(), by_rename=True)
-    await listener.bind()
-    async with connected(listener.path) as old, asyncio.TaskGroup() as group:
-        call = group.create_task(old.call(deviceplugin.ALLOCATE, [("a",)]))
-        await plugin.entered.wait()
+    async with call_in_flight(short_dir, by_rename=True) as listener:
         await listener.bind()
         assert listener.is_bound()
-        plugin.hold.set()
-        assert (await call)[0].envs == {"IDS": "a"}
-    await listener.close()
     assert list(short_dir.iterdir()) == []
 
 

@@ -87,17 +87,14 @@ async def test_another_user_is_let_in_by_no_mode(short_dir: Path) -> None:
         "s.connect(sys.argv[1]); print(s.recv(9))"
     )
 
-    async def story() -> bytes:
-        short_dir.chmod(0o777)
-        async with served(short_dir / "p.sock", Plugin()):
-            (short_dir / "p.sock").chmod(0o666)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", program, str(short_dir / "p.sock"), stdout=subprocess.PIPE
-            )
-            heard, _ = await process.communicate()
-        return heard
-
-    assert await story() == b"b''\n"
+    short_dir.chmod(0o777)
+    async with served(short_dir / "p.sock", Plugin()):
+        (short_dir / "p.sock").chmod(0o666)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(short_dir / "p.sock"), stdout=subprocess.PIPE
+        )
+        heard, _ = await process.communicate()
+    assert heard == b"b''\n"
 
 
 # ── how many ──────────────────────────────────────────────────────────────────────────────────────

@@ -163,14 +163,11 @@ async def test_a_path_that_is_too_long_is_dialled_in_vain(
     """Also when a socket stands there, made with a shorter name for its folder."""
     name = "x" * (SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")) + last
 
-    async def story() -> None:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(name)
-            server.listen()
-            await expect_deadline(short_dir / name)
-            async with connected(short_dir / name) as peer:
-                assert (await refusal(peer)).status == "Unavailable"
-
     monkeypatch.chdir(short_dir)
-    await story()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+        await expect_deadline(short_dir / name)
+        async with connected(short_dir / name) as peer:
+            assert (await refusal(peer)).status == "Unavailable"
     assert capfd.readouterr() == ("", "")

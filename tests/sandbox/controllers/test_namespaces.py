@@ -43,16 +43,14 @@ def used(registry: Registry) -> Any:
 
 
 async def test_a_sandbox_begins_with_the_namespaces_that_every_cluster_has() -> None:
-    async def scenario() -> list[str]:
-        registry = Registry()
-        async with running(NamespaceController(registry)):
-            await until(lambda: registry.all(NAMESPACES))
-            registry.delete(NAMESPACES, "", "kube-node-lease")
-        async with running(NamespaceController(registry)):
-            await until(lambda: len(registry.all(NAMESPACES)) == 4)
-        return [text(one, "metadata", "name") for one in registry.all(NAMESPACES)]
-
-    assert await scenario() == ["default", "kube-node-lease", "kube-public", "kube-system"]
+    registry = Registry()
+    async with running(NamespaceController(registry)):
+        await until(lambda: registry.all(NAMESPACES))
+        registry.delete(NAMESPACES, "", "kube-node-lease")
+    async with running(NamespaceController(registry)):
+        await until(lambda: len(registry.all(NAMESPACES)) == 4)
+    names = [text(one, "metadata", "name") for one in registry.all(NAMESPACES)]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
 async def test_a_namespace_ends_with_all_that_is_in_it_when_its_pods_have_ended() -> None:

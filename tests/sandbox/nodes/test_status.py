@@ -222,27 +222,24 @@ async def test_a_kubelet_that_crashes_leaves_the_node_unknown_until_it_is_starte
     def ready(one: Any) -> tuple[str, str]:
         return next((c["status"], c["reason"]) for c in one["status"]["conditions"] if c["type"] == "Ready")
 
-    async def scenario() -> None:
-        async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin:
+    caplog.set_level(logging.CRITICAL)
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE) as plugin:
 
-            async def vanishes(_: object) -> list[ContainerResponse]:
-                plugin.send(())
-                await bed.kubelet.wait(lambda: not bed.kubelet.devices(RESOURCE))
-                return [ContainerResponse()]
+        async def vanishes(_: object) -> list[ContainerResponse]:
+            plugin.send(())
+            await bed.kubelet.wait(lambda: not bed.kubelet.devices(RESOURCE))
+            return [ContainerResponse()]
 
-            plugin.on_allocate = vanishes
-            bed.put(manifest("fatal"))
-            one = await bed.node_is(lambda one: ready(one)[0] != "True")
-            assert ready(one) == ("Unknown", "NodeStatusUnknown")
-            assert "devplug sandbox restart-kubelet" in await bed.told(WORKER, "KubeletCrashed")
-            bed.put(manifest("waits", container()))
-            await bed.agent.restart_kubelet()
-            await bed.running("waits")
-            await bed.node_is(lambda one: ready(one) == ("True", "KubeletReady"))
-            assert bed.get("fatal")["status"]["reason"] == "UnexpectedAdmissionError"
-
-    with caplog.at_level(logging.CRITICAL):
-        await scenario()
+        plugin.on_allocate = vanishes
+        bed.put(manifest("fatal"))
+        one = await bed.node_is(lambda one: ready(one)[0] != "True")
+        assert ready(one) == ("Unknown", "NodeStatusUnknown")
+        assert "devplug sandbox restart-kubelet" in await bed.told(WORKER, "KubeletCrashed")
+        bed.put(manifest("waits", container()))
+        await bed.agent.restart_kubelet()
+        await bed.running("waits")
+        await bed.node_is(lambda one: ready(one) == ("True", "KubeletReady"))
+        assert bed.get("fatal")["status"]["reason"] == "UnexpectedAdmissionError"
 
 
 def test_a_status_is_due_when_more_than_its_heartbeats_has_changed() -> None:

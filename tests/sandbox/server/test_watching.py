@@ -189,25 +189,20 @@ def test_events_are_watched_in_the_form_of_their_group(server: Server) -> None:
     assert (told["apiVersion"], told["note"]) == ("events.k8s.io/v1", "hello")
 
 
-def test_a_bookmark_never_passes_a_change_that_the_watcher_has_not_read() -> None:
+async def test_a_bookmark_never_passes_a_change_that_the_watcher_has_not_read() -> None:
     """The timer and a change come together: the change is told first, whoever wins."""
-
-    async def play(turns: int) -> list[str]:
-        registry = registry_of_test()
-        request = Request(Verb.WATCH, PODS, "default")
-        events = watched(registry, request, ListOptions(bookmarks=True), beat_seconds=0)
-        await anext(events)
-        told: list[str] = []
-        for number in range(turns):
-            registry.create(PODS, "default", pod(f"p{number}"))
-            while (some := await anext(events)) is not None:
-                told += [event.type.value for event in some]
-                if "ADDED" in [event.type.value for event in some]:
-                    break
-        await events.aclose()
-        return told
-
-    told = asyncio.run(play(10))
+    registry = registry_of_test()
+    request = Request(Verb.WATCH, PODS, "default")
+    events = watched(registry, request, ListOptions(bookmarks=True), beat_seconds=0)
+    await anext(events)
+    told: list[str] = []
+    for number in range(10):
+        registry.create(PODS, "default", pod(f"p{number}"))
+        while (some := await anext(events)) is not None:
+            told += [event.type.value for event in some]
+            if "ADDED" in [event.type.value for event in some]:
+                break
+    await events.aclose()
     assert told.count("ADDED") == 10
 
 
