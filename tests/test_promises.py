@@ -39,7 +39,6 @@ HOMES = {
     "yaml": ("devplug.daemon.config.document", "devplug.kubelet.manifests"),
     "h11": ("devplug.web.",),
     "lightkube": ("devplug.k8s.",),
-    "msgspec": ("devplug.daemon.", "devplug.status"),
     "click": ("devplug.cli.",),
     "rich": ("devplug.cli.",),
     "signal": ("devplug.cli.", "devplug.daemon.commands", "devplug.linux.signals"),

@@ -5,8 +5,9 @@ A process serves its own as JSON at a status socket; the folders and the names o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.devices import HEALTHY, UNHEALTHY, HealthState
 
@@ -39,8 +40,7 @@ __all__ = [
 # ── values ──
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Holder:
+class Holder(Struct, frozen=True, order=True):
     """A container that holds a device."""
 
     namespace: str
@@ -48,8 +48,7 @@ class Holder:
     container: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceStatus:
+class DeviceStatus(Struct, frozen=True, kw_only=True):
     """One device of a list."""
 
     id: str
@@ -78,8 +77,7 @@ class DeviceStatus:
         return self.health == HEALTHY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignSocket:
+class ForeignSocket(Struct, frozen=True, kw_only=True):
     """A socket in the plugin folder that is not devplug's. Most are of plugins for other hardware."""
 
     name: str
@@ -90,8 +88,7 @@ class ForeignSocket:
     """The process that listens, as in `4711 (driver)`; empty if it is in another container."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Takeover:
+class Takeover(Struct, frozen=True, kw_only=True):
     """The sign that another plugin has the name of a resource of ours, or fights for it."""
 
     signs: tuple[str, ...]
@@ -107,8 +104,7 @@ class Takeover:
     """Whether what the kubelet lists under the name is the other plugin's; then it is a fault, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceStatus:
+class ResourceStatus(Struct, frozen=True, kw_only=True):
     """One resource, with all devices that are listed, by ID."""
 
     name: str
@@ -156,8 +152,7 @@ class ResourceStatus:
         return sum(device.is_held for device in self.devices)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigStatus:
+class ConfigStatus(Struct, frozen=True, kw_only=True):
     """The status of the configuration file."""
 
     file: str
@@ -173,8 +168,7 @@ class ConfigStatus:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodResourcesStatus:
+class PodResourcesStatus(Struct, frozen=True, kw_only=True):
     """The status of the questions to the kubelet's PodResources."""
 
     answered_at: float | None = None
@@ -185,8 +179,7 @@ class PodResourcesStatus:
     """How often it did not answer since the start, by the kind of trouble."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessStatus:
+class ProcessStatus(Struct, frozen=True, kw_only=True):
     """One process that serves plugins of ours."""
 
     process: int
@@ -204,8 +197,7 @@ class ProcessStatus:
     """None where nobody asks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True, kw_only=True):
     """The status of a node, from its plugins and its kubelet."""
 
     name: str

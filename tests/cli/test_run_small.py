@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from devplug.kubelet.kubelet import Kubelet
@@ -18,6 +19,22 @@ UNWANTED = re.compile(
     r"|devplug\.cli\.demo|devplug\.wire\.grpcio"
 )
 """`ssl` and `_hashlib` are asked for, and are not there: `_ssl` is what would come of it."""
+
+DATACLASSES = {
+    "devplug.daemon.config.templates",
+    "devplug.devices",
+    "devplug.errors",
+    "devplug.wire.handlers",
+    "devplug.wire.listener",
+}
+"""Who may have some: each takes more of a start than the module around it. The others have Structs."""
+
+
+def source_of(module: str) -> str:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text()
 
 
 def threads_of(pid: int) -> int:
@@ -55,3 +72,5 @@ async def test_it_has_one_thread_and_no_module_of_others_after_all_that_it_does(
     before_it_registers = loaded[: loaded.index("devplug.wire.channel")]
     assert {"h11", "devplug.metrics.probes", "devplug.daemon.reporter"} & {*before_it_registers} == set()
     assert sorted({name for name in loaded if UNWANTED.match(name)}) == []
+    ours = {name for name in loaded if name.startswith("devplug.")}
+    assert {name for name in ours if "@dataclass" in source_of(name)} <= DATACLASSES

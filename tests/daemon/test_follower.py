@@ -6,11 +6,11 @@ import asyncio
 import itertools
 import resource
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.follower import follow, still_there

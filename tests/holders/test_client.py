@@ -7,12 +7,12 @@ import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.holders.client import (
     Trouble,

@@ -8,10 +8,10 @@ import logging
 import os
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.errors import KubeletError
 from devplug.wire.values import PluginInfo, RegistrationStatus

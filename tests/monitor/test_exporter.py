@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from devplug import Device, DevicePlugin
 from devplug.devices import HEALTHY, UNHEALTHY

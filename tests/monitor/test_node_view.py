@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.monitor.node_view import UNKNOWN, joined, physical_devices
 from devplug.status import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.errors import RemoteError
 from devplug.plugin.socket_registration import (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.errors import RemoteError
 from devplug.plugin.registration import Folder, RegistrationFacts, Step
@@ -21,8 +23,7 @@ FIRST, SECOND = (1, 1, 1), (1, 2, 2)
 LONG_AGO, NOW = -1000.0, 0.0
 
 
-@dataclass(frozen=True)
-class World:
+class World(Struct, frozen=True):
     """What is there, and what our calls have brought. Waits have just begun, or are long over."""
 
     state: SocketRegistration = field(default_factory=SocketRegistration)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from devplug.plugin.registration import (
     LEVEL_CHECK_SECONDS,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 KUBELET = (1, 10, 100)
 NEXT_KUBELET = (1, 11, 200)
-FACTS = {field.name for field in fields(RegistrationFacts)}
+FACTS = {*RegistrationFacts.__struct_fields__}
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import socket
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from devplug import errors
 from devplug.errors import DevplugError, PluginError, RemoteError

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from devplug import Device, Health
 from devplug.errors import RemoteError

@@ -10,9 +10,11 @@ import asyncio
 import resource
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from devplug.conformance.streams import fall, require_steady
 from devplug.conformance.testbed import once_in_a_run

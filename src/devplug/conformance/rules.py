@@ -6,9 +6,10 @@ Each returns faults in sentences. What is wrong with a container response is in 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, HEALTHY, UNHEALTHY
 from devplug.errors import quoted

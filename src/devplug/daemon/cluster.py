@@ -10,9 +10,10 @@ import asyncio
 import logging
 import random
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import quoted
@@ -52,8 +53,7 @@ _CLASS_RIGHTS: Final = "list deviceclasses"
 _NAME_ADVICE: Final = "set NODE_NAME from the pod's spec.nodeName"
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
+class Retries(Struct, frozen=True):
     """The waits after failures: each is twice the one before, and half of it is random."""
 
     first_seconds: float = 1.0

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.templates import Missing, Template, Writing, parse_template, render_all, render_one
@@ -55,15 +57,13 @@ _T = TypeVar("_T")
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class MissingNode:
+class MissingNode(Struct, frozen=True):
     """Why no container can get a device, in one line for its health."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenNode:
+class ChosenNode(Struct, frozen=True):
     """One node that a container gets, with its settings in the file; its path is rendered later."""
 
     node: HostDeviceNode
@@ -188,8 +188,7 @@ def devices_of(found: HostDevice, resource: Resource, health: Health) -> tuple[D
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """The part of one device in a container's response."""
 
     found: HostDevice

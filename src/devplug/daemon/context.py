@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.held_devices import DirtyFile
 from devplug.daemon.overlap import DeviceOverlap
@@ -26,8 +28,7 @@ __all__ = ["DaemonContext"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class DaemonContext:
+class DaemonContext(Struct):
     """The context of one daemon; lives as long as that."""
 
     host: Host = field(default_factory=Host)

@@ -11,8 +11,9 @@ import logging
 import os
 import platform
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.daemon.cdi.resource_spec import names_that_are_held
 from devplug.daemon.cdi.spec import kind_of
@@ -98,8 +99,7 @@ class PreferringPlugin(ConfiguredPlugin):
 # ── the daemon ────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Retired:
+class _Retired(Struct, frozen=True):
     """A resource that was removed from the file, and the task that waits until its devices are free."""
 
     plugin: ConfiguredPlugin

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from itertools import accumulate, combinations_with_replacement, product
 from math import comb
 from operator import add, sub
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -53,8 +54,7 @@ _PCI: Final = re.compile(
 # ── the heaviest set ──────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """The weights of sets: the sum over their members and over their pairs."""
 
     own: Sequence[int]

@@ -7,8 +7,10 @@ attributes, holders and times to the device. Times are passed in.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.container_response import (
     REPLICA_MARK,
@@ -55,8 +57,7 @@ ATTRIBUTE_PREFIX = "attr."
 # ── devices that are gone ─────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class KnownDevice:
+class KnownDevice(Struct, frozen=True):
     """A device that is present, or was: `gone_at` is when it was first missing, in seconds."""
 
     found: HostDevice
@@ -113,8 +114,7 @@ def next_drop_at(
 # ── the list ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class ScanResult:
+class ScanResult(Struct, frozen=True):
     """The inputs of a device list at one moment."""
 
     found: Sequence[HostDevice]
@@ -131,8 +131,7 @@ class ScanResult:
     """Returns the health of a device by rules and commands."""
 
 
-@dataclass(slots=True)
-class _Made:
+class _Made(Struct):
     """A cached device with its inputs: making 10,000 of them again takes half a second."""
 
     known: KnownDevice
@@ -267,8 +266,7 @@ def _unhealthy(ids: Iterable[str], reason: str) -> tuple[Device, ...]:
 # ── the status ────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The device nodes and variables that the container of a held device got."""
 
     resource: Resource
@@ -279,8 +277,7 @@ class Answered:
         return self.resource.expose != resource.expose or self.found.nodes != found.nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Struct, frozen=True):
     """The daemon's facts about one resource's devices at one moment."""
 
     resource: Resource

@@ -14,8 +14,9 @@ import os
 import stat
 import time
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.daemon.commands import command_arguments, command_environment, run_command
 from devplug.daemon.config.templates import Missing, Writing, render_one
@@ -161,8 +162,7 @@ def _try_to_open(place: int, node: HostDeviceNode) -> OSError | None:
 # ── when ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(slots=True, eq=False)
-class _Watched:
+class _Watched(Struct, eq=False):
     """A device under the rules, from when it is first found until it is gone or replaced."""
 
     found: HostDevice
@@ -175,8 +175,7 @@ class _Watched:
     logged_doubts: set[int] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
-class _Means:
+class _Means(Struct, frozen=True):
     """What the checks need while the prober runs."""
 
     group: asyncio.TaskGroup

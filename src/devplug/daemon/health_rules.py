@@ -6,8 +6,10 @@ import enum
 import errno
 import fnmatch
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.devices import Health, HealthState
 from devplug.errors import one_line, quoted
@@ -63,8 +65,7 @@ class Outcome(enum.Enum):
     """The reading failed, which is neither good nor bad."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One reading of one device by one rule. Make one with the three class methods."""
 
     outcome: Outcome
@@ -165,8 +166,7 @@ def _number(text: str) -> float | None:
 # ── many readings ─────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What one rule thinks of one device after all readings so far. Immutable: `after` returns the next.
 
     The first reading that is good or bad decides at once: nothing was vouched for before it. From then on
@@ -176,7 +176,7 @@ class Judgement:
 
     failure_threshold: int
     success_threshold: int
-    health: Health = Health.unknown("not checked yet")  # noqa: RUF009 -- it is frozen
+    health: Health = Health.unknown("not checked yet")
     """The health so far, with the reason of the reading that brought it; unknown until one said anything."""
     doubt: str = ""
     """Why the last reading was unknown; empty if it was not."""

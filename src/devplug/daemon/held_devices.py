@@ -12,8 +12,9 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 from devplug.daemon.commands import command_arguments, command_environment, run_command
@@ -51,8 +52,7 @@ LOGGED_LIMIT: Final = 20
 # ── the devices ───────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(Struct, frozen=True):
     """What the plugin of a resource passes on to the plugin that replaces it after an edit of the file."""
 
     given: frozenset[str]

@@ -15,11 +15,12 @@ keeps the decisions, and computes them again whenever a claim changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from devplug.daemon.sources.device import MEMORY_MAJOR
 
@@ -46,8 +47,7 @@ def _keys_of(found: HostDevice) -> Keys:
     return (found.hardware, *nodes) if found.hardware else tuple(nodes)
 
 
-@dataclass(frozen=True, eq=False)
-class Claim:
+class Claim(Struct, frozen=True, eq=False, dict=True):
     """The hardware that one resource has found, and that its containers hold."""
 
     resource_name: str
@@ -93,8 +93,7 @@ class Claim:
         return (*keys, *(key for key in left if key not in keys))
 
 
-@dataclass(frozen=True, eq=False)
-class Decision:
+class Decision(Struct, frozen=True, eq=False, dict=True):
     """What one resource owns of its claim, and what it does not."""
 
     claim: Claim

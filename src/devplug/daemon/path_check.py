@@ -13,10 +13,11 @@ import errno
 import os
 import stat
 import struct
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.daemon.config.host_paths import danger_of
 from devplug.daemon.config.loader import DEVICE_ROOTS
@@ -62,8 +63,7 @@ _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
 # ── where a path leads ────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Resolved:
+class _Resolved(Struct, frozen=True):
     """What lies at the end of a path now."""
 
     real_path: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Placement", "claimed_twice", "placement_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The resources of a file for one Node, each in one of three lists, in file order."""
 
     here: list[Resource]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, islice
 from math import comb
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.device_links import best_connected
 
@@ -140,8 +142,7 @@ def _distance(distances: Mapping[tuple[int, int], int], one: int, other: int) ->
 # ── policies ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A device that can be given out, and what a preference goes by. Lives as long as one answer."""
 
     id: str
@@ -150,12 +151,15 @@ class Candidate:
     numa_nodes: tuple[int, ...] = ()
     hardware: str = ""
     """Its folder below /sys/devices; how near two are on the PCIe bus follows from the folders above them."""
-    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS, hash=False)
+    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
     """To other found devices by name: how many NVLinks, or whatever is faster than PCIe."""
 
+    def __hash__(self) -> int:
+        """Return the hash of what identifies it: mappings have none."""
+        return hash(self.id)
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+
+class _Request(Struct, frozen=True):
     """What is to be chosen. `free` is in ID order and has more than `count`."""
 
     held: Sequence[Candidate]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RemoteError
@@ -64,8 +65,7 @@ class UnansweredError(KubeletError):
         super().__init__(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer of one kubelet: what its pods hold."""
 
     pods: Sequence[PodResources]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from devplug.status import Holder
 
@@ -45,8 +46,7 @@ Key: TypeAlias = tuple[str, str]
 """Resource name and device ID."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocated(Struct, frozen=True):
     """An answer showed a holder that the one before did not show."""
 
     resource_name: str
@@ -54,8 +54,7 @@ class Allocated:
     holder: Holder
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(Struct, frozen=True):
     """A holder let go of a device."""
 
     resource_name: str
@@ -69,8 +68,7 @@ class Released:
 Difference: TypeAlias = Allocated | Released
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """What is kept of one held ID for the next process."""
 
     holders: tuple[Holder, ...] = ()
@@ -83,8 +81,7 @@ Memory: TypeAlias = Mapping[str, Remembered]
 """What is kept of one resource for the next process: what was held, by device ID."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The times of a ledger, in seconds of its owner's clock."""
 
     period_seconds: float = PERIOD_SECONDS

@@ -6,10 +6,12 @@ which releases nobody has acted on yet, and what is kept for the next process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.holders.held_device import Allocated, Released, Remembered, Rules
 from devplug.status import Holder
@@ -25,8 +27,7 @@ __all__ = ["Ledger"]
 # ── one resource ──
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
+class _Hold(Struct, frozen=True):
     """One held ID."""
 
     remembered: Remembered = field(default_factory=Remembered)
@@ -40,8 +41,7 @@ class _Hold:
 FREE: Final = _Hold()
 
 
-@dataclass(slots=True)
-class _Resource:
+class _Resource(Struct):
     """The holds of one resource. Lives as long as its ledger."""
 
     holds: dict[str, _Hold] = field(default_factory=dict)

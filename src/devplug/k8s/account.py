@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from devplug.errors import one_line
 from devplug.k8s.errors import ClusterError, MissingExtraError
@@ -47,8 +48,7 @@ def may_have_account(folder: Path = ACCOUNT_FOLDER) -> bool:
     return bool(os.environ.get(KUBECONFIG_VARIABLE)) or (folder / "token").exists()
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """An API server and the credentials for it. It holds secrets, and is valid for as long as they are."""
 
     config: SingleConfig

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
 
 from devplug.errors import one_line
 from devplug.k8s.errors import ClusterError, explained
@@ -44,8 +45,7 @@ READING_RIGHTS: Final = (
 """The commands that give a person the rights for all our tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of object, with its names in the API."""
 
     group: str

@@ -7,10 +7,11 @@ How one is read, and the one form in which the API server tells it: `1000m` is `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from devplug.errors import DevplugError, quoted
 
@@ -47,8 +48,7 @@ class QuantityError(DevplugError):
         super().__init__(f"{quoted(text)}: {fault}")
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """An exact number with the text that it was written as."""
 
     text: str

@@ -6,8 +6,10 @@ come in ascending order here; memory and claims stand as in the hardware's table
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.errors import KubeletError, LimitError
 from devplug.kubelet.allocation import NO_NUMA_NODE
@@ -177,8 +179,7 @@ def _entries(
 # ── how many calls the server takes ───────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBucket:
+class TokenBucket(Struct, frozen=True, kw_only=True):
     """A bucket that holds up to `size` tokens, one for each call, and is refilled at `per_second`.
 
     Full at first, and replaced at each call that is allowed. Times are seconds of any clock that does not go

@@ -16,10 +16,11 @@ import logging
 import os
 import struct
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping
@@ -72,8 +73,7 @@ class EventKind(enum.Enum):
     """Anything may have happened to any file: events were lost, or there is no descriptor to read them."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileEvent:
+class FileEvent(Struct, frozen=True):
     """One event, in the order in which the kernel saw them. It may be outdated when it is delivered."""
 
     kind: EventKind
@@ -134,8 +134,7 @@ class Subscription:
         self.wake()
 
 
-@dataclass(slots=True)
-class _Interest:
+class _Interest(Struct):
     """What one subscriber watches in one folder, and its path of that folder."""
 
     path: str

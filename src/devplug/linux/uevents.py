@@ -13,10 +13,11 @@ import logging
 import os
 import socket
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -53,8 +54,7 @@ _FIRST_USER_NAMESPACE: Final = 0xEFFFFFFD
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Uevent:
+class Uevent(Struct, frozen=True):
     """An event of the kernel about one device. It may be outdated when it is delivered."""
 
     action: str
@@ -62,8 +62,12 @@ class Uevent:
     devpath: str
     """The folder of the device below /sys, as in `/devices/virtual/mem/null`."""
     subsystem: str = ""
-    properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES, hash=False)
+    properties: Mapping[str, str] = field(default_factory=lambda: _NO_PROPERTIES)
     """All that it carries, by the kernel's names: `ACTION`, `SEQNUM`, `DEVNAME`, …"""
+
+    def __hash__(self) -> int:
+        """Return the hash of what identifies it: mappings have none."""
+        return hash(self.devpath)
 
 
 def parse_uevent(message: bytes) -> Uevent | None:
@@ -224,8 +228,7 @@ def _is_in_earshot() -> bool:
         os.close(owner)
 
 
-@dataclass(slots=True)
-class _Shared:
+class _Shared(Struct):
     listener: UeventListener
     users: int = 0
 

@@ -10,8 +10,9 @@ import os
 import socket
 import struct
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +26,7 @@ _CREDENTIALS: Final = struct.Struct("iII")
 """struct ucred (unix(7)): process, user and group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A process at the other end, as the kernel knew it when it connected, or began to listen."""
 
     process: int

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.metrics.families import Kind, Metric
 
@@ -236,8 +237,7 @@ DEVICE_SERIES_LIMIT: Final = 1_000
 """Devices with series of their own, of all resources of a process together: about 4,000 series a node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+class Bounded(Struct, frozen=True):
     """The devices with series of their own, and how many have none."""
 
     chosen: frozenset[tuple[str, str]]

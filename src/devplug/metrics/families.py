@@ -11,9 +11,10 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,8 +70,7 @@ class Stability(enum.Enum):
     """Keeps its name, kind and labels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric: its name, meaning and labels. A constant of the program."""
 
     name: str
@@ -125,8 +125,7 @@ class Sample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramSample:
+class HistogramSample(Struct, frozen=True):
     """What one histogram counted since the process began."""
 
     labels: tuple[str, ...]
@@ -136,8 +135,7 @@ class HistogramSample:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """A metric and what was measured of it, at one moment. Lives for one scrape.
 
     Raises ValueError for samples that no reader would take: of another kind, with too few or too many

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.errors import one_line
 from devplug.holders.holders import Holders, pod_resources_status

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus

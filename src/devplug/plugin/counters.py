@@ -5,8 +5,9 @@ A program keeps them, and the last list, when the plugin that serves the name en
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.metrics.families import ALLOCATE_BOUNDS_SECONDS, DISCOVERY_BOUNDS_SECONDS, Counts, Histogram
 
@@ -30,8 +31,7 @@ def _counts(*results: str) -> Callable[[], Counts]:
     return begun
 
 
-@dataclass(slots=True)
-class PluginCounters:
+class PluginCounters(Struct):
     """Counts of one resource name; lives as long as the process, also while the resource is served anew."""
 
     registrations: Counts = field(default_factory=_counts("accepted", "refused", "unreachable"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.devices import HealthState
 from devplug.plugin.snapshot import Pace, slices
@@ -32,8 +33,7 @@ KNOWN_LIMIT: Final = 1000
 _MANY: Final = "many devices changed at once"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line for the log: a constant message, and its facts."""
 
     message: str
@@ -41,8 +41,7 @@ class Line:
     is_warning: bool = False
 
 
-@dataclass(slots=True)
-class Flaps:
+class Flaps(Struct):
     """The devices that change too often for a line each time; lives as long as the list's owner.
 
     A key is a device ID, or `_MANY` for all that change together. Times are seconds of one clock.

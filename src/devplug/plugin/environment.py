@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
 
 from devplug.errors import PluginError, quoted
 from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR, REGISTRY_NAME
@@ -46,8 +47,7 @@ plugin folder has to be named below it, be it there or not."""
 REGISTRATIONS_AT_ONCE: Final = 16
 
 
-@dataclass(slots=True)
-class PluginEnvironment:
+class PluginEnvironment(Struct):
     """The folder with the sockets, how plugins get known there, and how many of them call at once."""
 
     folder: Path

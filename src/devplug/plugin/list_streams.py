@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.errors import LimitError
 from devplug.linux.notifier import Notifier, within
@@ -33,8 +34,7 @@ FORGET_SECONDS: Final = 60.0
 """How long after a device left the list an Allocate for it may still arrive."""
 
 
-@dataclass(slots=True)
-class _Stream:
+class _Stream(Struct):
     devices: Mapping[str, Device] = field(default_factory=dict)
     at: float | None = None
     """When the list was sent; None while it is about to be."""

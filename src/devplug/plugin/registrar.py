@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.errors import RemoteError
 from devplug.k8s.kubelet_dir import KUBELET_SOCKET

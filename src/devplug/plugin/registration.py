@@ -8,8 +8,9 @@ having seen an event of the machine, so a lost one costs at most one level check
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.backoff import backoff_seconds
 
@@ -94,8 +95,7 @@ class Step(enum.Enum):
     WAIT = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationFacts:
+class RegistrationFacts(Struct, frozen=True):
     """The facts of this moment. Times are seconds on one monotonic clock.
 
     Fields with a default are used only where the plugin calls the kubelet.

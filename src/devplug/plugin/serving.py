@@ -7,9 +7,10 @@ import os
 import time
 from collections import Counter
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.errors import DevplugError, PluginError, quoted
 from devplug.linux.notifier import Notifier
@@ -54,8 +55,7 @@ LISTEN_VARIABLE: Final = "DEVPLUG_LISTEN"
 _DEFAULT_THREADS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
+class _Served(Struct, frozen=True):
     plugin: DevicePlugin
     inventory: Inventory
     lifecycle: Lifecycle

@@ -10,10 +10,11 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import count, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from devplug.devices import HEALTHY, UNHEALTHY, Device, Health, HealthState
 from devplug.errors import PluginError, quoted
@@ -78,8 +79,7 @@ _WORSE: Final = (HealthState.HEALTHY, HealthState.UNHEALTHY)
 _NONE: Mapping[str, Device] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """All devices of a plugin at one moment, with the health that is advertised. Immutable."""
 
     devices: Mapping[str, Device] = field(default_factory=lambda: _NONE)
@@ -92,8 +92,7 @@ class Snapshot:
             yield AdvertisedDevice(device.id, word, device.numa_nodes or None)
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """The last list of a resource, and since when each device has its health, for its next inventory."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -197,8 +196,7 @@ def _in_order(devices: Mapping[str, Device]) -> Slices[dict[str, Device]]:
     return ordered
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """The difference of a snapshot to the one before."""
 
     is_any: bool
@@ -263,8 +261,7 @@ def urgency_of(before: Snapshot, after: Snapshot) -> Slices[Urgency]:
     return Urgency.NONE if is_same else Urgency.NORMAL
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """How fast things may follow each other: a burst at once, then a steady rate. Times are seconds."""
 
     per_second: float = 2.0
@@ -289,8 +286,7 @@ class Pace:
         return min(float(self.burst), self._left + (now - self._at) * self.per_second)
 
 
-@dataclass(slots=True)
-class ListPace:
+class ListPace(Struct):
     """How fast the lists of one stream may follow each other. Times are seconds.
 
     The kubelet rewrites and syncs its checkpoint for every list (manager.go writeCheckpoint), so there are

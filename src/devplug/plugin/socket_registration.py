@@ -16,8 +16,10 @@ an event that a state's row does not have cannot happen in that state.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
 from devplug.plugin.registration import (
@@ -129,8 +131,7 @@ def retry_wait_seconds(failures: int, *, is_unreachable: bool, is_final: bool, j
 # ── the state of one plugin ──
 
 
-@dataclass(frozen=True, slots=True)
-class SocketRegistration:
+class SocketRegistration(Struct, frozen=True):
     """The state of our calls and their stream; each method named after an event returns the next state.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were

@@ -8,8 +8,10 @@ manager.go). So there are only signs. Times are seconds on one clock that never 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.errors import quoted
 
@@ -71,16 +73,14 @@ class Sign(enum.StrEnum):
     """The kubelet ends our stream again and again, and lives on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """The IDs of a list: all, and those of healthy devices. The kubelet reports the latter only."""
 
     ids: frozenset[str] = frozenset()
     healthy: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """How the kubelet's lists differ from ours, over several answers.
 
     A difference counts once two answers that are far enough apart had it.
@@ -147,8 +147,7 @@ def given_is_proof(now: float, registered_at: float | None) -> bool:
     return registered_at is not None and now >= registered_at + GIVEN_AFTER_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The observations about one resource name. Of events, the last `KEPT_TIMES` times, the latest last."""
 
     now: float
@@ -159,8 +158,7 @@ class Seen:
     cuts: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Suspicion:
+class Suspicion(Struct, frozen=True):
     """The suspicion that another plugin has a name of ours, or fights for it."""
 
     signs: tuple[Sign, ...]

@@ -13,10 +13,11 @@ import socket
 import stat
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.devices import HealthState
 from devplug.errors import one_line
@@ -55,8 +56,7 @@ LAST_RENEWAL_SECONDS: Final = 3600.0
 one may come: one that never shows our devices is not helped by many."""
 
 
-@dataclass(slots=True)
-class TakeoverDetector:
+class TakeoverDetector(Struct):
     """The detector of takeovers of one resource name; lives as long as the plugin is served.
 
     `socket_name` is the file name of our own socket in `folder`. `on_change` is called whenever `takeover`

@@ -16,8 +16,10 @@ in that state.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.backoff import backoff_seconds
 from devplug.plugin.registration import (
@@ -118,8 +120,7 @@ def patience_seconds(fruitless: int, jitter: float) -> float:
 # ── the state of one plugin ──
 
 
-@dataclass(frozen=True, slots=True)
-class WatcherRegistration:
+class WatcherRegistration(Struct, frozen=True):
     """The state of our socket and its stream; each method named after an event returns the next state.
 
     Times are seconds on one monotonic clock, streams are numbered from 1 in the order in which they were

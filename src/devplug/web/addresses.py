@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from devplug.errors import quoted
 
@@ -17,8 +18,7 @@ _PORT_LIMIT: Final = 65535
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}(?<!-)")
 
 
-@dataclass(frozen=True, slots=True)
-class TcpAddress:
+class TcpAddress(Struct, frozen=True):
     """A port of this machine's network; port 0 lets the system choose one."""
 
     host: str
@@ -37,8 +37,7 @@ class TcpAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class UnixAddress:
+class UnixAddress(Struct, frozen=True):
     """A socket file; only who may open the file reaches it."""
 
     path: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import h11
+from msgspec import Struct
 
 from devplug.errors import one_line
 from devplug.linux.unix_sockets import within_reach
@@ -39,8 +39,7 @@ _WHYS: Final[dict[type[OSError], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """An answer, whatever its status."""
 
     status: int

@@ -6,9 +6,10 @@ What is refused, and in which words; and the headers that every answer has.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct, field
 
 from devplug.errors import DevplugError
 from devplug.web.addresses import is_ip
@@ -45,8 +46,7 @@ class WebClientError(DevplugError):
     """The other end of an address gave no answer that can be used; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A GET or a HEAD, which gets the same answer without its body."""
 
     path: str
@@ -59,8 +59,7 @@ class Request:
     """Whether it came over a Unix socket, so from someone who may open its file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """An answer that is there as a whole."""
 
     body: bytes | str
@@ -71,8 +70,7 @@ class Page:
     """Beyond those that every answer has; the connection's own are the server's business."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """An answer that comes piece by piece, for as long as the iterator and the reader last.
 
     Each piece is sent at once. The iterator is closed when the reader goes or the server ends, also while
@@ -90,8 +88,7 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 """Answers one request. What it raises becomes a 500 with an incident number, and is only logged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of a server, which hold for every client."""
 
     connections: int = 64

@@ -12,9 +12,10 @@ import secrets
 import socket
 import stat
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.linux.unix_sockets import within_reach
 from devplug.web.addresses import UnixAddress, is_ip

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from devplug.errors import RemoteError
 from devplug.wire.codecs import MalformedMessageError
@@ -51,8 +52,7 @@ class Peer(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class _ChannelPeer:
+class _ChannelPeer(Struct, frozen=True):
     """The `Peer` behind a transport's channel."""
 
     _channel: Channel

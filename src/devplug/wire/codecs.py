@@ -5,9 +5,10 @@ The messages stand in the modules of the APIs: `deviceplugin`, `pluginregistrati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from devplug.errors import DevplugError
 from devplug.wire import protobuf
@@ -44,8 +45,7 @@ class MalformedMessageError(DevplugError):
         super().__init__(f"malformed {message}")
 
 
-@dataclass(frozen=True, slots=True)
-class Codec(Generic[Value]):
+class Codec(Struct, Generic[Value], frozen=True):
     """One message of an API: its name, and the pair of functions between our value and its bytes."""
 
     message: str
@@ -54,8 +54,7 @@ class Codec(Generic[Value]):
     """Raises `MalformedMessageError` for bytes that are not this message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Struct, frozen=True):
     """An answer that is in its bytes already: it may be too large to be encoded in one go."""
 
     content: bytes

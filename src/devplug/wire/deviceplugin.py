@@ -6,10 +6,11 @@ A new version of the API is a new row. The other APIs have theirs in `pluginregi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse, DeviceNode, Mount
 from devplug.wire import protobuf
@@ -292,8 +293,7 @@ DEVICE_PLUGIN_VERSION: Final = "v1beta1"
 """The one version of the device plugin API that kubelets since 1.10 serve (constants.go)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Request, Response]):
+class Method(Struct, Generic[Request, Response], frozen=True):
     """One remote call: where it is and what goes in and out."""
 
     service: str

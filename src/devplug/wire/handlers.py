@@ -8,6 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from devplug.errors import AnswerTooLargeError, IncidentError, KubeletError, RemoteError, one_line
 from devplug.wire.codecs import Encoded
 from devplug.wire.limits import CONNECTIONS_LIMIT
@@ -26,8 +28,7 @@ Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """One method and the function that serves it."""
 
     method: Method[Any, Any]

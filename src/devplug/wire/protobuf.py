@@ -7,10 +7,11 @@ off, too deep or too long is malformed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from devplug.wire.wireformat import (
     LENGTH,
@@ -48,8 +49,7 @@ class Kind(Enum):
     """Text by text; on the wire a message for each pair."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One field of a message. Its name is for readers and tests: only the number crosses a socket."""
 
     number: int

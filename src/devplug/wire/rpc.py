@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from msgspec import Struct
 
 from devplug.wire.http2.headers import HEADER_LIST_LIMIT_BYTES, header_block, list_bytes
 from devplug.wire.statuses import STATUSES, RpcError, status_of_http
@@ -182,8 +183,7 @@ class NotGrpcError(Exception):
         super().__init__(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """The head of a call: what a server knows before the message."""
 
     path: str

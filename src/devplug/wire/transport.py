@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -55,8 +56,7 @@ class Channel(Protocol):
         """End all calls and the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transport:
+class Transport(Struct, frozen=True):
     """A way to carry calls: one function for either end."""
 
     name: str

@@ -6,8 +6,9 @@ What an author makes, and what both ends reason about, is in `devices`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from devplug.devices import UNHEALTHY
 
@@ -46,8 +47,7 @@ LIST_LIMIT_BYTES: Final = 4 * 1024 * 1024 - 64 * 1024
 # ── device plugins (deviceplugin v1beta1) ─────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class AdvertisedDevice:
+class AdvertisedDevice(Struct, frozen=True):
     """One device of a ListAndWatch list, as the kubelet receives it: the API's Device, unvalidated.
 
     `health` counts as healthy only if it is exactly `Healthy`. `numa_nodes` is None without a topology
@@ -59,16 +59,14 @@ class AdvertisedDevice:
     numa_nodes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PluginOptions:
+class PluginOptions(Struct, frozen=True):
     """The optional calls that the kubelet may make: the API's DevicePluginOptions."""
 
     pre_start_required: bool = False
     preferred_allocation_available: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterRequest:
+class RegisterRequest(Struct, frozen=True):
     """The registration of a plugin. The kubelet ignores `options` here and asks for them itself."""
 
     version: str
@@ -78,8 +76,7 @@ class RegisterRequest:
     options: PluginOptions = PluginOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class PreferenceRequest:
+class PreferenceRequest(Struct, frozen=True):
     """One container's part of GetPreferredAllocation."""
 
     available: tuple[str, ...]
@@ -90,8 +87,7 @@ class PreferenceRequest:
 # ── plugins_registry (pluginregistration v1) ──────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(Struct, frozen=True):
     """The answer of a plugin in `plugins_registry` to the kubelet's GetInfo."""
 
     type: str
@@ -103,8 +99,7 @@ class PluginInfo:
     supported_versions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationStatus:
+class RegistrationStatus(Struct, frozen=True):
     """The outcome of such a registration, as the kubelet sends it."""
 
     plugin_registered: bool
@@ -115,8 +110,7 @@ class RegistrationStatus:
 # ── who holds what (podresources v1 and v1alpha1) ─────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDevices:
+class ContainerDevices(Struct, frozen=True):
     """Devices of one resource. The kubelet sends one per device and NUMA node, so each has one ID."""
 
     resource_name: str
@@ -125,8 +119,7 @@ class ContainerDevices:
     """None without a topology message; v1alpha1 has none at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerMemory:
+class ContainerMemory(Struct, frozen=True):
     """A block of memory or of huge pages on NUMA nodes."""
 
     memory_type: str
@@ -135,8 +128,7 @@ class ContainerMemory:
     numa_nodes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResource:
+class ClaimResource(Struct, frozen=True):
     """One device that a DRA driver has prepared for a claim."""
 
     driver_name: str
@@ -146,8 +138,7 @@ class ClaimResource:
     share_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicResource:
+class DynamicResource(Struct, frozen=True):
     """One resource claim of a container, served by DRA."""
 
     claim_name: str
@@ -155,8 +146,7 @@ class DynamicResource:
     claim_resources: tuple[ClaimResource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerResources:
+class ContainerResources(Struct, frozen=True):
     """The devices and other resources of one container."""
 
     name: str
@@ -167,8 +157,7 @@ class ContainerResources:
     dynamic_resources: tuple[DynamicResource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodResources:
+class PodResources(Struct, frozen=True):
     """The resources of one pod; v1alpha1 has only devices, without NUMA nodes."""
 
     name: str
@@ -176,8 +165,7 @@ class PodResources:
     containers: tuple[ContainerResources, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatableResources:
+class AllocatableResources(Struct, frozen=True):
     """The resources that the node can allocate, held or not."""
 
     devices: tuple[ContainerDevices, ...] = ()
@@ -185,8 +173,7 @@ class AllocatableResources:
     memory: tuple[ContainerMemory, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodName:
+class PodName(Struct, frozen=True):
     """The pod that Get asks for."""
 
     name: str

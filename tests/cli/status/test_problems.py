@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.cli.status.views.problems import answers, daemon_state, essence, kubelet_state, problems_of
 from devplug.monitor.node_view import UNKNOWN

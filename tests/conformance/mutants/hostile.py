@@ -7,8 +7,9 @@ import os
 import threading
 import traceback
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec.structs import replace
 
 from devplug.conformance.raw_clients import UNKNOWN_METHODS
 from devplug.errors import RemoteError

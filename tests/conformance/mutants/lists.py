@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
 
 from devplug.wire.codecs import Codec
 from devplug.wire.deviceplugin import LIST_AND_WATCH, Method

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
 
 from devplug.conformance.restart_scenes import is_listening
 from devplug.wire.sockets import socket_identity

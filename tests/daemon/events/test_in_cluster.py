@@ -230,7 +230,7 @@ async def test_without_an_account_it_is_told_once_what_is_missing(
     monkeypatch.delenv("KUBECONFIG", raising=False)
     waits: list[int] = []
 
-    class Counted(Retries):
+    class Counted(Retries, frozen=True):
         def wait_seconds(self, failures: int) -> float:
             waits.append(failures)
             return 0.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.daemon.events.objects import Event, Notice, Reason, event_name
 from devplug.daemon.events.writers import EVENT_LIFE_SECONDS, EVENTS_LIMIT, EventWriter

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from devplug.linux.notifier import Notifier
 from devplug.status import DeviceStatus, Holder, NodeStatus, ResourceStatus

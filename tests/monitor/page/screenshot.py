@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 import devplug
 from devplug.status import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus

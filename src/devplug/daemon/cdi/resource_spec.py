@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from devplug.daemon.cdi.spec import (
     CdiDevice,
@@ -63,8 +64,7 @@ def names_that_are_held(pods: Iterable[PodResources]) -> set[str]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """One name that was given out, and its device; `found_name` is None if that is not known any more."""
 
     device: CdiDevice

@@ -10,11 +10,11 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from devplug.errors import quoted
 
@@ -66,8 +66,7 @@ _NO_ENVS: Final[Mapping[str, str]] = MappingProxyType({})
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class CdiNode:
+class CdiNode(msgspec.Struct, frozen=True):
     """A device node in the container.
 
     Its number is left out on purpose: the runtime looks at the host's node at every container start, so a
@@ -86,8 +85,7 @@ class CdiNode:
     """Permission bits; None takes the host's."""
 
 
-@dataclass(frozen=True, slots=True)
-class CdiMount:
+class CdiMount(msgspec.Struct, frozen=True):
     """A host file or folder in the container, with mount options as `bind_options` gives them."""
 
     host_path: str
@@ -95,18 +93,20 @@ class CdiMount:
     options: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CdiDevice:
+class CdiDevice(msgspec.Struct, frozen=True):
     """One device by its CDI name, and what a container gets with it; never empty."""
 
     name: str
     nodes: tuple[CdiNode, ...] = ()
     mounts: tuple[CdiMount, ...] = ()
-    envs: Mapping[str, str] = field(default_factory=lambda: _NO_ENVS, hash=False)
+    envs: Mapping[str, str] = msgspec.field(default_factory=lambda: _NO_ENVS)
+
+    def __hash__(self) -> int:
+        """Return the hash of what identifies it: mappings have none."""
+        return hash(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class CdiSpec:
+class CdiSpec(msgspec.Struct, frozen=True):
     """All devices of one kind: the content of one file."""
 
     kind: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
 
 from devplug.daemon.config.decoder import Leaf, decode
 from devplug.daemon.config.document import parse_document
@@ -39,8 +40,7 @@ LEAVES: Final[Mapping[type, Leaf]] = {
 """The types of the configuration that are read from a text."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigReading:
+class ConfigReading(Struct, frozen=True):
     """What was made of a file's text, however wrong it is."""
 
     document: Document

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from devplug.daemon.config.suggestions import nearest
 from devplug.errors import quoted
 
@@ -94,8 +96,7 @@ PEERS_VARIABLES: Final[Mapping[str, str]] = {
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """One `{name}` or `{name.argument}` of a template."""
 
     name: str
@@ -113,6 +114,7 @@ class Variable:
         return f"{{{self.name}.{self.argument}}}" if self.argument else f"{{{self.name}}}"
 
 
+# No Struct: in what the file is decoded to, those are its maps.
 @dataclass(frozen=True, slots=True)
 class Template:
     """A parsed template. Made by `parse_template`; equal to another if the same text was written."""
@@ -148,8 +150,7 @@ class Writing(enum.Enum):
     """In the name of an environment variable all but letters, digits and `_` becomes `_`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """The answer instead of a text when a device has no value for a variable of the template."""
 
     variable: Variable

@@ -5,10 +5,12 @@ Times are Unix times in seconds, because the cluster reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.k8s.objects import maps, text
 
@@ -70,8 +72,7 @@ class Status(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something that happened."""
 
     reason: Reason
@@ -81,8 +82,7 @@ class Notice:
     is_warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """An Event as it is to stand in the cluster."""
 
     suffix: str
@@ -96,8 +96,7 @@ class Event:
     """Whether the cluster has none of that name yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """The Node's condition as it is to stand in the cluster."""
 
     status: Status

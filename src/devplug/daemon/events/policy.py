@@ -7,9 +7,11 @@ EventSourceObjectSpamFilter). The condition `DevicesReady` says in a few words w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.events.objects import MESSAGE_LIMIT_BYTES, Condition, Event, Notice, Reason, Status
 from devplug.errors import one_line
@@ -145,8 +147,7 @@ def _config_notices(before: ConfigStatus | None, after: ConfigStatus | None) -> 
 # ── what the condition says ───────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Readiness:
+class _Readiness(Struct, frozen=True):
     """The content of a condition, without its times."""
 
     status: Status
@@ -194,8 +195,7 @@ def _ill(resource: ResourceStatus) -> str:
 # ── repetitions and floods ────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class EventSeries:
+class EventSeries(Struct, frozen=True):
     """The events of late, by reason and subject; `is_new` of one says that it was never written."""
 
     events: Mapping[_Key, Event] = field(default_factory=lambda: _NO_EVENTS)
@@ -235,16 +235,14 @@ def _is_recent(event: Event, now: float) -> bool:
 # ── after each look ───────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceFault:
+class ResourceFault(Struct, frozen=True):
     """The fault of a resource that is not ready."""
 
     since: float
     is_reported: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedState:
+class ReportedState(Struct, frozen=True):
     """What was reported to the cluster, and faults that are reported once they have lasted."""
 
     registered: frozenset[str] = frozenset()
@@ -255,8 +253,7 @@ class ReportedState:
     condition: Condition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What to write to the cluster now."""
 
     reported: ReportedState

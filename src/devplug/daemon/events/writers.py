@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec.structs import replace
 
 from devplug.daemon.cluster import Retries
 from devplug.daemon.events.objects import (

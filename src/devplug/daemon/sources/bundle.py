@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.config.globs import covers
 from devplug.daemon.config.host_paths import DISK_NODES
@@ -48,8 +50,7 @@ def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelecto
     }
 
 
-@dataclass(slots=True)
-class BundleSource:
+class BundleSource(Struct):
     """The bundles of one resource, each one device; lives as long as the resource is served.
 
     A bundle is there while each of its nodes is that is not optional.

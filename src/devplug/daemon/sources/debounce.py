@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 __all__ = [
     "AGAIN_SECONDS",
@@ -47,8 +48,7 @@ LOOK_SHARE: Final = 0.05
 _LEAVING: Final = frozenset({"remove", "unbind"})
 
 
-@dataclass(slots=True)
-class Debounce:
+class Debounce(Struct):
     """What one source has heard since its last look; lives as long as the source is followed.
 
     All times are seconds of one clock that does not go back. The first look is due at once.
@@ -115,8 +115,7 @@ class Debounce:
         return max(due_at, looked_at + PACE_SECONDS) if is_burst else due_at
 
 
-@dataclass(slots=True)
-class Departures:
+class Departures(Struct):
     """When to look for what has left, where other events have `Debounce` wait: a pod must not get it.
 
     Such a look takes devices away and adds none, so it shows nothing in pieces. It is due `QUIET_SECONDS`

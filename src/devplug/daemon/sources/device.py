@@ -6,10 +6,11 @@ IDs are as the hardware says: never two devices with one ID, and none that chang
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import chain, count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct, field
 
 from devplug.daemon.config.templates import Missing, render_one
 from devplug.devices import Health, stable_id
@@ -31,8 +32,7 @@ _NO_LINKS: Mapping[str, int] = MappingProxyType({})
 # ── devices ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class HostDeviceNode:
+class HostDeviceNode(Struct, frozen=True):
     """One device node of a found device, and what proves at Allocate that it is still the same."""
 
     host_path: str
@@ -55,26 +55,29 @@ class HostDeviceNode:
         return (self.real_path or self.host_path).rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class HostDevice:
+class HostDevice(Struct, frozen=True):
     """A device that is present now. `name` identifies it from one look to the next, and is a device ID."""
 
     name: str
     nodes: tuple[HostDeviceNode, ...] = ()
     numa_node: int | None = None
-    facts: Mapping[str, str | int] = field(default_factory=lambda: _NO_FACTS, hash=False)
+    facts: Mapping[str, str | int] = field(default_factory=lambda: _NO_FACTS)
     """What templates may say of it, by their names for it; `id`, `index` and `containerPath` come later."""
     hardware: str = ""
     """What it physically is, for as long as it is plugged in: its folder below /sys/devices where sysfs knows
     it. Two resources that find the same have one device between them. Empty: nothing is behind it."""
     health: Health = field(default_factory=Health.healthy)
     """What the source itself knows of it, as from the driver; health rules come on top."""
-    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS, hash=False)
+    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
     """How well it is connected to other devices of the resource, by their names; more is better. Only what
     sysfs cannot tell, such as the number of NVLinks."""
     plugged: int = 0
     """Which time of being plugged in this is: the inode of its folder, of which the kernel makes another one
     for whatever comes to the same place with the same numbers. 0: nobody can tell."""
+
+    def __hash__(self) -> int:
+        """Return the hash of what identifies it: mappings have none."""
+        return hash(self.name)
 
     @property
     def plugged_in(self) -> object:
@@ -99,8 +102,7 @@ class Source(Protocol):
 # ── IDs ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What one present device would like to be called."""
 
     hardware: str
@@ -129,8 +131,7 @@ def wanted_name(template: Template | None, facts: Mapping[str, str | int], defau
     return stable_id(default)
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """The IDs of one source's devices; lives as long as the source.
 
     Many gadgets of one make have one serial number. Those that are first seen together are called by their

@@ -8,9 +8,11 @@ whenever it starts the container again, and by then the kernel may have numbered
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.daemon.sources.hardware import devices_of_subsystem
 from devplug.daemon.sources.host import NotADeviceNodeError
@@ -87,8 +89,7 @@ def with_rdma_cm(host: Host, nodes: tuple[HostDeviceNode, ...]) -> tuple[HostDev
 # ── links ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class StableLinks:
+class StableLinks(Struct, frozen=True):
     """The links at one moment: of each node that has some, by the kernel's path of it, the best one."""
 
     by_id: Mapping[str, str]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from devplug.daemon.sources.device import HostDeviceNode
 
@@ -99,8 +100,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))
 
 
-@dataclass(frozen=True, slots=True)
-class SysDevice:
+class SysDevice(Struct, frozen=True):
     """One thing that the kernel knows, by its real folder below /sys/devices. Every read is a fresh one."""
 
     host: Host

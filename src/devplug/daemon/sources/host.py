@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from msgspec import Struct
 
 from devplug.daemon.sources.device import HostDeviceNode
 from devplug.errors import PluginError, quoted
@@ -37,12 +38,11 @@ class NotADeviceNodeError(PluginError):
     """A path that a file names, and that is no device node; the text says what it is instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The machine below a root folder: `/` in production, a made tree in tests."""
 
     root: Path = Path("/")
-    on_look: Callable[[float], None] = field(default=lambda _: None, compare=False, repr=False)
+    on_look: Callable[[float], None] = lambda _: None
     """Called after each look of a source with the seconds that it took."""
 
     def inside(self, path: str) -> str:

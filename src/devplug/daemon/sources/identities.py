@@ -25,8 +25,9 @@ each USB interface has the interface before it, unless that is the first: `if02.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.daemon.sources.device import Wanted, wanted_name
 from devplug.daemon.sources.hardware import SysDevice, natural
@@ -73,8 +74,7 @@ _UNIQUE_ENOUGH: Final = re.compile(r"(?!nvme\.)\S.*", re.DOTALL)
 serial number, the model and the namespace's number (drivers/nvme/host/sysfs.c, wwid_show)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """What one device can be called."""
 
     preferred: str
@@ -87,8 +87,7 @@ class Identity:
         return Identity(self.preferred + text, self.by_place + text)
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """The nearest parent of a device that can be distinguished from all others."""
 
     device: SysDevice
@@ -97,8 +96,7 @@ class Anchor:
     """The number of the USB interface that the device hangs on, if any."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """Which of its anchor's devices one is, as far as that is known without the others."""
 
     anchor: str
@@ -120,8 +118,7 @@ class Part:
         return f"{self.prefix}{self.interface}{self.suffix or ''}" + (f".{rank}" if rank else "")
 
 
-@dataclass(slots=True)
-class Ranks:
+class Ranks(Struct):
     """The ranks of one source's devices; lives as long as the source.
 
     A present device keeps its rank, whatever comes beside it.

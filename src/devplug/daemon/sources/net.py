@@ -15,10 +15,12 @@ subfunction, the port name of a representor); the interface's name where there i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import HostDevice, Names
 from devplug.daemon.sources.device_nodes import StableLinks, class_nodes_below, nodes_with_links, with_rdma_cm
@@ -67,8 +69,7 @@ _REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 """Port names of a switch's inner sides (kernel, Documentation/networking/representors.rst)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Nic:
+class _Nic(Struct, frozen=True):
     """One interface, or one function that has none here."""
 
     interface: SysDevice | None
@@ -142,8 +143,7 @@ class _Nic:
         return glob is None or (bool(self.name) and fnmatchcase(self.name, glob))
 
 
-@dataclass(slots=True)
-class NetSource:
+class NetSource(Struct):
     """The network devices that one resource's selectors match; lives as long as the resource is served."""
 
     resource_name: str

@@ -11,9 +11,11 @@ import fnmatch
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.hardware import device_at
@@ -124,8 +126,7 @@ def _capability_minor(host: Host, access: str) -> int | None:
 # ── the source ────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """What one device ID stands for: a GPU, or one of its MIG instances."""
 
     gpu: Gpu
@@ -137,8 +138,7 @@ class _Part:
         return self.gpu.uuid if self.instance is None else self.instance.uuid
 
 
-@dataclass(slots=True)
-class NvidiaSource:
+class NvidiaSource(Struct):
     """The GPUs or MIG instances that the selectors of one resource cover; lives as long as it is served.
 
     A GPU in MIG mode is never a device, only its instances are. Sharing one GPU among containers by time is

@@ -6,9 +6,11 @@ until it is restarted (internal/rm/health.go, server.go); here every fault has a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -69,8 +71,7 @@ _MEANINGS: Final[Mapping[int, tuple[str, bool]]] = MappingProxyType(
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True):
     """One MIG device: a compute instance within a GPU instance."""
 
     uuid: str
@@ -80,8 +81,7 @@ class MigInstance:
     compute_instance: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """One GPU that answered."""
 
     uuid: str
@@ -94,16 +94,19 @@ class Gpu:
     """Empty for boards without one: all but those for data centres."""
     is_in_mig_mode: bool = False
     instances: tuple[MigInstance, ...] = ()
-    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS, hash=False)
+    links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
     """How many active NVLinks go to which PCI address: another GPU, or a switch. Empty: a nameless switch."""
     action_wanted: str | None = None
     """What the driver wants done before the GPU is used again; empty: nothing; None: it cannot say."""
     has_failed_memory: bool = False
     """Whether there was no spare row left for a defect one; only another board helps then."""
 
+    def __hash__(self) -> int:
+        """Return the hash of what identifies it: mappings have none."""
+        return hash(self.uuid)
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+
+class GpuReading(Struct, frozen=True):
     """All that the driver said at one moment."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -113,8 +116,7 @@ class GpuReading:
     """Why the driver could not be asked at all, and what to do; nothing else is given then."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuEvent:
+class GpuEvent(Struct, frozen=True):
     """An event that the driver sent."""
 
     gpu_uuid: str = ""
@@ -188,8 +190,7 @@ def mig_profile(name: str, gpu_slices: int, compute_slices: int, memory_mib: int
 # ── Xid errors ────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFault:
+class GpuFault(Struct, frozen=True):
     """One Xid of one GPU, or of one of its MIG instances, until it is over."""
 
     gpu_uuid: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.daemon.config.globs import covers, covers_whole_root, has_wildcard
 from devplug.daemon.config.host_paths import DISK_NODES
@@ -36,8 +37,7 @@ _LEFT_OUT: Final = "a path that the configuration covers is left out"
 _UNUSABLE: Final = "a device is advertised that no container can open"
 
 
-@dataclass(slots=True)
-class PathSource:
+class PathSource(Struct):
     """The nodes that the selectors of one resource cover; lives as long as the resource is served."""
 
     resource_name: str

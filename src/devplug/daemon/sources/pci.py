@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.device_nodes import (
@@ -78,8 +80,7 @@ _USB_BUS: Final = re.compile(r"usb\d+")
 _VIRTUAL_FUNCTION: Final = re.compile(r"virtfn(\d+)")
 
 
-@dataclass(slots=True)
-class PciSource:
+class PciSource(Struct):
     """The functions that the selectors of one resource match; lives as long as the resource is served.
 
     A function is called by its address. Several that match and are of one IOMMU group under VFIO are one

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from devplug.daemon.sources.device import HostDevice
 
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["StaticSource"]
 
 
-@dataclass(frozen=True, slots=True)
-class StaticSource:
+class StaticSource(Struct, frozen=True):
     """The IDs of one resource's selectors; they are always present."""
 
     selectors: tuple[StaticSelector, ...]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from devplug.daemon.sources.device import HostDevice, Names
 from devplug.daemon.sources.device_nodes import (
@@ -59,8 +60,7 @@ _CARRIERS: Final = frozenset(
 """What the devices hang on, or what hangs on them: attributes, drivers and nodes come and go with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(Struct, frozen=True):
     device: SysDevice
     subsystem: str
     """As the selector has it."""
@@ -69,8 +69,7 @@ class _Match:
     """Whether the nodes are those of what hangs on it, so that this is part of the device."""
 
 
-@dataclass(slots=True)
-class SysfsSource:
+class SysfsSource(Struct):
     """The devices that the selectors of one resource match; lives as long as the resource is served."""
 
     resource_name: str
@@ -202,8 +201,7 @@ class SysfsSource:
         return facts | {name: text for name, text in texts.items() if text}
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """Reads attributes within one look, and lives as long as that.
 
     It opens only what is in a folder: a device and all its parents are asked for many attributes, and

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from devplug.daemon.sources.device import HostDevice, Names, Wanted, wanted_name
 from devplug.daemon.sources.device_nodes import LINK_GLOBS, nodes_with_links, stable_links
@@ -63,8 +65,7 @@ _GADGET: Final = re.compile(r"\d+-([1-9]\d*(?:\.[1-9]\d*)*)")
 _USB_3: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Gadget:
+class _Gadget(Struct, frozen=True):
     """What decides whether a gadget is meant, as it was read in one look."""
 
     device: SysDevice
@@ -85,8 +86,7 @@ class _Gadget:
         return f"{self.ids}:{self.serial}" if self.serial else ""
 
 
-@dataclass(slots=True)
-class UsbSource:
+class UsbSource(Struct):
     """The gadgets that the selectors of one resource match; lives as long as the resource is served.
 
     A gadget is called by its serial number, as in `0403:6001:A50285BI`, or where it has none, or another has

@@ -6,8 +6,10 @@ The rules are the kernel's, Documentation/driver-api/vfio.rst: within a group no
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from devplug.daemon.sources.hardware import device_at, natural
 from devplug.daemon.sources.host import NotADeviceNodeError
@@ -29,8 +31,7 @@ HARMLESS_DRIVERS: Final = frozenset({"pci-stub", "pcieport"})
 """Drivers beside those of VFIO that leave a device alone (the kernel's `driver_managed_dma`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One device of an IOMMU group."""
 
     name: str

@@ -6,8 +6,9 @@ field is decided in the modules beside it; here is what they mean for each other
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from devplug.wire.http2 import events
 from devplug.wire.http2.errors import ConnectionFaultError, ErrorCode, MisuseError, StreamFaultError
@@ -48,8 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Limits"]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of this end."""
 
     streams: int = 1024

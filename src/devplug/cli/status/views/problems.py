@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from devplug.cli.status.views.text import Cell, Tone, age, holders, printable
 from devplug.errors import one_line

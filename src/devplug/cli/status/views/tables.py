@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from devplug.cli.status.views.problems import closing
 from devplug.cli.status.views.text import (
