@@ -12,7 +12,7 @@ import click
 import pytest
 
 from devplug import __version__
-from devplug.cli.main import commands
+from devplug.cli.commands import commands
 from tests.cli.programs import devplug
 
 

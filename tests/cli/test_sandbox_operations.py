@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from devplug.cli.commands import commands
 from devplug.cli.exits import exit_code_of
-from devplug.cli.main import commands
 from tests.cli.programs import devplug
 from tests.sandbox.standin import StandIn, up_in
 

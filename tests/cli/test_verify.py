@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from devplug.cli.commands import commands
 from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
-from devplug.cli.main import commands
 from devplug.conformance.checks import all_checks
 from tests.cli.programs import devplug
 from tests.conformance.trials import ROOT

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from devplug.cli.commands import commands
 from devplug.cli.kubectl import devices_command
-from devplug.cli.main import commands
 from tests.docs.pages import PAGES, ROOT, blocks_of, prose_of, spans_of
 
 if TYPE_CHECKING:

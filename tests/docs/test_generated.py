@@ -10,8 +10,8 @@ import click
 import pytest
 
 from devplug.cli import exits
+from devplug.cli.commands import commands
 from devplug.cli.kubectl import devices_command
-from devplug.cli.main import commands
 from devplug.cli.page import EXIT_CODES
 from devplug.cli.page import page as command_page
 from devplug.daemon.config.page import page as key_page

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from devplug.cli.machine import pod_resources_socket
 from devplug.cli.options import (
     kubelet_root,
     plugin_dir,
     plugin_folder,
-    pod_resources_socket,
 )
 from devplug.cli.startup import do_without_openssl
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from devplug.k8s.kubelet_dir import KUBELET_ROOT
+from devplug.cli.machine import SANDBOX_DIR_VARIABLE
+from devplug.cli.run_options import KUBELET_ROOT_OPTION, PLUGIN_DIR_OPTION, folder_of_plugins
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from devplug.daemon.sources.host import Host
+    from devplug.cli.run_options import Option
     from devplug.k8s.account import Account
     from devplug.sandbox.sandboxdir import SandboxDir
 
@@ -23,20 +24,30 @@ __all__ = [
     "context_option",
     "kubeconfig_option",
     "kubelet_root",
-    "machine_numa_nodes",
     "namespace_option",
     "output",
     "place_of",
     "plugin_dir",
     "plugin_folder",
-    "pod_resources_socket",
     "sandbox_dir",
     "sandbox_folder",
     "sandbox_nodes",
+    "settings_of",
 ]
 
-SANDBOX_DIR_VARIABLE: Final = "DEVPLUG_SANDBOX_DIR"
-"""The variable that names the folder of a sandbox; set for each program in one."""
+
+def settings_of(option: Option) -> dict[str, Any]:
+    """Return what click is told of an option, besides its names."""
+    if option.kind == "flag":
+        kind: dict[str, Any] = {"is_flag": True}
+    elif option.choices:
+        kind = {"type": click.Choice(option.choices)}
+    else:
+        kind = {"type": click.Path(readable=False) if option.kind == "path" else None}
+    if option.default is not None:
+        kind |= {"default": option.default, "show_default": True}
+    return {**kind, "metavar": option.metavar, "envvar": option.variable, "help": option.help}
+
 
 color = click.option(
     "--color",
@@ -46,22 +57,8 @@ color = click.option(
     show_default=True,
     help="Colour and progress: on a terminal, or not at all.",
 )
-kubelet_root = click.option(
-    "--kubelet-root",
-    metavar="DIR",
-    envvar="DEVPLUG_KUBELET_ROOT",
-    default=KUBELET_ROOT,
-    show_default=True,
-    type=click.Path(readable=False),
-    help="The kubelet's folder; k0s and microk8s have another one.",
-)
-plugin_dir = click.option(
-    "--plugin-dir",
-    metavar="DIR",
-    envvar="DEVPLUG_PLUGIN_DIR",
-    type=click.Path(readable=False),
-    help="The folder with kubelet.sock. Default: device-plugins in the kubelet's folder.",
-)
+kubelet_root = click.option(*KUBELET_ROOT_OPTION.names, **settings_of(KUBELET_ROOT_OPTION))
+plugin_dir = click.option(*PLUGIN_DIR_OPTION.names, **settings_of(PLUGIN_DIR_OPTION))
 output = click.option(
     "-o",
     "--output",
@@ -117,31 +114,12 @@ def place_of(folder: str | None) -> SandboxDir:
     return SandboxDir(Path(folder) if folder else default_folder(os.environ, os.geteuid()))
 
 
-def machine_numa_nodes(host: Host | None = None) -> tuple[int, ...]:
-    """Return the NUMA nodes that the kubelet here knows; none in a sandbox, whose nodes have their own."""
-    import os
-
-    from devplug.daemon.sources.hardware import numa_nodes
-    from devplug.daemon.sources.host import Host
-
-    return () if os.environ.get(SANDBOX_DIR_VARIABLE) else numa_nodes(host or Host())
-
-
 def plugin_folder(context: click.Context, kubelet_root: str, plugin_dir: str | None) -> Path:
     """Return the folder with `kubelet.sock` that is meant: what is written out wins over the environment."""
-    from pathlib import Path
-
     root_source, dir_source = map(context.get_parameter_source, ("kubelet_root", "plugin_dir"))
     if root_source is ParameterSource.COMMANDLINE and dir_source is ParameterSource.ENVIRONMENT:
         plugin_dir = None
-    return Path(plugin_dir) if plugin_dir else Path(kubelet_root, "device-plugins")
-
-
-def pod_resources_socket(kubelet_root: str) -> Path:
-    """Return the kubelet's socket for monitors, absolute."""
-    from pathlib import Path
-
-    return Path(kubelet_root, "pod-resources", "kubelet.sock").absolute()
+    return folder_of_plugins(kubelet_root, plugin_dir)
 
 
 def account_of(

@@ -123,8 +123,8 @@ def _escaped(text: str) -> str:
 
 
 def _main() -> None:
+    from devplug.cli.commands import commands
     from devplug.cli.kubectl import devices_command
-    from devplug.cli.main import commands
 
     sys.stdout.write(page(("devplug", commands), ("kubectl devices", devices_command)))
 

@@ -12,10 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from devplug.cli.exits import BAD_INPUT, OK
-from devplug.cli.options import machine_numa_nodes
+from devplug.cli.exits import BAD_INPUT, OK, say
+from devplug.cli.machine import machine_numa_nodes
 from devplug.daemon.config.loader import load
 from devplug.daemon.config_reader import read_config_file
 from devplug.daemon.service import serve_config
@@ -53,22 +51,21 @@ def run(
     Raises `ConfigError` for a file that cannot be used. Without any file nothing is guessed.
     """
     if config_file is None and not Path(DEFAULT_CONFIG).exists():
-        click.echo(
+        say(
             f"devplug: no configuration: {DEFAULT_CONFIG} does not exist and neither -c nor DEVPLUG_CONFIG "
             "names another file\n"
             "  to write one:       devplug discover --propose > devplug.yaml\n"
             "  to serve it:        devplug run -c devplug.yaml\n"
-            "  to see what it is:  devplug demo",
-            err=True,
+            "  to see what it is:  devplug demo"
         )
         return BAD_INPUT
     file = config_file or DEFAULT_CONFIG
     config = load(read_config_file(file), file)
     if fault := _folder_fault(plugin_dir):
-        click.echo(f"devplug: {fault}", err=True)
+        say(f"devplug: {fault}")
         return BAD_INPUT
     if kube_events and find_spec("lightkube") is None:
-        click.echo("devplug: --kube-events needs lightkube; install devplug[k8s]", err=True)
+        say("devplug: --kube-events needs lightkube; install devplug[k8s]")
         return BAD_INPUT
     show_logs(LEVELS[log_level], log_format)
     look_again = asyncio.Event()

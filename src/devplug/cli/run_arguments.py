@@ -1,24 +1,20 @@
-"""The arguments of `devplug run`. What they start is in `run`, which `--help` does not load."""
+"""The command `devplug run` of click. What it starts is in `run`, which `--help` does not load."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from devplug.cli.options import (
-    kubelet_root,
-    plugin_dir,
-    plugin_folder,
-    pod_resources_socket,
-)
-from devplug.cli.startup import do_without_openssl, uncollected
-from devplug.logs import FORMS, LEVELS
+from devplug.cli.daemon_start import start_daemon
+from devplug.cli.machine import pod_resources_socket
+from devplug.cli.options import plugin_folder, settings_of
+from devplug.cli.run_options import RUN_OPTIONS, RunOptions
 
 if TYPE_CHECKING:
     from devplug.logs import Form
 
-__all__ = ["run_command"]
+__all__ = ["run_command", "run_options_of"]
 
 _EPILOG: Final = """\b
 Examples:
@@ -27,73 +23,24 @@ Examples:
 """
 
 
-@click.command("run", epilog=_EPILOG)
-@click.option(
-    "-c",
-    "--config",
-    metavar="FILE",
-    envvar="DEVPLUG_CONFIG",
-    help="The file that says which devices to serve. Default: /etc/devplug/config.yaml.",
-)
-@kubelet_root
-@plugin_dir
-@click.option(
-    "--listen",
-    metavar="ADDRESS",
-    envvar="DEVPLUG_LISTEN",
-    help="Serve /healthz, /readyz and /metrics at this address: 127.0.0.1:9410, :9410 or unix:PATH. "
-    "Default: only at the status socket, which devplug status reads.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(FORMS),
-    default="text",
-    show_default=True,
-    envvar="DEVPLUG_LOG_FORMAT",
-    help="Lines for people, or one JSON object a line.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(list(LEVELS)),
-    default="info",
-    show_default=True,
-    envvar="DEVPLUG_LOG_LEVEL",
-    help="Leave out lines below this level; audit lines stay.",
-)
-@click.option(
-    "--kube-events",
-    is_flag=True,
-    envvar="DEVPLUG_KUBE_EVENTS",
-    help="Write Events and the condition DevicesReady of this Node to the cluster. Needs devplug[k8s] and "
-    "rights; devplug manifests --kube-events grants them.",
+def run_options_of(context: click.Context) -> RunOptions:
+    """Return what was asked for, as click has read it."""
+    values = context.params
+    return RunOptions(
+        config=values["config"],
+        plugin_dir=plugin_folder(context, values["kubelet_root"], values["plugin_dir"]),
+        pod_resources=pod_resources_socket(values["kubelet_root"]),
+        listen=values["listen"],
+        log_format=cast("Form", values["log_format"]),
+        log_level=values["log_level"],
+        kube_events=values["kube_events"],
+    )
+
+
+@click.command(
+    "run", params=[click.Option(one.names, **settings_of(one)) for one in RUN_OPTIONS], epilog=_EPILOG
 )
 @click.pass_context
-def run_command(
-    context: click.Context,
-    config: str | None,
-    kubelet_root: str,
-    plugin_dir: str | None,
-    listen: str | None,
-    *,
-    log_format: Form,
-    log_level: str,
-    kube_events: bool,
-) -> int:
+def run_command(context: click.Context, /, **_: object) -> int:
     """Serve the devices that a YAML file names, until SIGTERM or Ctrl-C."""
-    from devplug.k8s.account import may_have_account
-
-    # Where the labels of this Node may be asked for, now or after an edit, the API server speaks TLS.
-    if not may_have_account():
-        do_without_openssl()
-    with uncollected():
-        from devplug.cli.run import run
-
-    return run(
-        config,
-        plugin_folder(context, kubelet_root, plugin_dir),
-        pod_resources_socket(kubelet_root),
-        listen=listen,
-        log_level=log_level,
-        log_format=log_format,
-        kube_events=kube_events,
-    )
+    return start_daemon(run_options_of(context))

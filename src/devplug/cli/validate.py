@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from devplug.cli.exits import BAD_INPUT, OK
-from devplug.cli.options import machine_numa_nodes
+from devplug.cli.machine import machine_numa_nodes
 from devplug.cli.output import Printer, print_value
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.daemon.config.loader import read

@@ -132,7 +132,8 @@ def _nodes_here(
     """
     from pathlib import Path
 
-    from devplug.cli.options import machine_numa_nodes, place_of
+    from devplug.cli.machine import machine_numa_nodes
+    from devplug.cli.options import place_of
     from devplug.cli.status.nodes import folder_fault, machine_folders, sandbox_folders
 
     place = place_of(folder)

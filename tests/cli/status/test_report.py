@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from devplug.cli.commands import commands
 from devplug.cli.exits import exit_code_of
-from devplug.cli.main import commands
 from devplug.testing import SyncKubelet
 from tests.cli.programs import devplug, ended, run, said_until, started
 from tests.cli.status.made import configured, meter, plug, read_until, served, unplug

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from devplug.cli.options import plugin_folder, pod_resources_socket
+from devplug.cli.machine import pod_resources_socket
+from devplug.cli.options import plugin_folder
 from devplug.daemon.daemon import NODE_NAME_VARIABLE
 from devplug.linux.notifier import Notifier
 from devplug.monitor.collector import Collector
