@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ CARD = "/sys/devices/pci0000:00/0000:00:01.0"
 
 
 def prober(root: Path, *rules: HealthRule, time: Time | None = None) -> Prober:
-    given = {} if time is None else {"clock": time.clock, "sleep": time.sleep}
+    given: dict[str, Any] = {} if time is None else {"clock": time.clock, "sleep": time.sleep}
     return Prober(rules, Host(root), resource_name=RESOURCE, **given)
 
 

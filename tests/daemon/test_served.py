@@ -6,8 +6,6 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import pytest
-
 from devplug.daemon.cdi.spec import kind_of, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.daemon.context import DaemonContext
@@ -22,6 +20,8 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from devplug.daemon.config.types import Resource
 

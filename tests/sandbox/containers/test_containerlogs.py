@@ -52,7 +52,7 @@ def told(written: bytes, **given: Any) -> str:
     return LogReader(options(**given)).bytes_of(written).decode()
 
 
-async def rows_in(path: Path, pieces: Iterable[bytes], **limits: int) -> bytes:
+async def rows_in(path: Path, pieces: Iterable[bytes], **limits: Any) -> bytes:
     """The rows of a log that has got these pieces."""
     log = LogFile(path, **limits)
     for piece in pieces:
