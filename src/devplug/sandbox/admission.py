@@ -20,10 +20,10 @@ from devplug.k8s.objects import Object, entries, fields, text, whole, with_part
 from devplug.k8s.pod_requests import has_ended
 from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
+from devplug.k8s.times import later, moment
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
 from devplug.sandbox.api.strategy import generated_name
-from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.api.validation import change_errors, object_errors
 from devplug.sandbox.scheduler import PODS, amounts, shape
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.k8s.objects import Object, entries, text
+from devplug.k8s.times import stamp
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware, NumaNode
 from devplug.linux.inotify import until_absent
-from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.control import Control
 from devplug.sandbox.controllers.daemonset import DaemonSetController

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, text, whole
+from devplug.k8s.times import micro_stamp, stamp
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.times import micro_stamp, stamp
 from devplug.sandbox.registry import EVENTS
 
 if TYPE_CHECKING:

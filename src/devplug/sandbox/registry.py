@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, text, whole, with_part
+from devplug.k8s.times import stamp
 from devplug.sandbox.admission import (
     changed,
     named,
@@ -26,7 +27,6 @@ from devplug.sandbox.api.errors import StatusError, conflict
 from devplug.sandbox.api.kinds import resource_of_kind
 from devplug.sandbox.api.patch import patched
 from devplug.sandbox.api.store import LOG_LENGTH, Store
-from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import EVERYTHING, Selection, differences, namespaced_name, note
 
 if TYPE_CHECKING:

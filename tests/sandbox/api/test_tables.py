@@ -9,10 +9,10 @@ import pytest
 import yaml
 from hypothesis import given
 
+from devplug.k8s.times import stamp
 from devplug.sandbox.api.columns import COLUMNS, OTHERS
 from devplug.sandbox.api.kinds import SERVED, Resource, resource_of_path
 from devplug.sandbox.api.tables import IncludeObject, table
-from devplug.sandbox.api.times import stamp
 from tests.sandbox.jsons import MAPS, printed, recorded
 
 NOW = datetime(2026, 11, 21, 0, 23, 56, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.sandbox.api.times import age, human_duration, later, micro_stamp, moment, stamp
+from devplug.k8s.times import age, human_duration, later, micro_stamp, moment, stamp
 
 NOW = datetime(2026, 11, 21, 0, 21, 59, 123456, tzinfo=UTC)
 MINUTE, HOUR, DAY = 60, 3600, 86400

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from devplug.k8s.objects import fields, text
-from devplug.sandbox.api.times import stamp
+from devplug.k8s.times import stamp
 from devplug.sandbox.api.watchlog import Selection
 from devplug.sandbox.controllers.namespaces import make_first_namespaces
 from devplug.sandbox.registry import EVENTS, NODES, PODS, Registry

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from devplug.k8s.times import micro_stamp, stamp
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.api.times import micro_stamp, stamp
 from devplug.sandbox.openapi.types import TYPES, WORDS, Form, type_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ Times are Unix times in seconds, because the cluster reads them.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from devplug.k8s.objects import maps, text
+from devplug.k8s.times import moment, stamp_at
 
 if TYPE_CHECKING:
     from devplug.k8s.objects import Object
@@ -130,7 +130,7 @@ def event_object(node_name: str, event: Event) -> Object:
         "source": {"component": REPORTER, "host": node_name},
         "reportingComponent": REPORTER,
         "reportingInstance": node_name,
-        "firstTimestamp": _stamp(event.first_at),
+        "firstTimestamp": stamp_at(event.first_at),
         **event_patch(event),
     }
 
@@ -139,7 +139,7 @@ def event_patch(event: Event) -> Object:
     """Return what changes in an Event that has happened again."""
     return {
         "count": event.count,
-        "lastTimestamp": _stamp(event.last_at),
+        "lastTimestamp": stamp_at(event.last_at),
         "message": event.notice.message,
     }
 
@@ -151,8 +151,8 @@ def condition_patch(condition: Condition) -> Object:
         "status": str(condition.status),
         "reason": condition.reason,
         "message": condition.message,
-        "lastHeartbeatTime": _stamp(condition.at),
-        "lastTransitionTime": _stamp(condition.since),
+        "lastHeartbeatTime": stamp_at(condition.at),
+        "lastTransitionTime": stamp_at(condition.since),
     }
     return {"status": {"conditions": [value]}}
 
@@ -161,13 +161,7 @@ def inherited(condition: Condition, node: Object) -> Condition:
     """Return a daemon's first condition with the time since when the Node has had its status already."""
     for one in maps(node, "status", "conditions"):
         if text(one, "type") == CONDITION_TYPE and text(one, "status") == condition.status:
-            try:
-                since = datetime.fromisoformat(text(one, "lastTransitionTime")).timestamp()
-            except ValueError:
-                return condition
-            return replace(condition, since=min(since, condition.since))
+            if since := moment(text(one, "lastTransitionTime")):
+                return replace(condition, since=min(since.timestamp(), condition.since))
+            return condition
     return condition
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, text, whole
+from devplug.k8s.times import moment
 from devplug.kubelet.gotext import go_quoted
 from devplug.sandbox.api.errors import (
     bad_request,
@@ -29,7 +30,6 @@ from devplug.sandbox.api.errors import (
 from devplug.sandbox.api.fieldselectors import FieldSelector, FieldTerm, field_selector
 from devplug.sandbox.api.labelselectors import LabelSelector, SelectorError, label_selector
 from devplug.sandbox.api.tables import IncludeObject
-from devplug.sandbox.api.times import moment
 from devplug.sandbox.api.watchlog import Selection
 
 if TYPE_CHECKING:

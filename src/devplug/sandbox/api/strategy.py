@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, same, text, whole, with_part
 from devplug.k8s.pod_requests import has_ended
+from devplug.k8s.times import later, moment, stamp
 from devplug.sandbox.api.defaults import qos_class
 from devplug.sandbox.api.errors import (
     bad_request,
@@ -24,7 +25,6 @@ from devplug.sandbox.api.errors import (
 )
 from devplug.sandbox.api.names import label_errors, label_key_errors, label_value_errors, subdomain_errors
 from devplug.sandbox.api.ownerreferences import propagating
-from devplug.sandbox.api.times import later, moment, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
 from devplug.k8s.pod_requests import ALWAYS
+from devplug.k8s.times import age, human_duration, moment
 from devplug.sandbox.api.columns import COLUMNS, OTHERS
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
-from devplug.sandbox.api.times import age, human_duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

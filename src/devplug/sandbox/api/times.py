@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["age", "human_duration", "later", "micro_stamp", "moment", "stamp"]
+__all__ = ["age", "human_duration", "later", "micro_stamp", "moment", "stamp", "stamp_at"]
 
 _MINUTE_SECONDS = 60
 _HOUR_SECONDS = 3600
@@ -16,6 +16,11 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 def stamp(now: datetime) -> str:
     """Return a moment to the second, as most of the API has it (metav1.Time)."""
     return _iso(now, "seconds")
+
+
+def stamp_at(seconds: float) -> str:
+    """Return a Unix time as `stamp` writes it."""
+    return stamp(datetime.fromtimestamp(seconds, UTC))
 
 
 def micro_stamp(now: datetime) -> str:

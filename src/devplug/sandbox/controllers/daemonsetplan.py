@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, same, text, whole, with_part
+from devplug.k8s.times import later, moment
 from devplug.sandbox.api.ownerreferences import owner_reference
-from devplug.sandbox.api.times import later, moment
 from devplug.sandbox.scheduler import NAME_FIELD, matches_affinity, shape, tolerates_taints
 
 if TYPE_CHECKING:

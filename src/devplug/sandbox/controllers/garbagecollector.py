@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, part, text
+from devplug.k8s.times import moment
 from devplug.sandbox.api.kinds import SERVED, resource_of_kind
 from devplug.sandbox.api.ownerreferences import (
     FOREGROUND,
@@ -24,7 +25,6 @@ from devplug.sandbox.api.ownerreferences import (
     without_owner,
 )
 from devplug.sandbox.api.strategy import Preconditions
-from devplug.sandbox.api.times import moment
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.workqueue import WorkQueue, key_of, run_loop, split_key
 from devplug.sandbox.registry import EVENTS, NODES, PODS

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, part, same, text, with_part
-from devplug.sandbox.api.times import stamp
+from devplug.k8s.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.workqueue import WorkQueue, run_loop
 from devplug.sandbox.events import EventRecorder, EventSource

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, same, text, whole
 from devplug.k8s.pod_requests import has_ended
+from devplug.k8s.times import stamp
 from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.times import stamp
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.controllers.workqueue import follow
 from devplug.sandbox.events import EventRecorder, EventSource, reference

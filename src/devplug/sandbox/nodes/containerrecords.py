@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.backoff import backoff_seconds
 from devplug.k8s.objects import fields, part, text, whole
-from devplug.sandbox.api.times import later, moment
+from devplug.k8s.times import later, moment
 
 if TYPE_CHECKING:
     from datetime import datetime

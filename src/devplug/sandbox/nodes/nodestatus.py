@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, same, text
 from devplug.k8s.resource_names import is_extended
-from devplug.sandbox.api.times import micro_stamp, moment, stamp
+from devplug.k8s.times import micro_stamp, moment, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from devplug.errors import DevplugError, quoted
 from devplug.k8s.objects import Object, entries, fields, part, text, whole
 from devplug.k8s.pod_requests import ALWAYS
+from devplug.k8s.times import later
 from devplug.kubelet.pods import PodPhase
-from devplug.sandbox.api.times import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.objects import Object, entries, fields, text, whole
 from devplug.k8s.pod_requests import ALWAYS, needed_at_once
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
+from devplug.k8s.times import stamp
 from devplug.kubelet.pods import PodPhase
-from devplug.sandbox.api.times import stamp
 from devplug.sandbox.nodes.podlifecycle import Role, phase_of
 
 if TYPE_CHECKING:

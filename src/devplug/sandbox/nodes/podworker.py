@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.k8s.objects import Object, part, same, text
+from devplug.k8s.times import moment
 from devplug.kubelet.manifests import PodReader
 from devplug.kubelet.pods import PodPhase
 from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.strategy import Preconditions
-from devplug.sandbox.api.times import moment
 from devplug.sandbox.nodes.podcontainers import PodContainers
 from devplug.sandbox.nodes.podlifecycle import (
     AnnotationError,

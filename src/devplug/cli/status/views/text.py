@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from devplug.errors import one_line
+from devplug.k8s.times import stamp_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -119,7 +120,7 @@ def clock(at: float) -> str:
 
 def timestamp(at: float | None) -> str:
     """Return a Unix time as RFC 3339 writes it; empty for None."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "" if at is None else stamp_at(at)
 
 
 def left(seconds: float) -> str:
