@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from devplug import __version__
 from devplug.daemon.config.loader import load
-from devplug.deploy.alerts import prometheus_rule_text, rules_text
 from devplug.deploy.chart import defaults, overridden, starter
-from devplug.deploy.dashboard import dashboard_text
 from devplug.deploy.manifests import base_files, lines_for, values_for
 from devplug.deploy.names import CHART, Release
 from devplug.deploy.security_context import needs_of
 from devplug.k8s.yaml import flow
+from tests.deploy.alerts import prometheus_rule_text, rules_text
+from tests.deploy.dashboard import dashboard_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from devplug.deploy.alerts import ALERTS
+from tests.deploy.alerts import ALERTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

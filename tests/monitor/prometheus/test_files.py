@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from devplug.deploy.alerts import ALERTS
 from devplug.metrics.catalogue import ALL
 from devplug.metrics.families import Kind
+from tests.deploy.alerts import ALERTS
 from tests.monitor.prometheus.staging import ROOT, needs_prometheus, promtool
 
 if TYPE_CHECKING:

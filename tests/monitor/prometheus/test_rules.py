@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from devplug.deploy.alerts import ALERTS
+from tests.deploy.alerts import ALERTS
 from tests.monitor.prometheus.cases import CASES, unit_tests
 from tests.monitor.prometheus.staging import ROOT, RULES, needs_prometheus, promtool
 

@@ -1,4 +1,4 @@
-"""The panels of a Grafana dashboard, and the board around them, as Grafana 10 and later wants them. Pure.
+"""The panels of a Grafana dashboard, and the board around them, as Grafana 10 and later wants them.
 
 The options are those of Grafana 10's panels (public/app/plugins/panel), the fields those of its schema
 (kinds/dashboard/dashboard_kind.cue, version 39); what a reader would not miss is left to its default.

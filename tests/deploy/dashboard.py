@@ -1,11 +1,11 @@
-"""The Grafana dashboard: which panels there are and what each asks of Prometheus. Pure."""
+"""The Grafana dashboard: which panels there are and what each asks of Prometheus."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
 
-from devplug.deploy.panels import (
+from tests.deploy.panels import (
     GREEN_FROM_ONE,
     RED_FROM_ONE,
     SCHEMA_VERSION,

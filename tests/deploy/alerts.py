@@ -1,4 +1,4 @@
-"""The alerts on what devplug tells: when each fires, and what the person on call reads. Pure.
+"""The alerts on devplug's metrics: when each fires, and what the person on call reads.
 
 What to do about each is a section of docs/monitoring.md, to which its `runbook_url` leads. Expressions keep
 the labels of the series they look at and match by `ignoring`, so that they also hold where series have labels
