@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.config.loader import load
+from devplug.daemon.config.loader import load, read
 from devplug.daemon.sources.path import PathSource
 from devplug.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from devplug.daemon.config.loader import ConfigReading
     from devplug.daemon.config.types import Config, Resource
 
 NULL = (1, 3)
@@ -70,9 +71,18 @@ def tree(root: Path, content: Mapping[str, str]) -> None:
             path.write_text(text)
 
 
+def _file(resources: str) -> str:
+    return "version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(resources).strip(), "  ")
+
+
 def config(text: str) -> Config:
     """Return the configuration that has these resources, written as a YAML list."""
-    return load("version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(text).strip(), "  "), "f.yaml")
+    return load(_file(text), "f.yaml")
+
+
+def reading(text: str) -> ConfigReading:
+    """Return what is read of a file with these resources, which may have mistakes."""
+    return read(_file(text))
 
 
 def resource(rest: str, name: str = "example.com/a") -> Resource:

@@ -333,7 +333,6 @@ async def test_the_pods_account_is_used_before_any_kubeconfig_and_its_token_is_r
     tls.load_cert_chain(_certificate(folder), folder / "key")
     (folder / "namespace").write_text("default")
     (folder / "token").write_text("first")
-
     async with api_server(folder / "kubeconfig", tls) as server:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))

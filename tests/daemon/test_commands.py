@@ -190,7 +190,6 @@ def test_a_process_in_a_session_of_its_own_holds_nobody_up(tmp_path: Path) -> No
 async def test_a_cancelled_command_is_killed_at_once_with_its_children(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     script = f"trap '' TERM; sleep 60 & echo $$ $! > {file}; wait; while :; do :; done"
-
     async with asyncio.TaskGroup() as group:
         task = group.create_task(
             run_command(["/bin/sh", "-c", script], timeout_seconds=60, env=ENV, grace_seconds=60)

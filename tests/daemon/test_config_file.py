@@ -162,7 +162,6 @@ def config_map(folder: Path, generation: str, content: str) -> None:
 async def test_a_config_map_is_followed_when_its_links_are_swapped(short_dir: Path) -> None:
     folder = short_dir / "etc"
     config_map(folder, "1", text(A))
-
     async with served(short_dir, file=folder / "config.yaml") as (kubelet, _, _):
         config_map(folder, "2", text(A, B))
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)

@@ -45,7 +45,6 @@ async def test_all_resources_of_this_machine_are_served(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(NODE_NAME_VARIABLE, "edge")
-
     kubelet = Kubelet(short_dir)
     async with kubelet.running(), serve_config(config(TWO), plugin_dir=short_dir):
         await kubelet.wait(lambda: kubelet.capacity() == {"example.com/all": 1, "example.com/here": 2})

@@ -288,7 +288,6 @@ def test_a_late_command_is_unknown_and_ended(tmp_path: Path) -> None:
 async def test_a_command_ends_when_the_prober_ends(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     one = prober(Path("/"), command("/bin/sh", "-c", f"echo $$ > {file}; exec sleep 60"))
-
     async with at_work(one):
         one.follow([HostDevice("a")])
         await until(lambda: file.exists() and file.read_text())
@@ -391,7 +390,6 @@ async def test_a_device_worsens_and_recovers_and_whoever_waits_is_woken(
 ) -> None:
     """The line about it is the list's: `devplug.plugin.device_log`."""
     caplog.set_level(logging.INFO)
-
     time = Time()
     rule = HealthRule(attribute="state", equals="up", failure_threshold=2, timeout_seconds=5)
     one = prober(tmp_path, rule, time=time)

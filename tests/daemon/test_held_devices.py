@@ -136,7 +136,6 @@ def pod(name: str = "p", kind: str = "a") -> Pod:
 
 async def test_a_device_that_came_free_is_held_until_it_is_clean(short_dir: Path) -> None:
     log = short_dir / "log"
-
     async with (
         told(short_dir) as (kubelet, holders),
         registered(kubelet, healthy("a")),

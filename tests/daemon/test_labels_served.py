@@ -34,11 +34,15 @@ resources:
 """
 
 
-async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture(autouse=True)
+def _account(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
     monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
+
+
+async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
 
     kubelet = Kubelet.under(short_dir)
     async with api_server(short_dir / "kubeconfig") as cluster, kubelet.running():
@@ -56,12 +60,9 @@ async def test_a_resource_comes_and_goes_with_the_labels_of_its_machine(
 
 
 async def test_a_resource_whose_labels_are_not_read_yet_is_not_called_another_machines(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
-    monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
     caplog.set_level(logging.INFO, "devplug.daemon.daemon")
-
     kubelet = Kubelet.under(short_dir)
     async with api_server(short_dir / "kubeconfig") as cluster, kubelet.running():
         cluster.label("m", gpu="on")
@@ -78,12 +79,10 @@ def test_a_label_that_cannot_be_is_a_mistake_with_its_line() -> None:
         load(FILE.replace('"on"', '"NVIDIA *"'), "f")
 
 
-async def test_nobody_who_hangs_delays_the_end(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_who_hangs_delays_the_end(short_dir: Path) -> None:
     """API server, kubelet and PodResources let us in and say nothing; a page is half asked for."""
     folder = short_dir / "device-plugins"
     folder.mkdir()
-    monkeypatch.setenv(NODE_NAME_VARIABLE, "m")
-    monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
     with ExitStack() as stack:
         deaf = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
         for one, name in zip(deaf, ("device-plugins/kubelet.sock", "pod-resources.sock"), strict=True):

@@ -19,7 +19,7 @@ from tests.daemon.machines import machine_with_usb
 from tests.virtualtime import now, on_virtual_time, passes
 
 if TYPE_CHECKING:
-    from devplug.daemon.sources.host import Host
+    from tests.daemon.machines import Machine
 
 anyio_backend = on_virtual_time
 KINDS = {
@@ -30,8 +30,9 @@ KINDS = {
 }
 
 
-def machine_of(host: Host) -> DaemonContext:
-    return DaemonContext(host, clock=lambda: asyncio.get_running_loop().time())
+def plugin_on(machine: Machine, kind: str = "usb") -> ConfiguredPlugin:
+    context = DaemonContext(machine.host, clock=lambda: asyncio.get_running_loop().time())
+    return ConfiguredPlugin(resource(f"discover: {{{KINDS[kind]}}}"), context)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,8 +40,7 @@ async def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path,
     machine, bus = machine_with_usb(tmp_path)
     gadget = machine.gadget(bus, "1", "A1", number=2)
     machine.node(machine.interface(gadget), "tty", "ttyUSB0")
-
-    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS[kind]}}}"), machine_of(machine.host))
+    plugin = plugin_on(machine, kind)
     async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
         await anext(lists)
         more = group.create_task(anext(lists))
@@ -53,8 +53,7 @@ async def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path,
 
 async def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-
-    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
         assert await anext(lists) == ()
         machine.gadget(bus, "1", "A1", number=2)
@@ -71,8 +70,7 @@ async def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its
     """The look for it is not due yet, but the pod that asks now would fail for good."""
     machine, bus = machine_with_usb(tmp_path)
     gadget = machine.gadget(bus, "1", "A1", number=2)
-
-    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists:
         (device,) = await anext(lists)
         assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/002"),)
@@ -91,8 +89,7 @@ async def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given
     machine, bus = machine_with_usb(tmp_path)
     before = machine._minors
     gadget = machine.gadget(bus, "1", "A1", number=2)
-
-    plugin = ConfiguredPlugin(resource(f"discover: {{{KINDS['usb']}}}"), machine_of(machine.host))
+    plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists:
         (device,) = await anext(lists)
         await plugin.allocate([device])

@@ -16,8 +16,8 @@ from devplug.errors import PluginError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.hosts import link, resource
-from tests.daemon.served import allocatable, container, look_again, plugin, serving, table
-from tests.kubelet.fakes import RESOURCE, Clock
+from tests.daemon.served import container, look_again, plugin, serving, table
+from tests.kubelet.fakes import RESOURCE, Clock, happened
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -39,47 +39,23 @@ async def test_a_numa_node_that_the_machine_lacks_is_told_once(
 # ── coming and going ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_node_that_appears_is_in_the_kubelets_table(short_dir: Path) -> None:
+async def test_a_node_that_comes_and_goes_is_in_the_kubelets_table_and_keeps_its_id(short_dir: Path) -> None:
+    """As an adapter does that was /dev/ttyUSB0 and is /dev/ttyUSB1 now."""
+    node = short_dir / "by-id" / "x0"
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         assert table(kubelet) == {}
-        link(short_dir / "by-id" / "x0")
-        await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
-
-
-async def test_a_node_that_vanishes_is_unhealthy_in_the_kubelets_table(short_dir: Path) -> None:
-    link(short_dir / "by-id" / "x0")
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        (short_dir / "by-id" / "x0").unlink()
-        await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
-
-
-async def test_a_device_that_is_plugged_in_again_has_its_id_again(short_dir: Path) -> None:
-    link(short_dir / "by-id" / "x0")
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        (short_dir / "by-id" / "x0").unlink()
-        await kubelet.wait(lambda: not allocatable(kubelet))
-        link(short_dir / "by-id" / "x0")
-        await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
-
-
-async def test_a_device_that_came_back_under_another_number_is_given_out(short_dir: Path) -> None:
-    """As an adapter does that was /dev/ttyUSB0 and is /dev/ttyUSB1 now."""
-    link(short_dir / "by-id" / "x0")
-
-    async with serving(short_dir, plugin(short_dir)) as kubelet:
-        (short_dir / "by-id" / "x0").unlink()
-        await kubelet.wait(lambda: not allocatable(kubelet))
-        link(short_dir / "by-id" / "x0", "/dev/zero")
-        await kubelet.wait(lambda: allocatable(kubelet))
-        assert (await container(kubelet)).device_nodes == (DeviceNode(short_dir / "by-id" / "x0"),)
+        for target in ("/dev/null", "/dev/null", "/dev/zero"):
+            link(node, target)
+            await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
+            if target == "/dev/zero":
+                assert (await container(kubelet)).device_nodes == (DeviceNode(node),)
+            node.unlink()
+            await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
 
 
 async def test_a_device_that_is_gone_is_dropped_once_it_was_kept_long_enough(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     clock = Clock()
-
     one = plugin(short_dir, "whenUnplugged: {keepUnhealthyFor: 5m}", clock)
     async with serving(short_dir, one) as kubelet:
         (short_dir / "by-id" / "x0").unlink()
@@ -90,21 +66,17 @@ async def test_a_device_that_is_gone_is_dropped_once_it_was_kept_long_enough(sho
 
 
 async def test_with_0s_a_device_that_is_gone_is_dropped_at_once(short_dir: Path) -> None:
-    link(short_dir / "by-id" / "x0")
-
+    node = link(short_dir / "by-id" / "x0")
     one = plugin(short_dir, "whenUnplugged: {keepUnhealthyFor: 0s}")
     async with serving(short_dir, one) as kubelet:
         with kubelet.changes() as changes:
-            (short_dir / "by-id" / "x0").unlink()
-            async for change in changes:
-                if change.kind is ChangeKind.LISTED:
-                    break
+            node.unlink()
+            await happened(changes, ChangeKind.LISTED)
         assert table(kubelet) == {}
 
 
 async def test_with_0s_a_device_that_a_pod_holds_stays_listed(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-
     one = plugin(short_dir, "whenUnplugged: {keepUnhealthyFor: 0s}")
     async with serving(short_dir, one) as kubelet:
         await container(kubelet)
@@ -116,15 +88,12 @@ async def test_nothing_is_sent_when_a_look_shows_the_same(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     link(short_dir / "by-id" / "x0")
-
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         with kubelet.changes() as changes:
             look_again(short_dir)
             await until(lambda: "left out" in caplog.text)
             link(short_dir / "by-id" / "x1")
-            async for change in changes:
-                if change.kind is ChangeKind.LISTED:
-                    break
+            await happened(changes, ChangeKind.LISTED)
             assert table(kubelet) == {"x0": "Healthy", "x1": "Healthy"}
 
 
@@ -138,7 +107,6 @@ async def test_without_a_device_nothing_is_advertised_by_default(short_dir: Path
 
 async def test_with_wait_a_resource_is_registered_once_it_has_a_device(short_dir: Path) -> None:
     link(short_dir / "by-id" / "no-device", short_dir)
-
     kubelet = Kubelet(short_dir)
     waiting = plugin(short_dir, "whenNone: wait")
     async with kubelet.running(), serve(waiting, plugin_dir=short_dir) as served:
@@ -159,7 +127,6 @@ async def test_with_fail_a_resource_without_a_device_is_an_error(short_dir: Path
 
 async def test_with_fail_a_device_may_vanish_later(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-
     async with serving(short_dir, plugin(short_dir, "whenNone: fail")) as kubelet:
         (short_dir / "by-id" / "x0").unlink()
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 async def test_a_container_gets_what_the_file_says(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
     link(short_dir / "by-id" / "x1")
-
     one = plugin(
         short_dir,
         'expose: {containerPath: "/dev/serial{index}", permissions: r, env: {PORTS: "{containerPaths}"}}',
@@ -93,7 +92,6 @@ async def test_a_device_whose_node_changed_unseen_is_refused_by_name_and_unhealt
 async def test_a_node_that_was_replaced_since_the_last_look_is_another_device(short_dir: Path) -> None:
     node = char_node(short_dir / "by-id" / "x0")
     one = plugin(short_dir)
-
     async for (device,) in one.devices():
         node.unlink()
         char_node(node, 1)
@@ -107,7 +105,6 @@ async def test_a_refused_device_is_healthy_again_when_the_next_look_shows_it_as_
 ) -> None:
     """As after an Allocate that came into the gap of an unplug and a plug."""
     middle = behind_a_link(short_dir)
-
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         middle.unlink()
         await kubelet.admit(pod("p"))
@@ -121,7 +118,6 @@ async def test_a_refused_device_that_is_there_after_all_is_healthy_again_without
     short_dir: Path,
 ) -> None:
     middle = behind_a_link(short_dir)
-
     async with serving(short_dir, plugin(short_dir)) as kubelet:
         middle.unlink()
         await kubelet.admit(pod("p"))
@@ -192,7 +188,6 @@ async def test_a_shared_device_is_given_to_several_pods(short_dir: Path) -> None
 
 async def test_a_container_that_asks_for_too_many_replicas_is_refused_in_words(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-
     one = plugin(short_dir, "share: {replicas: 4, maxPerContainer: 1}")
     async with serving(short_dir, one):
         assert await refusal(short_dir, "x0::0", "x0::1") == (
@@ -216,7 +211,6 @@ async def test_a_device_with_two_colons_in_its_name_is_given_out(short_dir: Path
 
 async def test_a_device_without_hardware_is_given_out(short_dir: Path) -> None:
     one = resource('discover: {static: {ids: [s], numaNodes: {s: 1}}}, expose: {env: {IDS: "{ids}"}}')
-
     async with serving(short_dir, ConfiguredPlugin(one)) as kubelet:
         (listed,) = kubelet.devices(RESOURCE)
         assert listed.numa_nodes == (1,)

@@ -14,7 +14,7 @@ from devplug.daemon.resource import ConfiguredPlugin
 from devplug.kubelet.changes import ChangeKind
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.daemon.served import container, plugin, serving, table
-from tests.kubelet.fakes import RESOURCE, pod
+from tests.kubelet.fakes import RESOURCE, happened, pod
 from tests.virtualtime import on_virtual_time
 from tests.waiting import until
 
@@ -37,10 +37,12 @@ def by_id(folder: Path, rest: str) -> Resource:
 
 async def test_a_device_is_first_listed_once_its_rules_have_been_asked(short_dir: Path) -> None:
     link(short_dir / "by-id" / "x0")
-    (short_dir / "state").write_text("broken")
-    rule = f'health: [{{file: "{short_dir}/state", equals: ok, failureThreshold: 1}}]'
-
-    async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
+    (short_dir / "state").write_text("hot")
+    one = plugin(short_dir, f'health: [{{file: "{short_dir}/state", equals: ok, failureThreshold: 1}}]')
+    async with aclosing(one.devices()) as lists:
+        (device,) = await anext(lists)
+        assert "hot" in device.health.reason
+    async with serving(short_dir, one) as kubelet:
         assert table(kubelet) == {"x0": "Unhealthy"}
 
 
@@ -51,7 +53,6 @@ async def test_a_device_that_a_rule_condemns_is_unhealthy_and_healthy_again_when
     state = short_dir / "state"
     state.write_text("ok")
     rule = f'health: [{{file: "{state}", equals: ok, period: 1s, failureThreshold: 1}}]'
-
     async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
         assert table(kubelet) == {"x0": "Healthy"}
         state.write_text("hot")
@@ -64,24 +65,11 @@ async def test_a_device_that_is_plugged_in_is_listed_after_its_first_check(short
     """No pod may have it before the rule had a look at it."""
     (short_dir / "state").write_text("hot")
     rule = f'health: [{{file: "{short_dir}/state", equals: ok}}]'
-
     async with serving(short_dir, plugin(short_dir, rule)) as kubelet:
         with kubelet.changes() as changes:
             link(short_dir / "by-id" / "x0")
-            async for change in changes:
-                if change.kind is ChangeKind.LISTED:
-                    break
+            await happened(changes, ChangeKind.LISTED)
         assert table(kubelet) == {"x0": "Unhealthy"}
-
-
-async def test_the_reason_of_a_rule_is_in_the_refusal(short_dir: Path) -> None:
-    link(short_dir / "by-id" / "x0")
-    (short_dir / "state").write_text("hot")
-    one = plugin(short_dir, f'health: [{{file: "{short_dir}/state", equals: ok}}]')
-
-    async with aclosing(one.devices()) as lists:
-        (device,) = await anext(lists)
-        assert "hot" in device.health.reason
 
 
 # ── overlap ──
@@ -123,7 +111,6 @@ async def test_replicas_are_taken_from_the_device_that_is_used_least(short_dir: 
     for name in ("x0", "x1"):
         link(short_dir / "by-id" / name)
     one = plugin_of(by_id(short_dir, "share: {replicas: 3}"), DaemonContext())
-
     async with serving(short_dir, one) as kubelet:
         first = await kubelet.run_pod(pod("p1"))
         second = await kubelet.run_pod(pod("p2"))
@@ -148,28 +135,14 @@ async def test_with_cdi_a_container_gets_a_name_and_the_runtime_a_file(short_dir
     one, file = cdi_plugin(
         short_dir, ', containerPath: "/dev/chip{index}", owner: {uid: 1000, gid: 27}, mode: "0660"'
     )
-
     async with serving(short_dir, one) as kubelet:
         given = await container(kubelet)
         assert given.device_nodes == ()
         assert given.cdi_devices == (qualified_name(kind_of(RESOURCE), "x0"),)
-        assert json.loads(file.read_text())["devices"] == [
-            {
-                "name": "x0",
-                "containerEdits": {
-                    "deviceNodes": [
-                        {
-                            "path": "/dev/chip0",
-                            "hostPath": f"{short_dir}/real/chip0",
-                            "permissions": "rw",
-                            "uid": 1000,
-                            "gid": 27,
-                            "fileMode": 0o660,
-                        }
-                    ]
-                },
-            }
-        ]
+        names = {"path": "/dev/chip0", "hostPath": f"{short_dir}/real/chip0"}
+        rights = {"permissions": "rw", "uid": 1000, "gid": 27, "fileMode": 0o660}
+        edits = {"deviceNodes": [names | rights]}
+        assert json.loads(file.read_text())["devices"] == [{"name": "x0", "containerEdits": edits}]
 
 
 @needs_mknod

@@ -84,7 +84,6 @@ async def test_an_old_kubelet_is_asked_by_v1alpha1(
     short_dir: Path, versions: tuple[object, ...], is_v1: bool
 ) -> None:
     path = socket_below(short_dir)
-
     async with answering(path, some_pods, versions=versions):
         answer = await ask(path, timeout_seconds=30)
         assert (answer.pods, answer.is_v1) == (PODS, is_v1)
@@ -138,7 +137,6 @@ async def test_a_socket_without_a_kubelet_is_unreachable(short_dir: Path) -> Non
     path = short_dir / "s"
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
-
     error = await trouble(path)
     assert error.trouble is Trouble.UNREACHABLE
     assert str(error).startswith(f"no kubelet answers at {path}: ")
@@ -159,7 +157,6 @@ async def test_a_kubelet_that_hangs_has_its_time(short_dir: Path) -> None:
 
 async def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None:
     path = socket_below(short_dir)
-
     async with answering(path, some_pods, versions=NONE):
         error = await trouble(path)
     assert error.trouble is Trouble.UNSERVED
@@ -169,7 +166,6 @@ async def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None
 async def test_bytes_that_are_no_answer_are_a_trouble_too(short_dir: Path) -> None:
     path = socket_below(short_dir)
     garbled = replace(LIST, response=replace(LIST.response, encode=lambda _: b"\xff\xff\xff"))
-
     async with answering(path, some_pods, versions=(garbled,)):
         error = await trouble(path)
     assert error.trouble is Trouble.OTHER

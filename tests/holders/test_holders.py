@@ -148,7 +148,6 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
     holders = Holders(socket_below(short_dir), rules=QUICK, clock=now)
     async with asking(holders):
         with holders.needed():

@@ -239,7 +239,6 @@ def test_a_write_that_comes_late_does_not_bring_back_what_was(short_dir: Path) -
 
 async def test_the_file_is_left_alone_when_nothing_changed(short_dir: Path) -> None:
     path = short_dir / "state" / FILE
-
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("a", "b")):
         holders = owning(short_dir)
         async with asking(holders):
@@ -304,7 +303,6 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (short_dir / "state").write_text("a file")
-
     holders = owning(short_dir, rules=KEEP_ASKING)
     async with monitored(short_dir) as kubelet, asking(holders):
         with holders.needed():
@@ -320,7 +318,6 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_ends_nothing(
 
 async def test_a_file_that_could_not_be_written_is_written_once_it_can(short_dir: Path) -> None:
     (short_dir / "state").write_text("a file")
-
     holders = owning(short_dir, rules=KEEP_ASKING)
     async with monitored(short_dir), asking(holders):
         with holders.needed():

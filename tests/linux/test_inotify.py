@@ -389,7 +389,6 @@ async def test_a_reader_without_a_descriptor_is_told_every_second_that_events_ar
     short_dir: Path,
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-
     told: list[FileEvent] = []
     woken = asyncio.Event()
     async with shared_watcher() as watcher:

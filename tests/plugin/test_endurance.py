@@ -72,7 +72,6 @@ async def test_two_hundred_kubelet_restarts_end_registered_and_leave_nothing(
 async def test_kubelets_that_find_a_plugin_a_hundred_times_leave_nothing(short_dir: Path, part: int) -> None:
     """By a restart of the kubelet, and by a new socket after a lost one."""
     settings = KubeletSettings(reconcile_period_seconds=0.01)
-
     kubelet = Kubelet.under(short_dir, settings)
     async with (
         kubelet.running(),

@@ -525,7 +525,6 @@ async def test_a_folder_that_is_deleted_under_its_mount_ends_the_program_and_say
     host.mkdir()
     inside.mkdir()
     mount = ("unshare", "--mount", "sh", "-c", f'mount --bind {host} {inside} && exec "$0" "$@"')
-
     process = start("run(P())", inside, *mount)
     await until(lambda: plugin_sockets(host) or process.poll() is not None)
     while host.exists():

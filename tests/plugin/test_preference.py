@@ -267,7 +267,6 @@ async def test_no_rank_can_make_an_answer_wrong(
     from devplug.plugin.service import PluginService
 
     wanted = must_include & available
-
     ranking = Ranking(lambda *_: devices(*rank))
     inventory = Inventory(ranking.resource_name)
     await inventory.replace(devices("a", "b", "c", "d"))

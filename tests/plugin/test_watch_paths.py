@@ -214,7 +214,6 @@ async def test_an_adapter_that_is_plugged_in_and_out_reaches_the_kubelet(short_d
                 yield [Device(path.name, device_nodes=[path]) for path in paths]
 
     nodes = short_dir / "nodes"
-
     async with registered(short_dir, Serial()) as (kubelet, _):
         await kubelet.wait(lambda: RESOURCE in kubelet.capacity())
         nodes.mkdir()

@@ -13,6 +13,7 @@ from devplug.daemon.config.templates import Template, Writing, parse_template, r
 from devplug.daemon.config.types import Config, Permissions, Resource
 from devplug.errors import ConfigError
 from devplug.k8s.resource_names import ResourceName
+from tests.daemon.hosts import config
 
 EXAMPLES = """\
 version: 1
@@ -38,8 +39,7 @@ def errors(text: str) -> list[str]:
 
 
 def one_resource(text: str) -> Resource:
-    config = load("version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(text).strip(), "  "), "f.yaml")
-    (resource,) = config.resources
+    (resource,) = config(text).resources
     return resource
 
 
@@ -216,30 +216,23 @@ def test_equal_files_are_equal_configurations() -> None:
 
 
 def test_a_configuration_cannot_be_changed() -> None:
-    config = load("version: 1\nresources:\n- {name: a.b/c, discover: {path: /dev/x}}\n", "f")
+    loaded = load("version: 1\nresources:\n- {name: a.b/c, discover: {path: /dev/x}}\n", "f")
     with pytest.raises(AttributeError):
-        config.resources = ()  # type: ignore[misc]
+        loaded.resources = ()  # type: ignore[misc]
     with pytest.raises(TypeError):
-        config.resources[0].expose.env["x"] = "y"  # type: ignore[index]
+        loaded.resources[0].expose.env["x"] = "y"  # type: ignore[index]
 
 
 # ── the examples of the documentation ─────────────────────────────────────────────────────────────
 
 
 def test_the_ten_examples_of_the_surface_load_with_one_kind_each() -> None:
-    config = load(EXAMPLES, "f.yaml")
-    assert isinstance(config, Config)
-    assert [(resource.discover.kind, resource.share.replicas) for resource in config.resources] == [
-        ("usb", 1),
-        ("sysfs", 1),
-        ("path", 100),
-        ("path", 100),
-        ("path", 100),
-        ("pci", 1),
-        ("nvidia", 4),
-        ("sysfs", 8),
-        ("pci", 1),
-        ("bundle", 1),
+    loaded = load(EXAMPLES, "f.yaml")
+    assert isinstance(loaded, Config)
+    assert [(resource.discover.kind, resource.share.replicas) for resource in loaded.resources] == [
+        *(("usb", 1), ("sysfs", 1)),
+        *[("path", 100)] * 3,
+        *(("pci", 1), ("nvidia", 4), ("sysfs", 8), ("pci", 1), ("bundle", 1)),
     ]
 
 

@@ -13,21 +13,12 @@ from jsonschema import Draft202012Validator
 from devplug.daemon.config.decoder import sections_of
 from devplug.daemon.config.schema import SCHEMA_FILE, config_schema, schema_text
 from devplug.daemon.config.types import Config
+from tests.daemon.config.test_loader import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EXAMPLES = """\
-- {name: example.com/serial, discover: {usb: [{vendor: "0403"}, {vendor: "1a86"}]}, expose: {deviceNodes: [tty], containerPath: "/dev/serial{index}", env: {PORTS: "{containerPaths}"}}}
-- {name: example.com/camera, discover: {sysfs: {subsystem: video4linux, attributes: {index: "0"}}}, expose: {containerPath: "/dev/video{index}"}, whenUnplugged: {keepUnhealthyFor: 5m}}
-- {name: example.com/kvm, discover: {path: /dev/kvm}, share: {replicas: 100, maxPerContainer: 1}}
-- {name: example.com/fuse, discover: {path: /dev/fuse}, share: {replicas: 100, maxPerContainer: 1}}
-- {name: example.com/tun, discover: {path: /dev/net/tun}, share: {replicas: 100, maxPerContainer: 1}}
-- {name: example.com/fpga, discover: {pci: {class: "1200"}}, expose: {deviceNodes: [{file: "dfl-port.*"}]}, health: [{exec: {command: [/opt/selftest, "{pciAddress}"]}, period: 30s}]}
-- {name: nvidia.com/gpu.shared, discover: {nvidia: {model: "*L4*"}}, share: {replicas: 4, maxPerContainer: 1}, nodeSelector: {gpu-sharing: "on"}}
-- {name: example.com/tpm, discover: {sysfs: {subsystem: tpmrm}}, share: {replicas: 8, maxPerContainer: 1}}
-- {name: example.com/vf, discover: {pci: {virtualFunctionOf: "0000:3b:00.0", driver: vfio-pci}}, expose: {env: {PCIDEVICE_EXAMPLE_COM_VF: "{pciAddresses}"}}}
-- {name: example.com/dsp, discover: {bundle: {paths: [/dev/dsp0, /dev/dsp0-ctl, {path: /dev/dsp0-fan, optional: true}]}}}
+MORE = """\
 - {name: example.com/more, discover: {path: [{glob: "/dev/x*", exclude: [/dev/x1]}, /dev/y]}, whenUnplugged: {keepUnhealthyFor: forever}, onRelease: {exec: {command: [/x], timeout: 1m30s}}}
 """  # noqa: E501 -- one resource to a line
 
@@ -74,7 +65,9 @@ def test_the_schema_is_a_schema() -> None:
     assert json.loads(schema_text()) == config_schema()
 
 
-@pytest.mark.parametrize("resource", yaml.safe_load(EXAMPLES), ids=lambda one: one["name"])
+@pytest.mark.parametrize(
+    "resource", [*yaml.safe_load(EXAMPLES)["resources"], *yaml.safe_load(MORE)], ids=lambda one: one["name"]
+)
 def test_every_example_is_valid(validator: Draft202012Validator, resource: object) -> None:
     assert [error.message for error in validator.iter_errors(with_version(resource))] == []
 

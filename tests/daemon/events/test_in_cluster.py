@@ -210,7 +210,6 @@ async def test_without_the_rights_one_line_says_which_and_the_daemon_goes_on(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(short_dir / "kubeconfig"))
-
     daemon = Daemon(GOOD)
     async with api_server(short_dir / "kubeconfig") as server:
         for kind in ("get", "watch", "list"):

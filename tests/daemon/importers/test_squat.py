@@ -11,6 +11,12 @@ from devplug.daemon.importers.translation import translated
 from tests.daemon.importers.squatted import config_of, notes_of, only, squat, warnings_of
 
 
+def several(**paths: list[str]) -> str:
+    """A file with these devices, each with a group for each of its paths."""
+    groups = {name: [{"paths": [{"path": path}]} for path in those] for name, those in paths.items()}
+    return json.dumps({"devices": [{"name": name, "groups": those} for name, those in groups.items()]})
+
+
 def test_a_glob_in_each_group_is_one_resource_with_a_list_of_globs() -> None:
     found = squat({"paths": [{"path": "/dev/ttyUSB*"}]}, {"paths": [{"path": "/dev/ttyACM*"}]}, name="serial")
     assert found.config == {
@@ -148,14 +154,8 @@ def test_a_folder_is_given_whole_and_is_one_device() -> None:
 
 
 def test_a_mount_comes_along_and_dangerous_ones_are_allowed_by_name() -> None:
-    found = squat(
-        {
-            "paths": [
-                {"path": "/dev/a"},
-                {"path": "/etc/a.conf", "type": "Mount", "mountPath": "/conf/", "readOnly": True},
-            ]
-        }
-    )
+    mounted = {"path": "/etc/a.conf", "type": "Mount", "mountPath": "/conf/", "readOnly": True}
+    found = squat({"paths": [{"path": "/dev/a"}, mounted]})
     resource = only(config_of(found))
     (mount,) = resource.expose.mounts
     assert (mount.host_path.source, mount.container_path.source, mount.read_only) == (
@@ -174,17 +174,7 @@ def test_a_mount_alone_is_one_device_without_hardware() -> None:
 
 
 def test_disks_and_whole_dev_are_allowed_by_name_and_memory_never_is() -> None:
-    source = json.dumps(
-        {
-            "devices": [
-                {"name": "disk", "groups": [{"paths": [{"path": "/dev/sd*"}]}]},
-                {"name": "all", "groups": [{"paths": [{"path": "/dev/*"}]}]},
-                {"name": "em", "groups": [{"paths": [{"path": "/dev/m*"}]}]},
-                {"name": "mem", "groups": [{"paths": [{"path": "/dev/mem"}]}]},
-            ]
-        }
-    )
-    found = translated(source, "x")
+    found = translated(several(disk=["/dev/sd*"], all=["/dev/*"], em=["/dev/m*"], mem=["/dev/mem"]), "x")
     disk, whole, em = config_of(found).resources
     assert disk.allow == ("rawDisks",)
     assert whole.allow == ("wholeDev",)
@@ -194,19 +184,7 @@ def test_disks_and_whole_dev_are_allowed_by_name_and_memory_never_is() -> None:
 
 
 def test_two_resources_with_one_device_share_it_as_before() -> None:
-    source = json.dumps(
-        {
-            "devices": [
-                {"name": "one", "groups": [{"paths": [{"path": "/dev/x"}]}]},
-                {"name": "two", "groups": [{"paths": [{"path": "/dev/x"}]}]},
-                {
-                    "name": "three",
-                    "groups": [{"paths": [{"path": "/dev/?"}]}, {"paths": [{"path": "/dev/x*"}]}],
-                },
-            ]
-        }
-    )
-    found = translated(source, "x")
+    found = translated(several(one=["/dev/x"], two=["/dev/x"], three=["/dev/?", "/dev/x*"]), "x")
     assert {resource.overlap for resource in config_of(found).resources} == {"shared"}
     assert any("have the same device" in note for note in notes_of(found))
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
-
-from devplug.daemon.config.loader import ConfigReading, read
+from devplug.daemon.config.loader import read
 from devplug.daemon.inspection.matches import Inspected, inspected, sound_resources
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
-
-
-def reading(resources: str) -> ConfigReading:
-    return read("version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(resources).strip(), "  "))
+from tests.daemon.hosts import reading
 
 
 def found(name: str, minor: int = 0, health: Health | None = None) -> HostDevice:

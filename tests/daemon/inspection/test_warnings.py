@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.config.loader import ConfigReading, read
 from devplug.daemon.inspection.matches import inspected, sound_resources
 from devplug.daemon.inspection.warnings import (
     NodeOwner,
@@ -19,16 +17,13 @@ from devplug.daemon.inspection.warnings import (
 )
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
+from tests.daemon.hosts import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NO_REMARKS: Mapping[int, Sequence[Remark]] = {}
 NO_OWNERS: Mapping[str, NodeOwner] = {}
-
-
-def reading(resources: str) -> ConfigReading:
-    return read("version: 1\nresources:\n" + textwrap.indent(textwrap.dedent(resources).strip(), "  "))
 
 
 def of_file(resources: str) -> list[str]:

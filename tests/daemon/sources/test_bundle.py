@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -189,15 +188,11 @@ async def test_a_bundle_is_announced_when_its_last_node_comes_and_when_one_goes(
     link(tmp_path / "a")
     one = source(f"discover: {{bundle: {bundle(f'{tmp_path}/a', f'{tmp_path}/b')}}}")
     changes: list[Callable[[], object]] = [lambda: link(tmp_path / "b"), (tmp_path / "a").unlink]
-
-    async def scenario() -> list[list[str]]:
-        seen: list[list[str]] = []
-        async for looked in one.looks():
-            if not seen or names(looked) != seen[-1]:
-                seen.append(names(looked))
-                if not changes:
-                    return seen
-                changes.pop(0)()
-        raise AssertionError(seen)
-
-    assert await asyncio.wait_for(scenario(), 5) == [[], ["a"], []]
+    seen: list[list[str]] = []
+    async for looked in one.looks():
+        if not seen or names(looked) != seen[-1]:
+            seen.append(names(looked))
+            if not changes:
+                break
+            changes.pop(0)()
+    assert seen == [[], ["a"], []]

@@ -72,7 +72,6 @@ async def test_a_real_device_appears_is_given_out_and_vanishes(
         name, node = device.name, device.node
     found = discover.format(name=_any_number(name), node=_any_number(node))
     plugin = plugin_of(resource(f"discover: {{{found}}}, {rest}".rstrip(", ")), DaemonContext())
-
     async with serving(short_dir, plugin) as kubelet:
         before = set(table(kubelet))
         with contextlib.ExitStack() as stack:
@@ -98,7 +97,6 @@ async def test_a_real_interface_appears_is_given_out_and_vanishes(
     name = f"dpr{os.getpid() % 100_000}"
     one = resource(f'discover: {{net: {{interface: {name}}}}}, expose: {{env: {{NIC: "{{interfaces}}"}}}}')
     plugin = plugin_of(one, DaemonContext())
-
     async with serving(short_dir, plugin) as kubelet:
         assert table(kubelet) == {}
         with contextlib.ExitStack() as stack:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from pathlib import Path
@@ -518,19 +517,15 @@ def test_a_real_console_is_a_character_device_of_its_class() -> None:
 @pytest.mark.root
 async def test_a_real_console_is_announced_when_it_comes_and_when_it_goes() -> None:
     one = source(Host(), 'discover: {sysfs: {subsystem: vc, name: "vcs[0-9]*"}}')
-
-    async def scenario() -> None:
-        with contextlib.ExitStack() as made:
-            console = None
-            async for looked in one.looks():
-                if console is None:
-                    console = made.enter_context(vcs_device())
-                elif console.name in names(looked):
-                    made.close()
-                elif not Path(console.node).exists():
-                    return
-
-    await asyncio.wait_for(scenario(), 10)
+    with contextlib.ExitStack() as made:
+        console = None
+        async for looked in one.looks():
+            if console is None:
+                console = made.enter_context(vcs_device())
+            elif console.name in names(looked):
+                made.close()
+            elif not Path(console.node).exists():
+                return
 
 
 def test_the_miscellaneous_devices_of_this_machine_are_found_by_name() -> None:

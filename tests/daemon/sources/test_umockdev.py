@@ -232,7 +232,6 @@ async def test_an_adapter_that_comes_back_under_other_numbers_keeps_its_id() -> 
 
 async def test_two_adapters_with_one_serial_number_keep_their_ids_in_whatever_order_they_come_back() -> None:
     first, second = "0403:6001:SER0001", "0403:6001@0000:80:14.0-2"
-
     async with machine(ADAPTERS, *USB) as made:
         made.add(*adapter(1, 5, 0))
         await made.has(first)
@@ -255,7 +254,6 @@ async def test_two_adapters_with_one_serial_number_keep_their_ids_in_whatever_or
 
 async def test_a_camera_is_one_device_although_it_has_two_nodes() -> None:
     name = "046d:082d:EYE1.video0"
-
     async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1")) as made:
         found = await made.has(name)
         assert found[name]["nodes"] == ["/dev/video0"]
@@ -264,7 +262,6 @@ async def test_a_camera_is_one_device_although_it_has_two_nodes() -> None:
 
 async def test_cameras_keep_their_ids_when_they_come_back_in_another_order() -> None:
     one, other = "046d:082d:EYE1.video0", "046d:082d:EYE2.video0"
-
     async with machine(CAMERAS, *USB, *camera(1, 5, 0, "EYE1"), *camera(2, 6, 2, "EYE2")) as made:
         await made.has(one, other)
         made.remove(f"{BUS}/1-1")
@@ -298,7 +295,6 @@ async def test_an_fpga_card_is_found_lost_and_found_again_with_all_its_nodes() -
 
 async def test_an_fpga_region_is_a_device_with_its_port() -> None:
     rest = 'discover: {sysfs: {subsystem: fpga_region, attributes: {vendor: "0x8086"}}}'
-
     async with machine(rest) as made:
         await made.has()
         made.add(*fpga("3b", 0, 1))
