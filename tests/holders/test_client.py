@@ -29,7 +29,7 @@ from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import PodResources
 from tests.holders.listings import KUBELET, pod
-from tests.holders.nodes import NONE, OLD, V1, answering
+from tests.holders.nodes import NONE, OLD, V1, answering, listing
 from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
@@ -57,10 +57,6 @@ json_values = st.recursive(
 )
 
 
-async def some_pods() -> Sequence[PodResources]:
-    return PODS
-
-
 async def trouble(path: Path, *, timeout_seconds: float = 30) -> UnansweredError:
     with pytest.raises(UnansweredError) as caught:
         await ask(path, timeout_seconds=timeout_seconds)
@@ -84,20 +80,16 @@ async def test_an_old_kubelet_is_asked_by_v1alpha1(
     short_dir: Path, versions: tuple[object, ...], is_v1: bool
 ) -> None:
     path = socket_below(short_dir)
-    async with answering(path, some_pods, versions=versions):
+    async with answering(path, listing(*PODS), versions=versions):
         answer = await ask(path, timeout_seconds=30)
         assert (answer.pods, answer.is_v1) == (PODS, is_v1)
 
 
 async def test_an_answer_of_nearly_sixteen_mebibytes_is_read(short_dir: Path) -> None:
     path = socket_below(short_dir)
-    many = (PodResources("x" * (2**24 - 100), "default"),)
-
-    async def serve() -> Sequence[PodResources]:
-        return many
-
-    async with answering(path, serve):
-        assert (await ask(path, timeout_seconds=30)).pods == many
+    many = PodResources("x" * (2**24 - 100), "default")
+    async with answering(path, listing(many)):
+        assert (await ask(path, timeout_seconds=30)).pods == (many,)
 
 
 # ── no answers ────────────────────────────────────────────────────────────────────────────────────
@@ -105,11 +97,7 @@ async def test_an_answer_of_nearly_sixteen_mebibytes_is_read(short_dir: Path) ->
 
 async def test_a_larger_answer_is_a_trouble_of_its_own(short_dir: Path) -> None:
     path = socket_below(short_dir)
-
-    async def serve() -> Sequence[PodResources]:
-        return (PodResources("x" * 2**24, "default"),)
-
-    async with answering(path, serve):
+    async with answering(path, listing(PodResources("x" * 2**24, "default"))):
         error = await trouble(path)
     assert error.trouble is Trouble.TOO_LARGE
     assert str(error).startswith("the kubelet's answer is larger than 16777216 bytes: ")
@@ -157,7 +145,7 @@ async def test_a_kubelet_that_hangs_has_its_time(short_dir: Path) -> None:
 
 async def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None:
     path = socket_below(short_dir)
-    async with answering(path, some_pods, versions=NONE):
+    async with answering(path, listing(*PODS), versions=NONE):
         error = await trouble(path)
     assert error.trouble is Trouble.UNSERVED
     assert str(error) == f"the kubelet at {path} serves neither PodResources v1 nor v1alpha1"
@@ -166,7 +154,7 @@ async def test_a_server_of_something_else_is_told_apart(short_dir: Path) -> None
 async def test_bytes_that_are_no_answer_are_a_trouble_too(short_dir: Path) -> None:
     path = socket_below(short_dir)
     garbled = replace(LIST, response=replace(LIST.response, encode=lambda _: b"\xff\xff\xff"))
-    async with answering(path, some_pods, versions=(garbled,)):
+    async with answering(path, listing(*PODS), versions=(garbled,)):
         error = await trouble(path)
     assert error.trouble is Trouble.OTHER
     assert "cannot decode the answer to List" in str(error)
@@ -197,7 +185,7 @@ def test_the_wait_doubles() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only uid 0 can become another user")
 async def test_who_may_not_look_is_told_so_and_not_that_nobody_is_there(short_dir: Path) -> None:
     path = socket_below(short_dir)
-    async with answering(path, some_pods):
+    async with answering(path, listing(*PODS)):
         short_dir.chmod(0o700)
         os.seteuid(65534)
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from devplug.daemon.config.loader import read
 from tests.daemon.hosts import messages
 
 KNOWN_KEYS = (
@@ -64,6 +67,7 @@ def test_a_file_of_the_wrong_shape_is_told_what_to_write(text: str, message: str
         ('""', '"" needs a domain and a kind, as in "example.com/fpga"'),
         ("cpu", '"cpu" needs a domain and a kind, as in "example.com/fpga"'),
         ("hugepages-2Mi", '"hugepages-2Mi" needs a domain and a kind, as in "example.com/fpga"'),
+        ("ephemeral-storage", '"ephemeral-storage" needs a domain and a kind, as in "example.com/fpga"'),
         ("a.b/c/d", 'has more than one "/"'),
         ("A.b/c", 'has the domain "A.b"'),
         ("kubernetes.io/x", 'contains "kubernetes.io/"'),
@@ -146,10 +150,9 @@ def test_where_a_text_is_wanted_the_error_says_what_yaml_read_instead(written: s
         ("", "nothing is not a whole number"),
     ],
 )
-def test_where_a_count_is_wanted_only_a_plain_number_will_do(written: str, advice: str) -> None:
-    assert messages(resource(f"share: {{maxPerContainer: {written}}}")) == [
-        f"share.maxPerContainer: {advice}"
-    ]
+@pytest.mark.parametrize("key", ["replicas", "maxPerContainer"])
+def test_where_a_count_is_wanted_only_a_plain_number_will_do(key: str, written: str, advice: str) -> None:
+    assert messages(resource(f"share: {{{key}: {written}}}")) == [f"share.{key}: {advice}"]
 
 
 @pytest.mark.parametrize(
@@ -186,10 +189,20 @@ def test_a_duration_needs_a_unit_and_has_a_range(written: str, advice: str) -> N
     assert messages(text) == [f"whenUnplugged.keepUnhealthyFor: {advice}"]
 
 
-@pytest.mark.parametrize("written", ["0s", "1ms", "10y"])
-def test_a_health_rule_cannot_look_all_the_time_or_never(written: str) -> None:
-    text = resource(f"health: [{{open: true, period: {written}}}]")
-    assert any(message.startswith("health[0].period: ") for message in messages(text))
+@pytest.mark.parametrize(
+    ("written", "advice"),
+    [
+        ("0s", "0s is out of range; write "),
+        ("1ms", "1ms is out of range; write "),
+        ("87600h", "87600h is out of range; write "),
+        ("10y", "is not a duration; write one such as "),
+        ("-1s", "is not a duration; write one such as "),
+        ("30", "30 has no unit; write 30s if seconds are meant"),
+    ],
+)
+def test_a_health_rule_cannot_look_all_the_time_or_never(written: str, advice: str) -> None:
+    found = messages(resource(f"health: [{{open: true, period: {written}}}]"))
+    assert any(advice in one for one in found if one.startswith("health[0].period: "))
 
 
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
@@ -266,3 +279,11 @@ def test_an_unknown_key_is_told_the_known_one(rest: str, message: str) -> None:
 )
 def test_discovery_has_one_kind_with_selectors_that_say_something(what: str, message: str) -> None:
     assert message in messages(discovering(what))
+
+
+def test_json_has_the_errors_of_yaml_at_places_of_its_own() -> None:
+    wrong = {"name": "a.b/c", "discover": {"path": "dev/x"}, "share": {"replicas": 0}, "x": 1}
+    written = json.dumps({"version": 1, "resources": [wrong]}, indent=1)
+    assert messages(written) == messages(json.dumps(json.loads(written)))
+    assert [one.partition(":")[0] for one in messages(written)] == ["discover.path", "share.replicas", "x"]
+    assert [problem.line for problem in read(written).problems] == [7, 10, 12]

@@ -44,6 +44,14 @@ def test_a_numa_node_is_a_number_and_minus_one_means_none(node: str, message: st
     assert messages(resources(f"discover: {{static: {{ids: [a], numaNodes: {{a: {node}}}}}}}")) == [message]
 
 
+def test_two_numa_nodes_for_one_device_in_two_selectors_are_an_id_that_exists_twice() -> None:
+    twice = "static: [{ids: [a], numaNodes: {a: 0}}, {ids: [a], numaNodes: {a: 1}}]"
+    other = "(resources[0].discover.static[0].ids[0], line 3)"
+    assert messages(resources(f"discover: {{{twice}}}")) == [
+        f'discover.static[1].ids[0]: the ID "a" exists already {other}'
+    ]
+
+
 def test_replicas_have_ids_of_their_own() -> None:
     long_id = "x" * 60
     text = resources(f'discover: {{static: {{ids: ["a::b", {long_id}]}}}}, share: {{replicas: 11}}')
@@ -87,11 +95,24 @@ def test_an_id_template_must_tell_devices_apart() -> None:
 # ── what a container gets ─────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("permissions", ['""', "x", "ww", "rwx", "mrw", "RW", "[r, w]"])
-def test_permissions_are_one_of_four_words(permissions: str) -> None:
+@pytest.mark.parametrize(
+    ("permissions", "advice"),
+    [
+        ('""', "r, rw, rwm, w"),
+        *(
+            (letters, f'"{letters}" is not possible; write one of r, rw, rwm, w')
+            for letters in ("x", "m", "ww")
+        ),
+        *((letters, "did you mean") for letters in ("rwx", "mrw", "RW")),
+        ("wr", '"wr" is not possible; did you mean rw?'),
+        ("[r, w]", "write one text"),
+        ("6", 'YAML reads 6 as a number; write "6"'),
+    ],
+)
+def test_permissions_are_one_of_four_words(permissions: str, advice: str) -> None:
     (message,) = messages(tty(f"expose: {{permissions: {permissions}}}"))
     assert message.startswith("expose.permissions: ")
-    assert "did you mean" in message or "r, rw, rwm, w" in message or "write one text" in message
+    assert advice in message
 
 
 def test_mknod_needs_a_word_of_its_own() -> None:
@@ -166,7 +187,8 @@ def test_a_host_path_that_gives_away_the_machine_needs_a_word_of_its_own(host_pa
 def test_honest_mounts_are_taken_and_two_in_one_place_are_not() -> None:
     text = tty(
         'expose: {containerPath: "/dev/{file}", mounts: [{hostPath: /opt/lib}, {hostPath: "/data/{id}", '
-        'containerPath: /opt/lib}, {hostPath: /srv/x, containerPath: "/dev/{file}"}, {hostPath: x}]}'
+        'containerPath: /opt/lib}, {hostPath: /srv/x, containerPath: "/dev/{file}"}, {hostPath: x}, '
+        "{hostPath: /opt/x, containerPath: data}]}"
     )
     assert messages(text) == [
         (
@@ -178,6 +200,7 @@ def test_honest_mounts_are_taken_and_two_in_one_place_are_not() -> None:
             "(resources[0].expose.containerPath, line 3)"
         ),
         'expose.mounts[3].hostPath: "x" is not absolute; write the path from / on',
+        'expose.mounts[4].containerPath: "data" is not absolute; write the path from / on',
     ]
 
 

@@ -39,13 +39,13 @@ def lane() -> EventWriter:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[Sandbox, ApiServer]]:
+async def cluster(folder: Path) -> AsyncIterator[tuple[Sandbox, ApiServer, EventWriter]]:
     sandbox = Sandbox(SandboxSettings(folder=folder / "s"))
     async with (
         sandbox.running(),
         connected(lambda: chosen_account(str(sandbox.kubeconfig), None)) as server,
     ):
-        yield sandbox, server
+        yield sandbox, server, lane()
 
 
 def written(sandbox: Sandbox) -> dict[str, int]:
@@ -56,8 +56,8 @@ def written(sandbox: Sandbox) -> dict[str, int]:
 
 
 async def test_an_event_whose_creation_got_no_answer_is_not_made_twice(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        first, again = lane(), lane()
+    async with cluster(short_dir) as (sandbox, server, first):
+        again = lane()
         first.put(event("a"))
         await first.write(server)
         again.put(event("a", 3))
@@ -66,8 +66,7 @@ async def test_an_event_whose_creation_got_no_answer_is_not_made_twice(short_dir
 
 
 async def test_what_changes_while_it_waits_is_written_once_and_created_if_it_was_not(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        one = lane()
+    async with cluster(short_dir) as (sandbox, server, one):
         one.put(event("a"))
         one.put(event("a", 2, is_new=False))
         await one.write(server)
@@ -75,8 +74,7 @@ async def test_what_changes_while_it_waits_is_written_once_and_created_if_it_was
 
 
 async def test_what_changes_while_it_is_written_is_written_again(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        one = lane()
+    async with cluster(short_dir) as (sandbox, server, one):
         one.put(event("a"))
         async with asyncio.TaskGroup() as group:
             group.create_task(one.write(server))
@@ -87,8 +85,7 @@ async def test_what_changes_while_it_is_written_is_written_again(short_dir: Path
 
 
 async def test_an_event_that_the_server_does_not_take_does_not_keep_the_others(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        one = lane()
+    async with cluster(short_dir) as (sandbox, server, one):
         one.put(event("NO NAME"))
         one.put(event("b"))
         for _ in range(3):
@@ -98,8 +95,7 @@ async def test_an_event_that_the_server_does_not_take_does_not_keep_the_others(s
 
 
 async def test_an_event_that_waited_for_an_hour_is_dropped(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        one = lane()
+    async with cluster(short_dir) as (sandbox, server, one):
         one.put(event("a", at=NOW - EVENT_LIFE_SECONDS - 1))
         one.put(event("b", at=NOW - EVENT_LIFE_SECONDS + 1))
         await one.write(server)
@@ -108,8 +104,7 @@ async def test_an_event_that_waited_for_an_hour_is_dropped(short_dir: Path) -> N
 
 
 async def test_of_too_many_the_oldest_are_dropped(short_dir: Path) -> None:
-    async with cluster(short_dir) as (sandbox, server):
-        one = lane()
+    async with cluster(short_dir) as (sandbox, server, one):
         for number in range(EVENTS_LIMIT + 2):
             one.put(event(f"{number:03}"))
         await one.write(server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,54 +15,46 @@ def stick(place: str, serial: str = "S") -> Wanted:
     return Wanted(f"/sys/{place}", f"v:p:{serial}", f"v:p@{place}")
 
 
-def test_a_device_is_called_what_it_says_of_itself() -> None:
-    assert Names().assign([stick("1")]) == {"/sys/1": "v:p:S"}
+ALONE = [stick("1")], {"/sys/1": "v:p:S"}
+TWINS = [stick("1"), stick("2")], {"/sys/1": "v:p@1", "/sys/2": "v:p@2"}
+ONE_BEFORE_THE_OTHER = [stick("1"), stick("2")], {"/sys/1": "v:p@1", "/sys/2": "v:p:S"}
 
 
-def test_two_that_say_the_same_are_called_by_their_places() -> None:
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [ALONE],
+        [TWINS, ([stick("1")], {"/sys/1": "v:p@1"})],
+        [
+            ([stick("2")], {"/sys/2": "v:p:S"}),
+            ONE_BEFORE_THE_OTHER,
+            ([stick("1")], {"/sys/1": "v:p@1"}),
+            ONE_BEFORE_THE_OTHER,
+        ],
+        [ALONE, ([stick("7")], {"/sys/7": "v:p:S"})],
+        [ALONE, ([stick("1", "T")], {"/sys/1": "v:p:T"})],
+        [ALONE, ([stick("2")], {"/sys/2": "v:p:S"}), ONE_BEFORE_THE_OTHER],
+    ],
+    ids=[
+        "what it says of itself",
+        "by their places, if two say the same, and stay so when one is unplugged",
+        "as before when a twin comes, and again after a re-plug beside it",
+        "the same in another place",
+        "otherwise if another is in the same place",
+        "by its place if another was given its name meanwhile",
+    ],
+)
+def test_a_device_is_called(looks: list[tuple[list[Wanted], dict[str, str]]]) -> None:
     names = Names()
-    assert names.assign([stick("1"), stick("2")]) == {"/sys/1": "v:p@1", "/sys/2": "v:p@2"}
+    for seen, called in looks:
+        assert names.assign(seen) == called
+
+
+def test_a_name_that_two_say_is_ambiguous() -> None:
+    names = Names()
+    names.assign(TWINS[0])
     assert names.is_ambiguous("v:p:S")
     assert not names.is_ambiguous("v:p:T")
-
-
-def test_one_that_was_alone_keeps_its_name_when_a_twin_comes() -> None:
-    names = Names()
-    names.assign([stick("2")])
-    assert names.assign([stick("1"), stick("2")]) == {"/sys/1": "v:p@1", "/sys/2": "v:p:S"}
-
-
-def test_the_one_that_was_alone_has_its_name_again_after_a_re_plug_beside_its_twin() -> None:
-    names = Names()
-    names.assign([stick("2")])
-    names.assign([stick("1"), stick("2")])
-    names.assign([stick("1")])
-    assert names.assign([stick("1"), stick("2")])["/sys/2"] == "v:p:S"
-
-
-def test_twins_stay_called_by_their_places_when_one_is_unplugged() -> None:
-    names = Names()
-    names.assign([stick("1"), stick("2")])
-    assert names.assign([stick("1")]) == {"/sys/1": "v:p@1"}
-
-
-def test_a_device_keeps_its_name_in_another_place() -> None:
-    names = Names()
-    names.assign([stick("1")])
-    assert names.assign([stick("7")]) == {"/sys/7": "v:p:S"}
-
-
-def test_another_device_in_the_same_place_has_a_name_of_its_own() -> None:
-    names = Names()
-    names.assign([stick("1", "S")])
-    assert names.assign([stick("1", "T")]) == {"/sys/1": "v:p:T"}
-
-
-def test_a_name_that_another_was_given_meanwhile_is_not_given_twice() -> None:
-    names = Names()
-    names.assign([stick("1")])
-    names.assign([stick("2")])
-    assert names.assign([stick("1"), stick("2")]) == {"/sys/1": "v:p@1", "/sys/2": "v:p:S"}
 
 
 def test_a_device_that_imitates_anothers_place_does_not_get_its_name() -> None:
