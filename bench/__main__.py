@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import os
 import platform
 import sys
@@ -11,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import devplug
 from bench.growth import ROUNDS, measure_growth, measure_places
 from bench.measures import Counts, measure, measure_many
 from bench.preference import measure_preference
@@ -140,6 +142,9 @@ async def measured(given: argparse.Namespace) -> list[Report]:
 def main() -> int:
     """Measure and print; return 1 if something could not be measured, or a bound is broken."""
     given = arguments()
+    # As an installer does. Where Python writes no bytecode, each start would compile what was edited since.
+    for package in (Path(__file__).parent, Path(devplug.__file__).parent):
+        compileall.compile_dir(package, quiet=2)
     reports = asyncio.run(measured(given))
     if given.keep:
         given.keep.parent.mkdir(parents=True, exist_ok=True)
