@@ -71,7 +71,7 @@ GUARDS: Final = (
         "lines-as-yaml-counts",
         "I11",
         "a problem is told in the line that YAML and editors count",
-        "src/devplug/daemon/config/document.py",
+        "src/devplug/errors.py",
         '_BREAK: Final = re.compile("\\r\\n|[\\n\\r\\x85\\u2028\\u2029]")',
         '_BREAK: Final = re.compile("\\r\\n|[\\n]")',
         "tests/daemon/config/test_document.py",

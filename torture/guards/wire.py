@@ -27,7 +27,7 @@ GUARDS: Final = (
         _LISTENING,
         "            if not server.open_calls:\n",
         "            if True:\n",
-        "tests/wire/test_listener.py::test_tidying_up_keeps_a_call_of_the_lost_file",
+        "tests/wire/test_listener.py::test_binding_again_and_tidying_up_keep_a_call_of_the_lost_file",
     ),
     Guard(
         "identity-of-sockets",
