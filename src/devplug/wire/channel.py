@@ -59,6 +59,12 @@ class UnixChannel:
         await self._connected(None)
         self._is_final = True
 
+    async def lost(self) -> None:
+        """Wait until the connection is lost; returns at once where there is none."""
+        connection = self._usable()
+        if connection is not None:
+            await connection.lost.wait()
+
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
         call = await self._begun(path, request, timeout_seconds)
@@ -129,7 +135,9 @@ class UnixChannel:
         try:
             opened = await _open(self._path)
         except OSError as error:
-            text = f"connection error: cannot dial {os.fsdecode(self._path)}: {error.strerror or error}"
+            # As Go's gRPC says it, since a pod's event repeats it.
+            where = f"dial unix {os.fsdecode(self._path)}: connect: {(error.strerror or str(error)).lower()}"
+            text = f'connection error: desc = "transport: Error while dialing: {where}"'
             raise RpcError("Unavailable", text) from None
         connection = ClientConnection(self._receive_limit_bytes)
         try:

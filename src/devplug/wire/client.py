@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from devplug.wire.deviceplugin import Method
     from devplug.wire.transport import Channel
 
-__all__ = ["Peer", "authority_of", "connected"]
+__all__ = ["Connection", "Peer", "authority_of", "connected"]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -52,8 +52,15 @@ class Peer(Protocol):
         """
 
 
+class Connection(Peer, Protocol):
+    """A peer that tells when it is lost."""
+
+    async def lost(self) -> None:
+        """Wait until the connection is lost; returns at once where there is none."""
+
+
 class _ChannelPeer(Struct, frozen=True):
-    """The `Peer` behind a transport's channel."""
+    """The `Connection` behind a transport's channel."""
 
     _channel: Channel
 
@@ -89,6 +96,10 @@ class _ChannelPeer(Struct, frozen=True):
             return
         raise failure
 
+    async def lost(self) -> None:
+        """Wait as `Connection` says."""
+        await self._channel.lost()
+
 
 def _remote_error(error: RpcError | MalformedMessageError, method: Method[Request, Response]) -> RemoteError:
     if isinstance(error, RpcError):
@@ -109,7 +120,7 @@ async def connected(
     connect_within_seconds: float | None = None,
     receive_limit_bytes: int = KUBELET_RECEIVE_LIMIT_BYTES,
     authority: str = "localhost",
-) -> AsyncIterator[Peer]:
+) -> AsyncIterator[Connection]:
     """Open a connection to the socket at `path`, closed when the block is left.
 
     With `ready_within_seconds` wait until the other end speaks HTTP/2, as the kubelet does (client.go);

@@ -86,6 +86,11 @@ class GrpcioChannel:
             await self._channel.wait_for_state_change(state)
             state = self._channel.get_state()
 
+    async def lost(self) -> None:
+        """Wait until the connection is lost; returns at once where there is none."""
+        while (state := self._channel.get_state()) is grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(state)
+
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
         call = self._channel.unary_unary(path, None, None)

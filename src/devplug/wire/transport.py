@@ -46,6 +46,9 @@ class Channel(Protocol):
     async def connect(self) -> None:
         """Connect, trying once; from then on calls fail when this connection is lost."""
 
+    async def lost(self) -> None:
+        """Wait until the connection is lost; returns at once where there is none."""
+
     async def call(self, path: str, request: bytes, timeout_seconds: float | None) -> bytes:
         """Call a method with one answer."""
 
