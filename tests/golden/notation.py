@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from devplug.errors import RemoteError
 from devplug.kubelet import checkpoint as checkpoints
+from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologyHint, TopologySettings
 from devplug.wire.codecs import MalformedMessageError
@@ -130,7 +131,12 @@ def as_pod(notation: Json) -> Pod:
         notation.get("ns", "default"),
         containers("init"),
         containers("containers"),
-        frozenset((one["container"], one["resource"]) for one in notation.get("dra_extended", ())),
+        ExtendedClaim(
+            "",
+            tuple(
+                RequestMapping(one["container"], one["resource"]) for one in notation.get("dra_extended", ())
+            ),
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from devplug.errors import KubeletCrashError
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.allocation import DeviceAllocations, Need
 from devplug.kubelet.hints import container_hints, hints_for, pod_hints
+from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
 from devplug.kubelet.topology import TopologyHint, mask_of, nodes_of
@@ -290,7 +291,8 @@ def test_a_limit_of_nought_gets_hints_too() -> None:
 
 def test_a_limit_that_dra_serves_gets_hints_too() -> None:
     """C79, from the other side: only the allocation skips it."""
-    whole = Pod("u", "u", containers=pod("u").containers, dra_limits=frozenset({("c", RESOURCE)}))
+    claim = ExtendedClaim("u-extended-resources-x", (RequestMapping("c", RESOURCE),))
+    whole = Pod("u", "u", containers=pod("u").containers, extended_claim=claim)
     assert of_container(allocated(ON_BOTH), whole)[RESOURCE]
     assert of_pod(allocated(ON_BOTH), whole)[RESOURCE]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from devplug.errors import ConfigError
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.manifests import read_pod
+from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 
 METER = """\
@@ -81,7 +82,7 @@ def test_a_manifest_is_read_as_far_as_devices_are_concerned() -> None:
                 envs=(("MODE", "fast"), ("EMPTY", "")),
             ),
         ),
-        frozenset({("reader", "example.com/gpu")}),
+        ExtendedClaim("c", (RequestMapping("reader", "example.com/gpu", "container-1-request-0"),)),
     )
 
 

@@ -13,6 +13,7 @@ from devplug.devices import ContainerResponse
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.admission import allocatable_for, check_pod
 from devplug.kubelet.allocation import DeviceAllocations, Need
+from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase, PodStatus, Rejection
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, register, registered, running
@@ -231,7 +232,9 @@ async def test_a_pod_that_dra_serves_costs_its_device_plugin_no_call(short_dir: 
         "u",
         "u",
         containers=(Container("by-dra", wanted), Container("by-plugin", wanted)),
-        dra_limits=frozenset({("by-dra", RESOURCE), ("by-plugin", OTHER_RESOURCE)}),
+        extended_claim=ExtendedClaim(
+            "c", (RequestMapping("by-dra", RESOURCE), RequestMapping("by-plugin", OTHER_RESOURCE))
+        ),
     )
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b")) as plugin:
         assert not (await kubelet.admit(whole)).is_terminal
@@ -254,8 +257,8 @@ async def test_after_a_restart_the_plugin_comes_back_to_a_node_that_counts_as_be
 
 
 async def test_what_dra_serves_is_not_checked(short_dir: Path) -> None:
-    served = frozenset({("c", RESOURCE)})
-    whole = Pod("u", "u", containers=(Container("c", {RESOURCE: 2}),), dra_limits=served)
+    served = ExtendedClaim("c", (RequestMapping("c", RESOURCE),))
+    whole = Pod("u", "u", containers=(Container("c", {RESOURCE: 2}),), extended_claim=served)
 
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a")):
         assert not (await kubelet.admit(whole)).is_terminal

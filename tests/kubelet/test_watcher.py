@@ -262,7 +262,7 @@ def test_a_plugin_whose_name_is_no_resource_is_refused(short_dir: Path, name: st
     )
 
 
-@pytest.mark.parametrize("kind", ["CSIPlugin", "DRAPlugin", "deviceplugin", ""])
+@pytest.mark.parametrize("kind", ["CSIPlugin", "DRA", "deviceplugin", ""])
 def test_a_type_that_nobody_handles_is_refused_with_its_socket(short_dir: Path, kind: str) -> None:
     """C31; before anything else is looked at."""
     assert answer_to(short_dir, PluginInfo(kind, "gpu", "", ())) == refused(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CHECKPOINT_NAME", "KUBELET_PLUGIN_DIR", "KUBELET_ROOT", "KUBELET_SOCKET", "REGISTRY_NAME"]
+__all__ = [
+    "CHECKPOINT_NAME",
+    "DRA_HEALTH_NAME",
+    "DRA_STATE_NAME",
+    "KUBELET_PLUGIN_DIR",
+    "KUBELET_ROOT",
+    "KUBELET_SOCKET",
+    "REGISTRY_NAME",
+]
 
 KUBELET_ROOT: Final = "/var/lib/kubelet"
 """Where the kubelet keeps its files unless its --root-dir says otherwise, as that of k0s does."""
@@ -22,3 +30,9 @@ CHECKPOINT_NAME: Final = "kubelet_internal_checkpoint"
 
 REGISTRY_NAME: Final = "plugins_registry"
 """The folder, beside the plugin folder, in which a kubelet finds plugins by their sockets."""
+
+DRA_STATE_NAME: Final = "dra_manager_state"
+"""The file in the root folder where the kubelet keeps which claims are prepared for which pods."""
+
+DRA_HEALTH_NAME: Final = "dra_health_state"
+"""The file beside it with the health of devices as DRA drivers reported it."""

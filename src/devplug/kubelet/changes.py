@@ -36,6 +36,8 @@ class ChangeKind(enum.StrEnum):
     """The resource is off the node: its plugin has been gone for longer than the grace period."""
     SOCKET = "socket"
     """A socket in `plugins_registry` came or went, or an attempt to register its plugin is over."""
+    DRIVER = "driver"
+    """An endpoint of a DRA driver was registered or deregistered, or its connection came or went."""
     HEALTH = "health"
     """The health of a device that a pod holds has changed, so its status is written again."""
     POD = "pod"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from devplug.errors import KubeletError
+from devplug.kubelet.gotext import go_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -108,7 +109,7 @@ class Part:
         """Return the part for one entry."""
         alloc_resp = entry.alloc_resp
         return cls(
-            _json(
+            go_json(
                 {
                     "PodUID": entry.pod_uid,
                     "ContainerName": entry.container_name,
@@ -133,7 +134,7 @@ class Part:
     @classmethod
     def of_ids(cls, name: str, ids: Ids) -> Part:
         """Return the part for one registered name."""
-        return cls(f"{_json(name)}:{_json(ids)}", _Text(f"{name}:{_list(ids)}".encode()))
+        return cls(f"{go_json(name)}:{go_json(ids)}", _Text(f"{name}:{_list(ids)}".encode()))
 
 
 def _list(items: Iterable[str] | None) -> str:
@@ -213,17 +214,6 @@ def rendering(checkpoint: Checkpoint) -> str:
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────
 
-_HTML: Final = str.maketrans(
-    {
-        "<": "\\u003c",
-        ">": "\\u003e",
-        "&": "\\u0026",
-        "\u2028": "\\u2028",
-        "\u2029": "\\u2029",
-    },
-)
-"""What Go's encoding/json escapes beyond the JSON rules."""
-
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """Return the file's bytes: one line of compact JSON, laid out as the real kubelet lays it out."""
@@ -238,10 +228,6 @@ def assembled(entries: Parts, registered: Parts) -> bytes:
         f'{{"Data":{{"PodDeviceEntries":{entry_list},"RegisteredDevices":{name_map}}},'
         f'"Checksum":{_checksum(entries, registered)}}}'
     ).encode()
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_HTML)
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────

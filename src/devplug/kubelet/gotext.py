@@ -1,10 +1,28 @@
-"""Text as Go programs print it, where the kubelet's messages contain it. Pure."""
+"""Text as Go programs print it, where the kubelet's messages and files contain it. Pure."""
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-__all__ = ["go_quoted"]
+__all__ = ["go_json", "go_quoted"]
+
+_HTML: Final = str.maketrans(
+    {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    },
+)
+"""What Go's encoding/json escapes beyond the JSON rules."""
+
+
+def go_json(value: object) -> str:
+    """Return the compact JSON that Go writes; keys stay in the order in which they come."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_HTML)
+
 
 _ESCAPES: Final = {
     '"': '\\"',

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from devplug.devices import Allocation, StrPath
     from devplug.kubelet.changes import Change
     from devplug.kubelet.devicemanager import DeviceManager
+    from devplug.kubelet.dra.manager import DraManager
     from devplug.kubelet.metrics import KubeletMetrics
     from devplug.kubelet.pods import ContainerStatus, Event, Pod, PodStatus
     from devplug.kubelet.registration import Registration
@@ -61,10 +62,7 @@ class Kubelet:
 
     @classmethod
     def under(cls, root: StrPath, settings: KubeletSettings | None = None) -> Self:
-        """Return a kubelet with all of its sockets below one folder, as in `/var/lib/kubelet` on a node.
-
-        That is `device-plugins/`, `plugins_registry/` and `pod-resources/kubelet.sock`.
-        """
+        """Return a kubelet with all of its sockets and files below one folder, as in `/var/lib/kubelet`."""
         folder = Path(os.fspath(root))
         settings = replace(
             settings or KubeletSettings(),
@@ -112,11 +110,10 @@ class Kubelet:
     async def restart(self, *, reboot: bool = False, orderly: bool = False, with_pods: bool = True) -> None:
         """End this kubelet process and start the next one, inside `running`.
 
-        Plugins lose their streams and sockets, and have to register again. Pods are admitted again in the
-        order in which they came: a running container keeps its devices without a check, any other is checked
-        against plugins that are not back yet, and refused (`no healthy devices present`). With `reboot` no
-        container runs any more. Without `with_pods` all of that waits for `readmit`, so that plugins may come
-        first. `orderly` as in `running`.
+        Plugins lose their streams and sockets, and have to register again. Pods are admitted again in order:
+        a running container keeps its devices without a check, any other is checked against plugins that are
+        not back yet, and refused. With `reboot` no container runs any more. Without `with_pods` all of that
+        waits for `readmit`, so that plugins may come first. `orderly` as in `running`.
         """
         await self._process.stop(orderly=orderly)
         if reboot:
@@ -142,17 +139,15 @@ class Kubelet:
     def lose_api_server(self) -> None:
         """Take the API server away, until `find_api_server`.
 
-        This process keeps the pods that it knows. One that starts meanwhile knows static pods only
-        (`Pod.is_static`): PodResources lists no others, it frees nothing since its sources are not ready, and
-        the checkpoint goes on naming what the others hold. Containers run on.
+        This process keeps the pods that it knows. One that starts meanwhile knows static pods only: it lists
+        no others, and frees nothing since its sources are not ready. Containers run on.
         """
         self._is_api_server_up = False
 
     async def find_api_server(self) -> None:
-        """Bring the API server back: the unknown pods are admitted, and then the sources are ready.
+        """Bring the API server back: unknown pods are admitted as after any start; then sources are ready.
 
-        Their containers that ran at the start of the process are admitted without a check, as after any
-        start. Before `running` and after it, the next start is as usual.
+        Before `running` and after it, the next start is as usual.
         """
         was_away, self._is_api_server_up = not self._is_api_server_up, True
         if not (was_away and self.is_running):
@@ -185,10 +180,9 @@ class Kubelet:
         self._process.devices.sources_ready = is_ready
 
     def drop_stream(self, resource_name: str) -> None:
-        """Cut the connection to the plugin that serves this name, as a transport loss would.
+        """Cut the connection to the plugin that serves this name, which is never opened again.
 
-        The plugin sees its ListAndWatch cancelled; the kubelet never opens it again. Raises `KubeletError` if
-        no plugin serves the name.
+        Raises `KubeletError` if no plugin serves the name.
         """
         self._running_registration().disconnect(resource_name)
 
@@ -210,15 +204,17 @@ class Kubelet:
         return self._process.devices
 
     @property
+    def dra(self) -> DraManager:
+        """The DRA manager of this process, or of the last one."""
+        return self._process.dra
+
+    @property
     def metrics(self) -> KubeletMetrics:
         """The metrics of this process, or of the last one; the next start begins at 0."""
         return self._process.metrics
 
     def capacity(self) -> Mapping[str, int]:
-        """Return the node's capacity per resource name: healthy and unhealthy devices.
-
-        A name stays with 0 after its plugin has been gone for more than five minutes.
-        """
+        """Return the node's capacity per resource name; 0 after its plugin was gone for five minutes."""
         return dict(sorted(self._node_status().capacity.items()))
 
     def allocatable(self) -> Mapping[str, int]:
@@ -232,7 +228,7 @@ class Kubelet:
     def replace_node(self, capacity: Mapping[str, int]) -> None:
         """Take over the extended resources that the Node object's capacity has, whoever has put them there.
 
-        What it has no more is forgotten, but for what plugins serve: as somebody does who removes a resource.
+        What it has no more is forgotten, but for what plugins serve.
         """
         self._node = self._node.replaced(capacity)
 
@@ -278,7 +274,10 @@ class Kubelet:
     def pod(self, pod_uid: str) -> PodStatus:
         """Return the status of a pod; raises `KubeletError` if it is not on this node, as all calls below."""
         bound = self._pods.get(pod_uid)
-        return bound.status.with_device_health(bound.pod, self._process.devices.health_of(pod_uid))
+        process = self._process
+        return bound.status.with_device_health(
+            bound.pod, process.devices.health_of(pod_uid), process.dra.health_of(pod_uid)
+        )
 
     async def admit(self, pod: Pod) -> PodStatus:
         """Admit a pod, which allocates its devices, and return its status: Pending, or Failed for good.
@@ -287,9 +286,8 @@ class Kubelet:
         `KubeletError` for a pod that is not static while the API server is away.
         """
         if not (pod.is_static or self._is_api_server_up):
-            raise KubeletError(
-                f"the kubelet cannot get pod {pod.name}, which is not a static pod: the API server is away"
-            )
+            text = f"the kubelet cannot get pod {pod.name}, which is not a static pod: the API server is away"
+            raise KubeletError(text)
         async with self._admission:
             self._running_registration()
             others = [other for other in self._pods.active() if other.uid != pod.uid]
@@ -300,11 +298,12 @@ class Kubelet:
     async def run_pod(self, pod: Pod) -> PodStatus:
         """Admit a pod and start its containers in order; init containers that are no sidecars end at once.
 
-        A container that cannot start keeps the rest waiting; `start_container` tries it again.
+        Claims that cannot be prepared keep all waiting, and a container that cannot start the rest: `dra` and
+        `start_container` try again.
         """
         status = await self.admit(pod)
-        if status.is_terminal:
-            return status
+        if status.is_terminal or not await self._process.dra.try_prepare(pod):
+            return self.pod(pod.uid)
         for container in pod.in_start_order():
             started = await self.start_container(pod.uid, container.name)
             if started.state is not ContainerState.RUNNING:
@@ -350,7 +349,8 @@ class Kubelet:
         status = self.pod(pod_uid).container(container_name)
         share = self.settings.machine.share(pod.namespace, pod.name, container_name)
         container = pod.container(container_name)
-        return ContainerConfig.of(container, status.options, status.restart_count, share.cdi_devices)
+        names = (*share.cdi_devices, *self._process.dra.cdi_devices(pod, container))
+        return ContainerConfig.of(container, status.options, status.restart_count, names)
 
     def end_container(self, pod_uid: str, container_name: str) -> None:
         """Record that a container has ended by itself. Its devices stay the pod's. Raises `KeyError` too."""

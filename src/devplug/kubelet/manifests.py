@@ -20,6 +20,7 @@ from yaml.constructor import SafeConstructor
 from devplug.errors import ConfigError, Problem, end_of, one_line, quoted
 from devplug.k8s.quantity import Quantity, QuantityError
 from devplug.k8s.resource_names import is_extended, resource_name_fault
+from devplug.kubelet.pod_claims import read_container_claims, read_extended_claim, read_pod_claims
 from devplug.kubelet.pods import Container, Pod
 
 if TYPE_CHECKING:
@@ -84,13 +85,15 @@ class PodReader:
         containers = self._containers(spec, "containers")
         if not containers:
             self._report(("spec", "containers"), "Required value")
+        status = self._map(manifest.get("status"), ("status",))
         return Pod(
             own_uid or uid or f"{namespace}/{name}",
             name,
             namespace,
             initial,
             containers,
-            frozenset(self._dra_limits(self._map(manifest.get("status"), ("status",)))),
+            read_extended_claim(status),
+            read_pod_claims(spec, status),
         )
 
     def _is_pod(self, manifest: Mapping[str, object]) -> bool:
@@ -125,11 +128,13 @@ class PodReader:
         if name and name in self._names:
             self._report((*place, "name"), f"Duplicate value: {quoted(name)}")
         self._names.add(name)
+        resources = self._map(container.get("resources"), (*place, "resources"))
         return Container(
             name,
-            self._limits(self._map(container.get("resources"), (*place, "resources")), (*place, "resources")),
+            self._limits(resources, (*place, "resources")),
             self._text(container.get("restartPolicy"), (*place, "restartPolicy")) or None,
             tuple(self._envs(container, (*place, "env"))),
+            read_container_claims(resources),
         )
 
     def _envs(self, container: Mapping[str, object], place: FieldPath) -> Iterator[tuple[str, str]]:
@@ -142,17 +147,6 @@ class PodReader:
                 self._report((*place, number, "name"), "Required value")
             elif "valueFrom" not in variable:
                 yield name, value
-
-    def _dra_limits(self, status: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-        place: FieldPath = ("status", "extendedResourceClaimStatus", "requestMappings")
-        claims = self._map(status.get("extendedResourceClaimStatus"), place[:-1])
-        for number, entry in enumerate(self._list(claims.get("requestMappings"), place)):
-            here: FieldPath = (*place, number)
-            mapping = self._map(entry, here)
-            yield (
-                self._text(mapping.get("containerName"), (*here, "containerName")),
-                self._text(mapping.get("resourceName"), (*here, "resourceName")),
-            )
 
     # ── resources (validation.go ValidateResourceRequirements) ──
 

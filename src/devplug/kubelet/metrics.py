@@ -6,11 +6,12 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from devplug.errors import RemoteError
 from devplug.metrics.exposition import Form, exposition
 from devplug.metrics.families import Counts, Family, Histogram, Kind, Metric, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["KubeletMetrics"]
 
@@ -102,6 +103,28 @@ _POD_RESOURCES_CALLS: Final = {
     for kind in ("requests", "errors")
     for call in ("list", "get", "get_allocatable")
 }
+_DRA_BOUNDS_SECONDS: Final = tuple(0.1 * 400 ** (step / 14) for step in range(15))
+"""From 0.1 to 40 s; a call may take 45."""
+_DRA_OPERATIONS: Final = Metric(
+    "dra_operations_duration_seconds",
+    Kind.HISTOGRAM,
+    "Duration of preparing and unpreparing the claims of a pod.",
+    "seconds",
+    ("operation_name", "is_error"),
+)
+_DRA_CALLS: Final = Metric(
+    "dra_grpc_operations_duration_seconds",
+    Kind.HISTOGRAM,
+    "Duration of the calls to DRA drivers.",
+    "seconds",
+    ("driver_name", "method_name", "grpc_status_code"),
+)
+_DRA_CLAIMS: Final = Metric(
+    "dra_resource_claims_in_use",
+    Kind.GAUGE,
+    "Claims that pods of the node use, by driver and in all.",
+    labels=("driver_name",),
+)
 
 
 class KubeletMetrics:
@@ -120,6 +143,8 @@ class KubeletMetrics:
         self._allocations: dict[str, Histogram] = {}
         self._admission_duration = Histogram(_ADMISSION_BOUNDS_MS)
         self._plugins: tuple[Sample, ...] = ()
+        self._dra: dict[Metric, dict[tuple[str, ...], Histogram]] = {_DRA_OPERATIONS: {}, _DRA_CALLS: {}}
+        self._claims: tuple[Sample, ...] = ()
 
     # ── what happens ──
 
@@ -186,6 +211,39 @@ class KubeletMetrics:
         """Count a monitor's call that failed."""
         self._counts[_POD_RESOURCES_CALLS[f"errors_{call}"]].add(version)
 
+    @contextmanager
+    def measure_dra(self, operation: str) -> Iterator[None]:
+        """Measure `PrepareResources` or `UnprepareResources` of one pod, also one that fails."""
+        began, is_error = perf_counter(), "true"
+        try:
+            yield
+            is_error = "false"
+        finally:
+            self._observe(_DRA_OPERATIONS, (operation, is_error), began)
+
+    @contextmanager
+    def measure_dra_call(self, driver: str, method: str) -> Iterator[None]:
+        """Measure one call to a DRA driver, also one that fails."""
+        began, status = perf_counter(), "OK"
+        try:
+            yield
+        except RemoteError as error:
+            status = error.status
+            raise
+        except BaseException:
+            status = "Canceled"
+            raise
+        finally:
+            self._observe(_DRA_CALLS, (driver, method, status), began)
+
+    def _observe(self, metric: Metric, labels: tuple[str, ...], began: float) -> None:
+        duration = self._dra[metric].setdefault(labels, Histogram(_DRA_BOUNDS_SECONDS))
+        duration.observe(perf_counter() - began)
+
+    def show_claims(self, counts: Mapping[str, int]) -> None:
+        """Show how many claims are in use, by driver name."""
+        self._claims = tuple(Sample((driver,), count) for driver, count in counts.items())
+
     # ── what was counted ──
 
     def families(self) -> tuple[Family, ...]:
@@ -196,6 +254,11 @@ class KubeletMetrics:
             Family(_ALLOCATIONS, allocations),
             Family(_ADMISSION_DURATION, [self._admission_duration.sample()]),
             Family(_PLUGINS, self._plugins),
+            *(
+                Family(metric, [one.sample(*labels) for labels, one in sorted(found.items())])
+                for metric, found in self._dra.items()
+            ),
+            Family(_DRA_CLAIMS, self._claims),
         )
 
     def find(self, name: str, **labels: str) -> float | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from devplug.wire.sockets import Sockets
 
-__all__ = ["DAMAGED_NAME", "PluginFolder", "dialled_path"]
+__all__ = ["DAMAGED_NAME", "PluginFolder", "dialled_path", "replace_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -102,16 +102,7 @@ class PluginFolder:
         This blocks until the disk has it, and so does the real kubelet: a plugin that sends lists without
         need pays for it in both.
         """
-        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.path)
-        try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor has no path
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-            Path(temporary).replace(self.path / CHECKPOINT_NAME)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(self.path / CHECKPOINT_NAME, content)
 
     def _sockets(self) -> Iterator[Path]:
         for path in sorted(self.path.iterdir()):
@@ -128,6 +119,20 @@ class PluginFolder:
                 continue
             if stat.S_ISSOCK(mode):
                 yield path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file in one step, mode 0600, and wait until the disk has it. Raises `OSError`."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor has no path
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def dialled_path(path: Path) -> Path:

@@ -6,7 +6,7 @@ come in ascending order here; memory and claims stand as in the hardware's table
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from devplug.wire.sockets import Listener, unary
 from devplug.wire.values import AllocatableResources, ContainerDevices, ContainerResources, PodResources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from devplug.kubelet.allocation import Assignment, DeviceAllocations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from devplug.wire.values import ClaimResource, DynamicResource, PodName
 
 __all__ = ["PodResourcesServer", "TokenBucket", "allocatable_resources", "pod_devices", "pod_resources"]
+
+DynamicResources: TypeAlias = "Callable[[Pod, Container], Sequence[DynamicResource]]"
 
 _CALLS_PER_SECOND: Final = 100
 _CALLS_AT_ONCE: Final = 10
@@ -51,14 +53,15 @@ def pod_resources(
     pods: Iterable[Pod],
     allocations: DeviceAllocations,
     machine: NodeHardware,
+    claims: DynamicResources = lambda _, __: (),
     *,
     compat: bool,
 ) -> tuple[PodResources, ...]:
     """Return the v1 answer about these pods: their sidecars, then their app containers (server_v1.go).
 
     Regular init containers are left out though they may hold devices. Devices are those of the assignments,
-    whatever has become of the plugin or of their health since; the rest is what `machine` has in its table.
-    `compat` as in `_accumulated`.
+    whatever has become of the plugin or of their health since; `claims` returns those of a container that DRA
+    serves, and the rest is what `machine` has in its table. `compat` as in `_accumulated`.
     """
     held = _by_container(allocations)
 
@@ -69,7 +72,10 @@ def pod_resources(
             tuple(_assigned(held.get((pod.uid, container.name), ()))),
             tuple(sorted(share.cpu_ids)),
             share.memory,
-            tuple(_accumulated(claim) if compat else claim for claim in share.dynamic_resources),
+            tuple(
+                _accumulated(claim) if compat else claim
+                for claim in (*share.dynamic_resources, *claims(pod, container))
+            ),
         )
 
     return tuple(
@@ -217,12 +223,14 @@ class PodResourcesServer:
         socket: Path,
         pods: PodTable,
         devices: DeviceManager,
+        claims: DynamicResources,
         metrics: KubeletMetrics,
         settings: KubeletSettings,
     ) -> None:
         self._socket = socket
         self._pods = pods
         self._devices = devices
+        self._claims = claims
         self._metrics = metrics
         self._settings = settings
         self._bucket = TokenBucket(
@@ -279,6 +287,7 @@ class PodResourcesServer:
             self._pods.active(),
             self._devices.allocations,
             self._settings.machine,
+            self._claims,
             compat=self._settings.compat,
         )
 
@@ -293,6 +302,7 @@ class PodResourcesServer:
             (bound.pod,),
             self._devices.allocations,
             self._settings.machine,
+            self._claims,
             compat=self._settings.compat,
         )
         return found

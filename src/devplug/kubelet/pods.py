@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from devplug.k8s.pod_requests import ALWAYS, needed_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.devices import ContainerResponse, DeviceNode, Mount
+    from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, ResourceHealth
 
 __all__ = [
     "Container",
@@ -44,6 +45,7 @@ class Container:
     """Only read for init containers: `Always` makes it a sidecar."""
     envs: tuple[tuple[str, str], ...] = ()
     """The environment that the spec gives it, in order."""
+    claims: tuple[ContainerClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class Pod:
     namespace: str = "default"
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
-    dra_limits: frozenset[tuple[str, str]] = frozenset()
-    """(container name, resource name) that DRA serves, by `status.extendedResourceClaimStatus`; no plugin."""
+    extended_claim: ExtendedClaim | None = None
+    resource_claims: tuple[PodClaim, ...] = ()
     is_static: bool = False
     """Whether it comes from the kubelet's own manifest folder, without an API server."""
 
@@ -75,25 +77,29 @@ class Pod:
         initial = ((one.limits, one.restart_policy == ALWAYS) for one in self.init_containers)
         return needed_at_once(initial, (one.limits for one in self.containers))
 
+    @property
+    def dra_limits(self) -> frozenset[tuple[str, str]]:
+        """The (container name, resource name) that DRA serves, and no plugin."""
+        mappings = self.extended_claim.mappings if self.extended_claim else ()
+        return frozenset((one.container_name, one.resource_name) for one in mappings)
+
     def without_dra(self) -> Pod:
         """Return the pod without the limits that DRA serves."""
+        served = self.dra_limits
 
         def rest(containers: tuple[Container, ...]) -> tuple[Container, ...]:
             return tuple(
-                replace(
-                    one,
-                    limits={n: c for n, c in one.limits.items() if (one.name, n) not in self.dra_limits},
-                )
+                replace(one, limits={n: c for n, c in one.limits.items() if (one.name, n) not in served})
                 for one in containers
             )
 
-        if not self.dra_limits:
+        if not served:
             return self
         return replace(
             self,
             init_containers=rest(self.init_containers),
             containers=rest(self.containers),
-            dra_limits=frozenset(),
+            extended_claim=None,
         )
 
     def container(self, name: str) -> Container:
@@ -226,6 +232,8 @@ class ContainerStatus:
     allocated_resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """Resource name → device ID → `Healthy` or `Unhealthy`, as in `allocatedResourcesStatus`; app containers
     only, since the kubelet writes it nowhere else."""
+    claims_health: Mapping[str, Sequence[ResourceHealth]] = field(default_factory=dict, hash=False)
+    """`claim:<name>` or `claim:<name>/<request>` → the devices of a claim, in the same list."""
 
     def started(self, options: ContainerOptions | None) -> ContainerStatus:
         """Return the status of a container that has just started; every start but the first is a restart."""
@@ -292,8 +300,12 @@ class PodStatus:
         self,
         pod: Pod,
         health: Mapping[tuple[str, str], Mapping[str, str]],
+        claims: Mapping[str, Mapping[str, Sequence[ResourceHealth]]] | None = None,
     ) -> PodStatus:
-        """Return the status with what app containers hold; `health` is by container and resource name."""
+        """Return the status with what app containers hold.
+
+        `health` is by container and resource name, `claims` by container.
+        """
         apps = {container.name for container in pod.containers}
         return replace(
             self,
@@ -305,6 +317,7 @@ class PodStatus:
                         for (name, resource_name), devices in health.items()
                         if name == one.name
                     },
+                    claims_health=(claims or {}).get(one.name, {}),
                 )
                 if one.name in apps
                 else one

@@ -113,6 +113,11 @@ class PodTable:
         self.update(pod_uid, held_up)
         return held_up
 
+    def warn(self, pod_uid: str, reason: str, message: str) -> None:
+        """Record an event on a pod that is no more than that."""
+        self.events.append(Event(pod_uid, "Warning", reason, message))
+        self._changes.announce(ChangeKind.POD, pod_uid=pod_uid)
+
     def end(self, pod_uid: str, phase: PodPhase) -> None:
         """Record that a pod has ended; raises `KubeletError` if it is not here."""
         bound = self.get(pod_uid)

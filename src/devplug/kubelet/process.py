@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from devplug.kubelet.admission import TopologyManager, allocatable_for, check_pod
 from devplug.kubelet.devicemanager import DeviceManager
+from devplug.kubelet.dra.manager import DraManager
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.podresources import PodResourcesServer
+from devplug.kubelet.registration import WatchedPlugins
 from devplug.kubelet.topology import Policy, TopologyRules
 from devplug.kubelet.watcher import PluginWatcher
 
@@ -53,6 +55,7 @@ class KubeletProcess:
             self.metrics,
             settings,
         )
+        self.dra = DraManager(pods, lambda: self.devices.sources_ready, changes, self.metrics, settings)
         self._pods = pods
         self._changes = changes
         self._settings = settings
@@ -73,20 +76,26 @@ class KubeletProcess:
         settings = self._settings
         try:
             await self.devices.start(tasks, running_containers)
+            await self.dra.start(tasks)
             if settings.pod_resources_socket is not None:
                 self._pod_resources = PodResourcesServer(
                     settings.pod_resources_socket,
                     self._pods,
                     self.devices,
+                    self.dra.dynamic_resources,
                     self.metrics,
                     settings,
                 )
                 await self._pod_resources.open()
             if settings.plugins_registry is not None:
                 assert self.devices.registration is not None
+                assert self.dra.drivers is not None
                 self._watcher = PluginWatcher(
                     settings.plugins_registry,
-                    self.devices.registration,
+                    {
+                        "DevicePlugin": WatchedPlugins(self.devices.registration),
+                        "DRAPlugin": self.dra.drivers,
+                    },
                     tasks,
                     self._changes,
                     self.metrics,
@@ -105,6 +114,7 @@ class KubeletProcess:
         pod_resources, self._pod_resources = self._pod_resources, None
         if pod_resources is not None:
             await pod_resources.close(orderly=orderly)
+        await self.dra.stop()
         await self.devices.stop(orderly=orderly)
 
     async def admit(

@@ -37,9 +37,10 @@ class WatchedPlugin:
     identity: int
     """The identity of the socket that it was registered over."""
     name: str
-    """Its resource name."""
+    """Its resource name, or the name of a driver."""
     endpoint: str
     """The path of the socket that serves it, absolute unless the plugin says otherwise."""
+    type: str = "DevicePlugin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devplug.errors import AllocationError, KubeletError, RegistrationError, RemoteError
@@ -32,7 +33,6 @@ from devplug.wire.sockets import unary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from devplug.devices import ContainerResponse
     from devplug.kubelet.metrics import KubeletMetrics
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from devplug.wire.sockets import Listener, Peer
     from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
-__all__ = ["Endpoint", "PluginHandler", "Registration", "check_watched_plugin"]
+__all__ = ["Endpoint", "PluginHandler", "Registration", "WatchedPlugins", "check_watched_plugin"]
 
 logger = logging.getLogger(__name__)
 
@@ -242,6 +242,34 @@ class Registration:
         if current is None:
             # Nobody closes this connection any more, and the endpoint may still use it, to the kubelet's end.
             await asyncio.get_running_loop().create_future()
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPlugins:
+    """What the watcher registers plugins of type `DevicePlugin` with (handler.go)."""
+
+    registration: Registration
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002
+        """Refuse what `check_watched_plugin` refuses."""
+        check_watched_plugin(name, versions)
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:  # noqa: ARG002
+        """Connect to a plugin; raises `RegistrationError`."""
+        await self.registration.connect(name, Path(endpoint))
+
+    def deregister(self, name: str, endpoint: str) -> None:
+        """Disconnect a plugin (handler.go DeRegisterPlugin).
+
+        1.36 looks for the client by name only, and so may take a newer plugin down that has another socket.
+        """
+        try:
+            if self.registration.settings.compat:
+                self.registration.disconnect(name)
+            else:
+                self.registration.disconnect(name, Path(endpoint))
+        except KubeletError:
+            logger.debug("no plugin serves the resource name any more", extra={"resource_name": name})
 
 
 def check_watched_plugin(resource_name: str, versions: Sequence[str]) -> None:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from devplug.kubelet.topology import NodeHardware, TopologySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["KubeletSettings"]
+__all__ = ["ClaimSource", "KubeletSettings", "SliceRemover"]
+
+
+class ClaimSource(Protocol):
+    """What has the ResourceClaims of the cluster."""
+
+    async def get_claim(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """Return an object of resource.k8s.io/v1; raises `KubeletError` with the API server's text."""
+
+
+class SliceRemover(Protocol):
+    """What removes the ResourceSlices of this node."""
+
+    async def remove_slices(self, driver: str | None) -> None:
+        """Remove those of one driver, or all; raises `KubeletError` if that has to be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +54,7 @@ class KubeletSettings:
     """The socket for monitors, `pod-resources/kubelet.sock` on a node; None: not served."""
     pod_resources_without: frozenset[Literal["get", "allocatable"]] = frozenset()
     """Calls that older kubelets do not have: `get`, `allocatable`."""
+    claims: ClaimSource | None = None
+    """Where the claims of pods are read before their drivers prepare them; None: there are no claims."""
+    slices: SliceRemover | None = None
+    """What removes the slices of DRA drivers that are away; None: nobody does."""

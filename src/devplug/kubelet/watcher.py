@@ -1,7 +1,7 @@
 """The plugin watcher: plugins found by their sockets in `plugins_registry` (pkg/kubelet/pluginmanager).
 
-`reconciler` decides what to do about a socket. Of the types of plugins only `DevicePlugin` is known here; CSI
-and DRA drivers get the answer that no handler is registered for their type.
+`reconciler` decides what to do about a socket. What a plugin is registered with depends on its type; CSI
+drivers get the answer that no handler is registered for theirs.
 """
 
 from __future__ import annotations
@@ -12,30 +12,28 @@ import os
 import stat
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
-from devplug.errors import KubeletError, RegistrationError, RemoteError
+from devplug.errors import RegistrationError, RemoteError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.pluginfolder import dialled_path
 from devplug.kubelet.reconciler import StateOfWorld, WatchedPlugin
-from devplug.kubelet.registration import check_watched_plugin
 from devplug.linux.inotify import EventKind, shared_watcher
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
 from devplug.wire.sockets import authority_of, connected, socket_identity
 from devplug.wire.values import RegistrationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from devplug.kubelet.changes import Changes
     from devplug.kubelet.metrics import KubeletMetrics
-    from devplug.kubelet.registration import Registration
     from devplug.kubelet.settings import KubeletSettings
     from devplug.linux.inotify import FileEvent, Subscription
     from devplug.wire.sockets import Peer
     from devplug.wire.values import PluginInfo
 
-__all__ = ["PluginWatcher"]
+__all__ = ["PluginTypeHandler", "PluginWatcher"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,18 @@ NOTIFY_TIMEOUT_SECONDS: Final = 5.0
 _STOP_TIMEOUT_SECONDS: Final = 5.0
 """How long a stopping kubelet waits for its own connections to close."""
 
-_DEVICE_PLUGIN: Final = "DevicePlugin"
+
+class PluginTypeHandler(Protocol):
+    """What plugins of one type are registered with (pluginmanager/cache PluginHandler)."""
+
+    def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Raise `RegistrationError` for a plugin that cannot be registered whatever it serves."""
+
+    async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
+        """Register what serves the socket at `endpoint`; raises `RegistrationError`."""
+
+    def deregister(self, name: str, endpoint: str) -> None:
+        """Forget it; its registration socket is gone."""
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
@@ -163,13 +172,13 @@ class PluginWatcher:
     def __init__(
         self,
         folder: Path,
-        registration: Registration,
+        handlers: Mapping[str, PluginTypeHandler],
         tasks: asyncio.TaskGroup,
         changes: Changes,
         metrics: KubeletMetrics,
         settings: KubeletSettings,
     ) -> None:
-        self._registration = registration
+        self._handlers = handlers
         self._tasks = tasks
         self._changes = changes
         self._metrics = metrics
@@ -262,24 +271,11 @@ class PluginWatcher:
         plugin = self._state.actual[path]
         logger.info(
             "the socket of a plugin is gone or was made again",
-            extra={"resource_name": plugin.name, "path": _shown(path)},
+            extra={"plugin": plugin.name, "path": _shown(path)},
         )
         self._state = self._state.unregistered(path)
-        self._deregister(plugin)
+        self._handlers[plugin.type].deregister(plugin.name, plugin.endpoint)
         self._show()
-
-    def _deregister(self, plugin: WatchedPlugin) -> None:
-        """Disconnect a plugin (handler.go DeRegisterPlugin).
-
-        1.36 looks for the client by name only, and so may take a newer plugin down that has another socket.
-        """
-        try:
-            if self._settings.compat:
-                self._registration.disconnect(plugin.name)
-            else:
-                self._registration.disconnect(plugin.name, Path(plugin.endpoint))
-        except KubeletError:
-            logger.debug("no plugin serves the resource name any more", extra={"resource_name": plugin.name})
 
     async def _attempt(self, path: str, identity: int) -> None:
         """Try once to register what serves a socket, and note how it went."""
@@ -309,19 +305,20 @@ class PluginWatcher:
         """
         info = await self._info(path, peer)
         endpoint = info.endpoint or path
-        if info.type != _DEVICE_PLUGIN:
+        handler = self._handlers.get(info.type)
+        if handler is None:
             text = f"no handler registered for plugin type: {info.type} at socket {_shown(path)}"
             await self._refuse(peer, path, text)
         try:
-            check_watched_plugin(info.name, info.supported_versions)
+            handler.validate(info.name, endpoint, info.supported_versions)
         except RegistrationError as error:
             await self._refuse(peer, path, f"plugin validation failed with err: {error}")
-        plugin = WatchedPlugin(identity, info.name, endpoint)
+        plugin = WatchedPlugin(identity, info.name, endpoint, info.type)
         # Before it is connected, so that a removal meanwhile is seen as one of a registered plugin.
         self._state = self._state.added(path, plugin)
         self._show()
         try:
-            await self._registration.connect(info.name, Path(endpoint))
+            await handler.register(info.name, endpoint, info.supported_versions)
         except RegistrationError as error:
             self._state = self._state.taken_out(path)
             await self._refuse(peer, path, f"plugin registration failed with err: {error}")
@@ -329,7 +326,7 @@ class PluginWatcher:
             await self._notify(peer, RegistrationStatus(plugin_registered=True))
         except RemoteError as error:
             self._state = self._state.taken_out(path)
-            self._deregister(plugin)
+            handler.deregister(info.name, endpoint)
             raise _failure(
                 f"failed to send registration status at socket {_shown(path)}, err: : {error}",
             ) from error

@@ -1,0 +1,231 @@
+"""The claim cache: the claims of this node's pods, who uses them and what was prepared for them. Pure.
+
+Values that are replaced at each step (cm/dra/claiminfo.go, manager.go). Where the real kubelet ranges over Go
+maps, and so goes at random, we go by name: drivers in one prepare, claims in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from devplug.kubelet.dra.claims import ClaimError
+from devplug.wire.dra import ClaimName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from devplug.kubelet.dra.claims import Claim
+    from devplug.wire.dra import PreparedClaim, PreparedDevice
+
+__all__ = ["Batches", "ClaimCache", "ClaimInfo", "ClaimKey", "Release", "unprepare_fault"]
+
+Answer = TypeVar("Answer")
+
+ClaimKey = tuple[str, str]
+"""Namespace and name of a claim."""
+
+Batches = dict[str, list[ClaimName]]
+"""Driver name → the claims of one call, in the order of the pod's spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInfo:
+    """One claim of the cache."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod_uids: frozenset[str] = frozenset()
+    """The pods that use it on this node."""
+    devices: Mapping[str, tuple[PreparedDevice, ...]] = field(default_factory=dict, hash=False)
+    """Driver name → its devices, as it told them; a driver that told of none is there too."""
+    is_prepared: bool = False
+    """Whether all its drivers have prepared it in this life of the kubelet; no file keeps that."""
+
+    @property
+    def key(self) -> ClaimKey:
+        """Its key in the cache."""
+        return self.namespace, self.name
+
+    @property
+    def in_call(self) -> ClaimName:
+        """Its name in a call to a driver."""
+        return ClaimName(self.namespace, self.uid, self.name)
+
+    def serving(self, request: str) -> Iterator[tuple[str, PreparedDevice]]:
+        """Yield (driver name, device) for one request of the claim, by its exact text; empty for all."""
+        for driver in sorted(self.devices):
+            for device in self.devices[driver]:
+                if not request or not device.request_names or request in device.request_names:
+                    yield driver, device
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The first half of an unprepare: what to call, and which claims are gone when that has worked."""
+
+    cache: ClaimCache
+    batches: Batches
+    keys: tuple[ClaimKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCache:
+    """All claims that pods of this node use, by namespace and name."""
+
+    claims: Mapping[ClaimKey, ClaimInfo] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, claims: Iterable[ClaimInfo]) -> ClaimCache:
+        """Return the cache of these claims."""
+        return cls({claim.key: claim for claim in claims})
+
+    def __iter__(self) -> Iterator[ClaimInfo]:
+        """Yield the claims by namespace and name."""
+        return iter(sorted(self.claims.values(), key=lambda claim: f"{claim.namespace}/{claim.name}"))
+
+    def _with(self, claim: ClaimInfo) -> ClaimCache:
+        return ClaimCache({**self.claims, claim.key: claim})
+
+    # ── prepare ──
+
+    def referenced(self, claim: Claim, pod_uid: str) -> ClaimCache:
+        """Return the cache with a pod as user of a claim, which is added if need be.
+
+        Raises `ClaimError` if another claim of that name is still there.
+        """
+        known = self.claims.get(claim.key)
+        if known is None:
+            drivers: dict[str, tuple[PreparedDevice, ...]] = dict.fromkeys(claim.drivers or (), ())
+            known = ClaimInfo(claim.namespace, claim.name, claim.uid, devices=drivers)
+        elif known.uid != claim.uid:
+            raise ClaimError(
+                f"old ResourceClaim with same name {claim.name} and different UID {known.uid} "
+                "still exists (previous pod force-deleted?!)"
+            )
+        return self._with(replace(known, pod_uids=known.pod_uids | {pod_uid}))
+
+    def batches(self, keys: Iterable[ClaimKey]) -> Batches:
+        """Return the calls to prepare those of these claims that are not prepared, by driver name."""
+        found: Batches = {}
+        for key in keys:
+            claim = self.claims[key]
+            for driver in () if claim.is_prepared else claim.devices:
+                found.setdefault(driver, []).append(claim.in_call)
+        return dict(sorted(found.items()))
+
+    def answered(
+        self, driver: str, asked: Sequence[ClaimName], answers: Mapping[str, PreparedClaim], *, compat: bool
+    ) -> tuple[ClaimCache, str]:
+        """Return the cache after a driver's answer to a prepare call, and what is wrong with that.
+
+        What stands before the error is kept. With `compat` devices are added to those of an earlier answer
+        (claiminfo.go addDevice), as after a restart of the kubelet, and so are there twice.
+        """
+        cache = self
+        for uid, fault, answer in _judged("NodePrepareResources", asked, answers, lambda one: one.error):
+            if fault:
+                return cache, fault
+            claim = next((one for one in cache.claims.values() if one.uid == uid), None)
+            if claim is not None:
+                before = claim.devices.get(driver, ()) if compat else ()
+                devices = {**claim.devices, driver: (*before, *answer.devices)}
+                cache = cache._with(replace(claim, devices=devices))
+        return cache, _skipped("NodePrepareResources", asked, answers)
+
+    def prepared(self, keys: Iterable[ClaimKey]) -> ClaimCache:
+        """Return the cache with these claims as prepared."""
+        done = {key: replace(self.claims[key], is_prepared=True) for key in keys if key in self.claims}
+        return ClaimCache({**self.claims, **done})
+
+    # ── unprepare ──
+
+    def names_of(self, pod_uid: str) -> tuple[str, ...]:
+        """Return the names of the claims that a pod uses."""
+        return tuple(claim.name for claim in self if pod_uid in claim.pod_uids)
+
+    def release(self, pod_uid: str, namespace: str, names: Iterable[str]) -> Release:
+        """Return what has to be done before a pod of this namespace uses these claims no more.
+
+        A claim with more users only loses this one; what decides is that there are more than one, whoever
+        they are (manager.go unprepareResources).
+        """
+        cache = self
+        batches: Batches = {}
+        keys: list[ClaimKey] = []
+        for name in names:
+            claim = cache.claims.get((namespace, name))
+            if claim is None:
+                continue
+            if len(claim.pod_uids) > 1:
+                cache = cache._with(replace(claim, pod_uids=claim.pod_uids - {pod_uid}))
+                continue
+            keys.append(claim.key)
+            for driver in claim.devices:
+                batches.setdefault(driver, []).append(claim.in_call)
+        return Release(cache, dict(sorted(batches.items())), tuple(keys))
+
+    def without(self, keys: Collection[ClaimKey]) -> ClaimCache:
+        """Return the cache without these claims."""
+        return ClaimCache({key: claim for key, claim in self.claims.items() if key not in keys})
+
+    def inactive(self, active_pods: Collection[str]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """Yield (UID, namespace, claim names) of each pod in the cache that is not active any more."""
+        found: dict[str, tuple[str, list[str]]] = {}
+        for claim in self:
+            for pod_uid in sorted(claim.pod_uids - set(active_pods)):
+                found.setdefault(pod_uid, (claim.namespace, []))[1].append(claim.name)
+        for pod_uid, (namespace, names) in found.items():
+            yield pod_uid, namespace, tuple(names)
+
+    # ── reading ──
+
+    def in_use(self) -> dict[str, int]:
+        """Return how many claims there are, by driver name, and as `<any>` in all."""
+        counts = {"<any>": len(self.claims)}
+        for claim in self:
+            for driver in sorted(claim.devices):
+                counts[driver] = counts.get(driver, 0) + 1
+        return counts
+
+    def users_of(self, driver: str, devices: Collection[tuple[str, str]]) -> frozenset[str]:
+        """Return the pods with a claim in which this driver has one of these (pool name, device name)."""
+        return frozenset(
+            pod_uid
+            for claim in self.claims.values()
+            for device in claim.devices.get(driver, ())
+            if (device.pool_name, device.device_name) in devices
+            for pod_uid in claim.pod_uids
+        )
+
+
+def unprepare_fault(asked: Sequence[ClaimName], answers: Mapping[str, str]) -> str:
+    """Return what is wrong with a driver's answer to an unprepare call; empty if nothing is."""
+    for _, fault, _ in _judged("NodeUnprepareResources", asked, answers, lambda error: error):
+        if fault:
+            return fault
+    return _skipped("NodeUnprepareResources", asked, answers)
+
+
+def _judged(
+    call: str,
+    asked: Sequence[ClaimName],
+    answers: Mapping[str, Answer],
+    error_of: Callable[[Answer], str],
+) -> Iterator[tuple[str, str, Answer]]:
+    """Yield UID, fault and answer of each claim: as the call orders them, then those of no claim in it."""
+    names = {claim.uid: claim.name for claim in asked}
+    for uid in (*(uid for uid in names if uid in answers), *sorted(answers.keys() - names)):
+        answer = answers[uid]
+        if uid not in names:
+            yield uid, f"{call} returned result for unknown claim UID {uid}", answer
+        elif error := error_of(answer):
+            yield uid, f"{call} failed for ResourceClaim {names[uid]}: {error}", answer
+        else:
+            yield uid, "", answer
+
+
+def _skipped(call: str, asked: Sequence[ClaimName], answers: Mapping[str, object]) -> str:
+    count = len(asked) - len(answers)
+    return f"{call} skipped {count} ResourceClaims" if count else ""
