@@ -8,7 +8,9 @@ import pytest
 
 from tests.golden.__main__ import play, recordings
 
-FILES = recordings(Path(__file__).parent / "data")
+DATA = Path(__file__).parent / "data"
+FILES = recordings(DATA)
+TIMELINES = recordings(DATA / "dra")
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.name.partition(".")[0] for path in FILES])
@@ -17,3 +19,11 @@ def test_every_recording_comes_out_the_same(path: Path, *, is_whole: bool) -> No
     matched, total, found = play(path, is_whole=is_whole)
     assert not found, "\n".join(found[:10])
     assert matched == total > (100 if is_whole else 30)
+
+
+@pytest.mark.parametrize("path", TIMELINES, ids=[path.name.partition(".")[0] for path in TIMELINES])
+def test_every_timeline_of_the_dra_manager_comes_out_the_same(path: Path) -> None:
+    """D03 to D40: 270 lines of ten timelines."""
+    matched, total, found = play(path)
+    assert not found, "\n".join(found[:10])
+    assert matched == total >= 7
