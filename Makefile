@@ -107,7 +107,7 @@ test-all: .venv/.ready .venv-wheel/.locked dist ## for the night: also long proo
 steady: .venv/.ready ## the tests three times in random order on a busy machine; one a hundred times: ARGS=ID
 	@$(BIN)/python -m tests.steady $(ARGS)
 
-GOLDEN := tests/golden/data
+GOLDEN := tests/golden/data tests/golden/data/dra
 
 golden: .venv/.ready ## play recordings of a real kubelet against ours: make golden GOLDEN=FOLDER
 	@$(BIN)/python -m tests.golden $(GOLDEN)

@@ -1,4 +1,4 @@
-"""Play every recording of a folder: `python -m tests.golden FOLDER`, which `make golden GOLDEN=FOLDER` calls.
+"""Play every recording of a folder: `python -m tests.golden FOLDER...`, which `make golden` calls.
 
 Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any. A file of
 a kind that nothing here plays is named, and no more.
@@ -66,10 +66,10 @@ def recordings(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")])
 
 
-def main(folder: Path) -> int:
-    files = recordings(folder)
+def main(*folders: Path) -> int:
+    files = [path for folder in folders for path in recordings(folder)]
     if not files:
-        print(f"no *.jsonl and no *.jsonl.xz in {folder}", file=sys.stderr)
+        print(f"no *.jsonl and no *.jsonl.xz in {' '.join(map(str, folders))}", file=sys.stderr)
         return 2
     logging.disable()  # what the kubelet says while it is played is not what is asked for
     is_equal = True
@@ -87,4 +87,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(*map(Path, sys.argv[1:])))

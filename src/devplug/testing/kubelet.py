@@ -18,8 +18,9 @@ from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import served
+from devplug.testing.claims import ResourceClaims
 from devplug.testing.loopthread import ChangeCount, Clock, LoopThread
-from devplug.testing.pods import AdmittedPod, NotInTimeError, containers_of, node_lines, restarted
+from devplug.testing.pods import AdmittedPod, NotInTimeError, containers_of, node_lines, restarted, synced
 from devplug.testing.programs import Program, StartedPlugins
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class SyncKubelet:
     """A kubelet in a temporary folder, for as long as its `with` block lasts.
 
     Plugins that it started end with it. `timeout_seconds` is how long a single step may take, `end_seconds`
-    how long all ends may together. The settings' clock is replaced by one that can be moved.
+    how long all ends may together. The settings' clock is replaced by one that can be moved, and claims are
+    read from `claims`.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class SyncKubelet:
         self._timeout_seconds = timeout_seconds
         self._end_seconds = min(timeout_seconds, end_seconds)
         self.clock = Clock(lambda: self._ask(self._kubelet.update_node_status))
-        self._settings = replace(settings or KubeletSettings(), clock=self.clock)
+        self.claims = ResourceClaims()
+        given = settings or KubeletSettings()
+        self._settings = replace(given, clock=self.clock, claims=self.claims, slices=self.claims)
         self._thread = LoopThread("kubelet of a test")
         self._cleanup = ExitStack()
         self._changes = ChangeCount()
@@ -160,13 +164,15 @@ class SyncKubelet:
         command: Sequence[str],
         *,
         resources: Sequence[str] = (),
+        drivers: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Program:
         """Run a plugin's program, in any language; returns once the kubelet has its first list.
 
-        `{dir}` in an argument becomes the plugin folder, which is in `DEVPLUG_PLUGIN_DIR` too. With
-        `resources`, all of those have to be there. Raises `PluginError` for a program that cannot be started,
-        `ChildProcessError` if it ends before that, and `TimeoutError`; both with what it has printed.
+        `{dir}` in an argument becomes the plugin folder, which is in `DEVPLUG_PLUGIN_DIR` too, and `{root}`
+        the folder above it. With `resources` and DRA `drivers`, all of those have to be there. Raises
+        `PluginError` for a program that cannot be started, `ChildProcessError` if it ends before that, and
+        `TimeoutError`; both with what it has printed.
         """
         lists = self._changes.lists()
         program = Program(command, self.plugin_dir, environment or {})
@@ -175,11 +181,11 @@ class SyncKubelet:
 
         def is_there() -> bool:
             new = self._changes.lists_since(lists)
-            return bool(new) and new.issuperset(resources)
+            return bool(new or drivers) and new.issuperset(resources) and all(map(self.has_driver, drivers))
 
         self.wait(
             lambda: program.exit_code is not None or is_there(),
-            what=f"no list of {program}",
+            what=f"no list of {program}, or a driver is missing",
         )
         if program.exit_code is not None:
             raise ChildProcessError(
@@ -187,6 +193,10 @@ class SyncKubelet:
                 f"it printed:\n{program.output}",
             )
         return program
+
+    def has_driver(self, name: str) -> bool:
+        """Whether a DRA driver is registered and connected."""
+        return self._ask(lambda: self._kubelet.dra.has_driver(name))
 
     # ── pods ──
 
@@ -215,6 +225,7 @@ class SyncKubelet:
                     f'pods "{bound.name}" already exists; delete it first, or use another name'
                 )
         self._pods[bound.uid] = bound
+        self.claims.reserve(bound)
         self._call(
             self._kubelet.run_pod(bound),
             f"pod {bound.name} was neither refused nor started",
@@ -236,10 +247,16 @@ class SyncKubelet:
         self._call(restarted(self._kubelet, self._pods[uid], name), f"container {name} was not started")
         return self.containers_of(uid)[name]
 
+    def sync_pod(self, uid: str) -> None:
+        """Try again to prepare a pod's claims, and then start those of its containers that wait."""
+        self._call(synced(self._kubelet, self._pods[uid]), f"pod {uid} was not started")
+
     def delete_pod(self, uid: str) -> None:
-        """Delete a pod; raises `KubeletError` if it was deleted before."""
+        """Unprepare a pod's claims, and delete it; raises `KubeletError`, also if it was deleted before."""
+        self.pod_status(uid)
+        self._call(self._kubelet.dra.unprepare(self._pods[uid]), "the claims were not unprepared")
         self._ask(lambda: self._kubelet.remove_pod(uid))
-        del self._pods[uid]
+        self.claims.release(self._pods.pop(uid))
 
     # ── the node ──
 
@@ -295,8 +312,7 @@ class SyncKubelet:
     def lose_api_server(self) -> None:
         """Take the API server away from the kubelet, which notices at its next start.
 
-        Until `find_api_server`, a kubelet that starts knows static pods only: PodResources lists no others,
-        and nothing is freed. What the others hold stays in the checkpoint, and their containers run on.
+        Until `find_api_server`, a kubelet that starts knows static pods only: it lists and frees no others.
         """
         self._ask(self._kubelet.lose_api_server)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from devplug.devices import DeviceNode, Mount
     from devplug.kubelet.kubelet import Kubelet
-    from devplug.kubelet.pods import Pod, PodPhase, PodStatus
+    from devplug.kubelet.pods import ContainerStatus, Pod, PodPhase, PodStatus
 
 __all__ = [
     "AdmittedPod",
@@ -24,6 +24,7 @@ __all__ = [
     "containers_of",
     "node_lines",
     "restarted",
+    "synced",
 ]
 
 
@@ -39,13 +40,14 @@ class ContainerView:
     devices: Mapping[str, tuple[str, ...]] = field(hash=False)
     """Resource name → IDs of the devices that it holds, ascending."""
     health: Mapping[str, Mapping[str, str]] = field(hash=False)
-    """Resource name → device ID → `Healthy` or `Unhealthy`, as in `allocatedResourcesStatus`."""
+    """Resource name, or `claim:` and its name → device ID → health, as in `allocatedResourcesStatus`."""
     envs: Mapping[str, str] = field(hash=False)
     """The environment that plugins gave it at its last start; so for all that follows."""
     annotations: Mapping[str, str] = field(hash=False)
     mounts: tuple[Mount, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
+    """Of claims first, then of plugins; a container that waits has none."""
 
     @property
     def device_ids(self) -> tuple[str, ...]:
@@ -64,6 +66,9 @@ class PodOwner(Protocol):
 
     def restart_container(self, uid: str, name: str) -> ContainerView:
         """End a container and start it again."""
+
+    def sync_pod(self, uid: str) -> None:
+        """Try again to prepare its claims."""
 
     def delete_pod(self, uid: str) -> None:
         """Delete a pod."""
@@ -126,8 +131,18 @@ class AdmittedPod:
         """
         return self._kubelet.restart_container(self.uid, name)
 
+    def sync(self) -> None:
+        """Have the kubelet look at the pod again, which tries to prepare claims that could not be.
+
+        The real one does so after a minute or more.
+        """
+        self._kubelet.sync_pod(self.uid)
+
     def delete(self) -> None:
-        """Delete the pod; its devices are free for the next one that asks."""
+        """Delete the pod; its devices are free for the next one that asks.
+
+        Raises `KubeletError` if its claims cannot be unprepared; the pod stays then.
+        """
         self._kubelet.delete_pod(self.uid)
 
 
@@ -140,6 +155,7 @@ def containers_of(kubelet: Kubelet, uid: str) -> dict[str, ContainerView]:
     views = {}
     for one in kubelet.pod(uid).containers:
         options = one.options or ContainerOptions()
+        is_waiting = one.state is ContainerState.WAITING
         views[one.name] = ContainerView(
             one.name,
             one.state,
@@ -147,14 +163,29 @@ def containers_of(kubelet: Kubelet, uid: str) -> dict[str, ContainerView]:
             one.message,
             one.restart_count,
             {mine.resource_name: mine.device_ids for mine in held if mine.container_name == one.name},
-            one.allocated_resources,
+            {**one.allocated_resources, **_health_of_claims(one)},
             dict(options.envs),
             dict(options.annotations),
             options.mounts,
             options.device_nodes,
-            options.cdi_devices,
+            options.cdi_devices if is_waiting else kubelet.container_config(uid, one.name).cdi_devices,
         )
     return views
+
+
+def _health_of_claims(status: ContainerStatus) -> dict[str, dict[str, str]]:
+    return {
+        name: {device.resource_id: device.health for device in devices}
+        for name, devices in status.claims_health.items()
+    }
+
+
+async def synced(kubelet: Kubelet, pod: Pod) -> None:
+    """Prepare the claims of a pod, and start the containers that waited for them."""
+    waiting = (one for one in kubelet.pod(pod.uid).containers if one.state is ContainerState.WAITING)
+    first = next(waiting, None)
+    if await kubelet.dra.try_prepare(pod) and first is not None:
+        await restarted(kubelet, pod, first.name)
 
 
 async def restarted(kubelet: Kubelet, pod: Pod, name: str) -> None:

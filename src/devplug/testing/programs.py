@@ -30,7 +30,9 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str], plugin_dir: Path, environment: Mapping[str, str]) -> None:
-        self.command = [filled(word, {"{dir}": str(plugin_dir)}) for word in command]
+        self.command = [
+            filled(word, {"{dir}": str(plugin_dir), "{root}": str(plugin_dir.parent)}) for word in command
+        ]
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by stop
         self._output = b""
         # Every process of the program has the other end: once it can be read, none is left.

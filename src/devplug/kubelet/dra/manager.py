@@ -122,6 +122,10 @@ class DraManager:
         if drivers is not None:
             await drivers.close()
 
+    def has_driver(self, name: str) -> bool:
+        """Whether a driver is registered and connected."""
+        return self.drivers is not None and self.drivers.is_usable(name)
+
     # ── prepare ──
 
     async def prepare(self, pod: Pod) -> None:
@@ -233,13 +237,13 @@ class DraManager:
     def cdi_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """Return the CDI names of the devices that a container uses, by claim and request; some may repeat.
 
-        Raises `ClaimError` for a claim that is not prepared.
+        A claim that was never prepared has none.
         """
         return tuple(
             name
             for claim, requests in self._used_by(pod, container)
             for request in requests
-            for _, device in claim.serving(request)
+            for _, device in (claim.serving(request) if claim else ())
             for name in device.cdi_device_ids
         )
 
@@ -248,11 +252,7 @@ class DraManager:
 
         Empty if one of them is unknown (container_manager_linux.go GetDynamicResources).
         """
-        try:
-            used = tuple(self._used_by(pod, container))
-        except ClaimError as error:
-            logger.warning("cannot show the claims of a container", extra={"reason": str(error)})
-            return ()
+        used = tuple(claim for claim, _ in self._used_by(pod, container))
         return tuple(
             DynamicResource(
                 claim.name,
@@ -264,27 +264,25 @@ class DraManager:
                     for driver, device in claim.serving("")
                 ),
             )
-            for claim, _ in used
+            for claim in used
+            if claim is not None and None not in used
         )
 
-    def _used_by(self, pod: Pod, container: Container) -> Iterator[tuple[ClaimInfo, list[str]]]:
-        """Yield the claims that a container uses, as the pod orders them, with the requests of each."""
+    def _used_by(self, pod: Pod, container: Container) -> Iterator[tuple[ClaimInfo | None, list[str]]]:
+        """Yield the claims that a container uses, as the pod orders them, with the requests of each.
+
+        None stands for one that is not in the cache.
+        """
         for one in pod.resource_claims:
             requests = [used.request for used in container.claims if used.name == one.name]
             if requests and one.claim_name is not None:
-                yield self._known(pod, one.claim_name), requests
+                yield self.claims.claims.get((pod.namespace, one.claim_name)), requests
         extended = pod.extended_claim
         if extended is not None:
             mappings = [one for one in extended.mappings if one.container_name == container.name]
             if mappings:
-                yield self._known(pod, extended.claim_name), [one.request_name for one in mappings]
-
-    def _known(self, pod: Pod, name: str) -> ClaimInfo:
-        claim = self.claims.claims.get((pod.namespace, name))
-        if claim is None:
-            text = f"unable to get claim info for ResourceClaim {name} in namespace {pod.namespace}"
-            raise ClaimError(f"internal error: {text}")
-        return claim
+                claim = self.claims.claims.get((pod.namespace, extended.claim_name))
+                yield claim, [one.request_name for one in mappings]
 
     # ── health (HealthSink) ──
 
