@@ -100,15 +100,21 @@ class FakeDriver:
             self._service = None
 
     @asynccontextmanager
-    async def registered(self) -> AsyncIterator[Self]:
-        """Serve and be registered, until the block is left."""
+    async def serving(self) -> AsyncIterator[Self]:
+        """Serve until the block is left."""
         await self.serve()
-        await self.register()
         try:
-            await self.told()
             yield self
         finally:
             await self.stop()
+
+    @asynccontextmanager
+    async def registered(self) -> AsyncIterator[Self]:
+        """Serve and be registered, until the block is left."""
+        async with self.serving():
+            await self.register()
+            await self.told()
+            yield self
 
     async def told(self, count: int = 1) -> RegistrationStatus:
         """Wait until the kubelet has told how so many registrations ended; return how the last one did."""

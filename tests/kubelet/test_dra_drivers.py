@@ -1,10 +1,7 @@
-"""DRA drivers come and go, with the slices of the node, and tell of their devices' health: real sockets."""
+"""DRA drivers come and go, and with them the slices of the node: real sockets."""
 
 from __future__ import annotations
 
-import itertools
-import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.errors import KubeletError, RegistrationError
-from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.dra import health as healths
 from devplug.kubelet.dra.drivers import SERVICES, chosen_service
-from devplug.kubelet.dra.health import HealthCache
-from devplug.wire.dra import DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
+from devplug.wire.dra import PreparedClaim
 from devplug.wire.values import RegistrationStatus
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now, passes
@@ -25,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from devplug.kubelet.kubelet import Kubelet
     from devplug.wire.dra import ClaimName
 
 
@@ -91,6 +84,22 @@ async def test_a_driver_without_a_known_service_is_refused(
         error="RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of "
         f"DRA driver plugin {DRIVER} at endpoint {driver.endpoint}: {text}",
     )
+
+
+async def test_a_driver_has_two_sockets_and_is_found_within_a_second(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D03, D08: the kubelet asks at one where the other is, and tells there how it went."""
+    driver = FakeDriver(short_dir)
+    async with running(short_dir, cluster) as kubelet:
+        await driver.serve()
+        await driver.register()
+        began = now()
+        assert await driver.told() == RegistrationStatus(plugin_registered=True)
+        assert now() - began <= 1
+        await kubelet.wait(lambda: kubelet.dra.has_driver(DRIVER))
+        assert [call.method for call in driver.calls] == ["v1.GetInfo", "v1.NotifyRegistrationStatus"]
+        await driver.stop()
 
 
 async def test_an_endpoint_is_registered_once(short_dir: Path, cluster: FakeCluster) -> None:
@@ -163,6 +172,19 @@ async def test_calls_go_to_the_newest_endpoint_that_is_connected(
         await new.stop()
 
 
+async def test_a_registration_socket_that_goes_takes_its_own_endpoint_along(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D10: and no other one of the driver."""
+    cluster.add("a", "u")
+    old, new = (FakeDriver(short_dir, instance=instance) for instance in ("old", "new"))
+    async with running(short_dir, cluster) as kubelet, old.registered(), new.registered():
+        await new.stop(service=False)
+        await passes(1.5)
+        await kubelet.run_pod(pod("u", "a"))
+        assert (old.called("NodePrepareResources"), new.called("NodePrepareResources")) == ([("uid-a",)], [])
+
+
 async def test_a_call_while_only_the_service_is_down_says_what_the_dial_said(
     short_dir: Path, cluster: FakeCluster
 ) -> None:
@@ -183,6 +205,33 @@ async def test_a_call_while_only_the_service_is_down_says_what_the_dial_said(
         await passes(1.1)
         with pytest.raises(KubeletError, match=f"DRA driver {DRIVER} is not registered"):
             await kubelet.dra.prepare(pod("u", "a"))
+
+
+async def test_a_driver_that_is_deregistered_meanwhile_is_called_no_more(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D10: it was chosen before the first driver was called."""
+    cluster.add("a", "u", drivers=("a.example", "b.example"))
+
+    async def prepare(_: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        await second.stop(service=False)
+        await passes(1.5)
+        return {"uid-a": PreparedClaim()}
+
+    first, second = FakeDriver(short_dir, "a.example", on_prepare=prepare), FakeDriver(short_dir, "b.example")
+    async with running(short_dir, cluster) as kubelet, first.registered(), second.registered():
+        text = "code = Canceled desc = grpc: the client connection is closing"
+        with pytest.raises(KubeletError, match=text):
+            await kubelet.dra.prepare(pod("u", "a"))
+
+
+async def test_a_kubelet_with_drivers_ends_at_once(short_dir: Path, cluster: FakeCluster) -> None:
+    """D11: its end is no loss of a driver."""
+    async with FakeDriver(short_dir, has_health=True).serving() as driver:
+        async with running(short_dir, cluster):
+            await driver.register()
+            await driver.wait(lambda: driver.open_streams)
+        assert now() < 2
 
 
 async def test_a_driver_that_comes_back_at_its_endpoint_is_found_again(
@@ -249,126 +298,3 @@ async def test_a_driver_that_is_back_in_time_keeps_its_slices(short_dir: Path, c
         await driver.told(2)
         await passes(60)
         assert cluster.removed == [None]
-
-
-# ── health ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def health(
-    name: str, word: int = HealthWord.HEALTHY, timeout: int = 0, message: str = ""
-) -> DeviceHealthReport:
-    return DeviceHealthReport("pool", name, word, 1, timeout, message)
-
-
-def shown(kubelet: Kubelet, uid: str = "u") -> list[tuple[str, str]]:
-    """Health and message of each device in the status of the pod's first container."""
-    found = kubelet.pod(uid).containers[0].claims_health
-    return [(one.health, one.message) for devices in found.values() for one in devices]
-
-
-async def test_the_health_of_devices_is_shown_until_it_is_too_old(
-    short_dir: Path, cluster: FakeCluster
-) -> None:
-    """D33, D34, D36: what is too old is shown as unknown with the next sync, for which nothing asks."""
-    cluster.add("a", "u")
-    async with (
-        running(short_dir, cluster) as kubelet,
-        FakeDriver(short_dir, has_health=True).registered() as driver,
-    ):
-        await kubelet.run_pod(pod("u", "a"))
-        assert shown(kubelet) == [("Unknown", "")]
-        await driver.wait(lambda: driver.open_streams)
-        with kubelet.changes() as changes:
-            driver.report([health("gpu-0", HealthWord.UNHEALTHY, 5, "fan stopped"), health("else")])
-            async for change in changes:
-                if change.kind is ChangeKind.HEALTH:
-                    break
-        assert kubelet.pod("u").containers[0].claims_health.keys() == {"claim:a"}
-        assert shown(kubelet) == [("Unhealthy", "fan stopped")]
-        written = json.loads((short_dir / "dra_health_state").read_text())[DRIVER]["Devices"]
-        assert written["pool/gpu-0"]["HealthCheckTimeout"] == 5_000_000_000
-        await passes(10)
-        assert shown(kubelet) == [("Unhealthy", "fan stopped")]
-        kubelet.dra.sync(pod("u", "a"))
-        assert shown(kubelet) == [("Unknown", "")]
-
-
-async def test_a_driver_without_health_is_asked_every_five_seconds(
-    short_dir: Path, cluster: FakeCluster
-) -> None:
-    """D32, D35: also after the end of a stream, with which all is forgotten."""
-    async with running(short_dir, cluster), FakeDriver(short_dir, has_health=True).registered() as driver:
-        times: list[float] = []
-        for _ in range(3):
-            await driver.wait(lambda: len(driver.called("NodeWatchResources")) > len(times))
-            times.append(now())
-            driver.report([health("gpu-0")])
-            driver.end_streams()
-        assert [later - before for before, later in itertools.pairwise(times)] == pytest.approx(
-            [5, 5], abs=0.2
-        )
-        await passes(1)
-        assert (short_dir / "dra_health_state").read_text() == "{}"
-
-
-async def test_one_message_after_the_other_changes_what_it_names_and_keeps_the_rest(
-    short_dir: Path, cluster: FakeCluster
-) -> None:
-    """D33, D36: a device by its first CDI name or by its own, once; a long message is cut."""
-    cluster.add("a", "u")
-
-    async def prepare(claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
-        named = replace(driver.device(claims[0], "x"), cdi_device_ids=("e.com/x=1", "e.com/x=2"))
-        return {claims[0].uid: PreparedClaim((named, named, PreparedDevice("pool", "y", ("other",))))}
-
-    driver = FakeDriver(short_dir, has_health=True, on_prepare=prepare)
-    async with running(short_dir, cluster) as kubelet, driver.registered():
-        await kubelet.run_pod(pod("u", "a", requests=("", "gpu/sub")))
-        await driver.wait(lambda: driver.open_streams)
-        driver.report([health("x"), health("y", HealthWord.UNHEALTHY, message="m" * 1100)])
-        await passes(0.5)
-        driver.report([health("x", HealthWord.UNHEALTHY)])
-        await passes(0.5)
-        found = kubelet.pod("u").containers[0].claims_health
-        assert {
-            name: [(one.resource_id, one.health, len(one.message)) for one in devices]
-            for name, devices in found.items()
-        } == {
-            "claim:a": [("e.com/x=1", "Unhealthy", 0), (f"{DRIVER}/pool/y", "Unhealthy", 1024)],
-            "claim:a/gpu/sub": [("e.com/x=1", "Unhealthy", 0)],
-        }
-        assert found["claim:a"][1].message == "m" * 1021 + "..."
-
-
-WORDS = st.sampled_from([HealthWord.UNKNOWN, HealthWord.HEALTHY, HealthWord.UNHEALTHY, 7])
-REPORTS = st.builds(
-    DeviceHealthReport,
-    st.sampled_from(["p", "q"]),
-    st.sampled_from(["a", "b"]),
-    WORDS,
-    st.integers(0, 9),
-    st.integers(-5, 60),
-    st.text(max_size=3),
-)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["d", "e"]), st.lists(REPORTS), st.integers(0, 40)), max_size=8))
-def test_the_health_that_counts_is_the_last_one_told_unless_it_is_too_old(
-    steps: list[tuple[str, list[DeviceHealthReport], int]],
-) -> None:
-    """D33, D34: for every device, and the file says the same."""
-    cache, now_ = HealthCache(), 0.0
-    told: dict[tuple[str, str, str], tuple[DeviceHealthReport, float]] = {}
-    for driver, reports, seconds in steps:
-        now_ += seconds
-        cache, changed = cache.reported(driver, reports, now_)
-        for one in reports:
-            told[driver, one.pool_name, one.device_name] = (one, now_)
-        assert changed <= {(pool, name) for of, pool, name in told if of == driver}
-        for (of, pool, name), (one, at) in told.items():
-            timeout = one.timeout_seconds if one.timeout_seconds > 0 else 30
-            words = {HealthWord.HEALTHY: "Healthy", HealthWord.UNHEALTHY: "Unhealthy"}
-            want = "Unknown" if now_ - at > timeout else words.get(one.health, "Unknown")
-            assert cache.device(of, (pool, name), now_).health == want
-    assert healths.encode(healths.decode(healths.encode(cache, 1e9), 1e9), 1e9) == healths.encode(cache, 1e9)
-    assert HealthCache().drivers == cache.without("d").without("e").drivers

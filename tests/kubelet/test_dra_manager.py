@@ -13,12 +13,12 @@ from devplug.kubelet.dra import checkpoint
 from devplug.kubelet.dra.claims import ClaimError
 from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
-from devplug.wire.dra import PreparedClaim, PreparedDevice
+from devplug.wire.dra import DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
 from devplug.wire.podresources import GET, LIST
 from devplug.wire.sockets import connected
 from devplug.wire.values import PodName
 from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now
+from tests.virtualtime import BACKEND, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -258,6 +258,8 @@ async def test_monitors_see_all_devices_of_a_claim_with_names_piled_up_as_in_1_3
         (claim,) = shown.containers[0].dynamic_resources
         assert [len(one.cdi_devices) for one in claim.claim_resources] == counts
         assert [one.device_name for one in claim.claim_resources] == ["x", "y"]
+        other = pod("u", "a", "unknown")
+        assert kubelet.dra.dynamic_resources(other, other.containers[0]) == ()
 
 
 # ── restarts ──────────────────────────────────────────────────────────────────────────────────────
@@ -308,16 +310,65 @@ async def test_a_crash_between_the_two_writes_loses_no_claim(short_dir: Path, cl
         await kubelet.wait(lambda: not kubelet.dra.claims.claims)
 
 
-async def test_a_pod_that_vanished_is_unprepared_within_a_minute(
-    short_dir: Path, cluster: FakeCluster
-) -> None:
-    """D26, D28: and a driver that is away meanwhile costs one more."""
+async def test_a_pod_that_vanished_is_unprepared_in_a_minute(short_dir: Path, cluster: FakeCluster) -> None:
+    """D26, D28."""
     cluster.add("a", "u")
     async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
         await kubelet.run_pod(pod("u", "a"))
         kubelet.remove_pod("u")
         await driver.wait(lambda: driver.called("NodeUnprepareResources"))
         assert 0 < now() <= 61
+
+
+async def test_nothing_is_unprepared_before_all_pods_are_known(short_dir: Path, cluster: FakeCluster) -> None:
+    """D28: a kubelet that starts without the API server does not know who is gone."""
+    cluster.add("a", "u")
+    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
+        await kubelet.run_pod(pod("u", "a"))
+        kubelet.lose_api_server()
+        await kubelet.restart()
+        await passes(200)
+        assert driver.called("NodeUnprepareResources") == []
+        await kubelet.find_api_server()
+        await passes(200)
+        assert driver.called("NodeUnprepareResources") == []
+        assert kubelet.dra.claims.names_of("u") == ("a",)
+
+
+async def test_drivers_are_called_by_name_and_the_first_error_ends_the_attempt(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D15, D25: what an earlier driver has prepared is asked of it again, and kept twice as in 1.36."""
+    cluster.add("a", "u", drivers=("b.example", "a.example"))
+    errors = ["no", ""]
+
+    async def prepare(claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        return {claims[0].uid: PreparedClaim(error=errors.pop(0))}
+
+    first, second = FakeDriver(short_dir, "a.example"), FakeDriver(short_dir, "b.example", on_prepare=prepare)
+    async with running(short_dir, cluster) as kubelet, first.registered(), second.registered():
+        await kubelet.run_pod(pod("u", "a"))
+        assert warnings(kubelet) == ["NodePrepareResources failed for ResourceClaim a: no"]
+        assert await kubelet.dra.try_prepare(pod("u", "a"))
+        assert len(first.called("NodePrepareResources")) == len(second.called("NodePrepareResources")) == 2
+        devices = kubelet.dra.claims.claims[NAMESPACE, "a"].devices
+        assert {name: len(found) for name, found in devices.items()} == {"a.example": 2, "b.example": 0}
+
+
+async def test_health_stops_and_removes_nothing(short_dir: Path, cluster: FakeCluster) -> None:
+    """D13, D37: a driver that wants more taints the device in its slice."""
+    cluster.add("a", "u")
+    async with (
+        running(short_dir, cluster) as kubelet,
+        FakeDriver(short_dir, has_health=True).registered() as driver,
+    ):
+        await kubelet.run_pod(pod("u", "a"))
+        await driver.wait(lambda: driver.open_streams)
+        before, removed = list(driver.calls), list(cluster.removed)
+        driver.report([DeviceHealthReport("pool", "gpu-0", HealthWord.UNHEALTHY)])
+        await passes(300)
+        assert kubelet.pod("u").phase is PodPhase.RUNNING
+        assert (driver.calls, cluster.removed) == (before, removed)
 
 
 async def test_a_damaged_state_file_ends_the_kubelet(short_dir: Path, cluster: FakeCluster) -> None:
