@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.dra import health as healths
 from devplug.kubelet.dra.health import HealthCache
+from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now, passes
@@ -154,3 +155,19 @@ def test_the_health_that_counts_is_the_last_one_told_unless_it_is_too_old(
             assert cache.device(of, (pool, name), now_).health == want
     assert healths.encode(healths.decode(healths.encode(cache, 1e9), 1e9), 1e9) == healths.encode(cache, 1e9)
     assert HealthCache().drivers == cache.without("d").without("e").drivers
+
+
+async def test_health_stops_and_removes_nothing(short_dir: Path, cluster: FakeCluster) -> None:
+    """D13, D37: a driver that wants more taints the device in its slice."""
+    cluster.add("a", "u")
+    async with (
+        running(short_dir, cluster) as kubelet,
+        FakeDriver(short_dir, has_health=True).registered() as driver,
+    ):
+        await kubelet.run_pod(pod("u", "a"))
+        await driver.wait(lambda: driver.open_streams)
+        before, removed = list(driver.calls), list(cluster.removed)
+        driver.report([DeviceHealthReport("pool", "gpu-0", HealthWord.UNHEALTHY)])
+        await passes(300)
+        assert kubelet.pod("u").phase is PodPhase.RUNNING
+        assert (driver.calls, cluster.removed) == (before, removed)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.errors import KubeletError, RemoteError
+from devplug.errors import RemoteError
 from devplug.kubelet.dra import checkpoint
 from devplug.kubelet.dra.claims import ClaimError
 from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
-from devplug.wire.dra import DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
+from devplug.wire.dra import PreparedClaim, PreparedDevice
 from devplug.wire.podresources import GET, LIST
 from devplug.wire.sockets import connected
 from devplug.wire.values import PodName
 from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now, passes
+from tests.virtualtime import BACKEND, now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -130,10 +130,22 @@ async def test_a_pod_that_fails_before_any_call_leaves_no_trace(
         status = await kubelet.run_pod(pod("u", "a"))
         assert status.phase is PodPhase.PENDING
         assert status.containers[0].state is ContainerState.WAITING
-        assert warnings(kubelet) == [text]
-        assert not kubelet.dra.claims.claims
+        assert (warnings(kubelet), kubelet.dra.claims.claims) == ([text], {})
         await kubelet.dra.unprepare(pod("u", "a"))
         kubelet.remove_pod("u")
+
+
+async def test_a_claim_that_was_allocated_anew_is_prepared_by_the_drivers_that_it_had(
+    short_dir: Path, cluster: FakeCluster
+) -> None:
+    """D20: the cache decides who is called; a driver that is away meanwhile is told."""
+    cluster.add("a", "u")
+    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered():
+        await kubelet.run_pod(pod("u", "a"))
+    cluster.add("a", "u", drivers=())
+    async with running(short_dir, cluster) as kubelet:
+        with pytest.raises(ClaimError, match=f"DRA driver {DRIVER} is not registered"):
+            await kubelet.dra.prepare(pod("u", "a"))
 
 
 async def test_a_failure_is_over_with_the_next_attempt(short_dir: Path, cluster: FakeCluster) -> None:
@@ -262,79 +274,6 @@ async def test_monitors_see_all_devices_of_a_claim_with_names_piled_up_as_in_1_3
         assert kubelet.dra.dynamic_resources(other, other.containers[0]) == ()
 
 
-# ── restarts ──────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_after_a_restart_a_running_pod_is_left_alone_and_a_new_one_prepares_again(
-    short_dir: Path, cluster: FakeCluster
-) -> None:
-    """D24, D25."""
-    cluster.add("a", "u", "v")
-    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
-        await kubelet.run_pod(pod("u", "a"))
-        before = (short_dir / "dra_manager_state").read_bytes()
-        await kubelet.restart()
-        await driver.told(2)
-        assert (short_dir / "dra_manager_state").read_bytes() == before
-        assert len(driver.called("NodePrepareResources")) == 1
-        await kubelet.run_pod(pod("v", "a"))
-        assert len(driver.called("NodePrepareResources")) == 2
-        assert len(kubelet.dra.claims.claims[NAMESPACE, "a"].devices[DRIVER]) == 2
-        assert len(kubelet.container_config("v", "c").cdi_devices) == 2
-
-
-async def test_a_crash_between_the_two_writes_loses_no_claim(short_dir: Path, cluster: FakeCluster) -> None:
-    """D15, D28, D29: the pod is gone, and the reconcile loop has the driver let go."""
-    cluster.add("a", "u")
-    is_asked = asyncio.Event()
-
-    async def prepare(_: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
-        is_asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async with (
-        running(short_dir, cluster) as kubelet,
-        FakeDriver(short_dir, on_prepare=prepare).registered() as driver,
-        asyncio.TaskGroup() as tasks,
-    ):
-        starting = tasks.create_task(kubelet.run_pod(pod("u", "a")))
-        await is_asked.wait()
-        starting.cancel()
-        kubelet.remove_pod("u")
-        await kubelet.restart()
-        assert state_of(short_dir)[0]["DriverState"] == {DRIVER: {"Devices": None}}
-        began = now()
-        await driver.wait(lambda: driver.called("NodeUnprepareResources"))
-        assert now() - began == pytest.approx(60, abs=1)
-        await kubelet.wait(lambda: not kubelet.dra.claims.claims)
-
-
-async def test_a_pod_that_vanished_is_unprepared_in_a_minute(short_dir: Path, cluster: FakeCluster) -> None:
-    """D26, D28."""
-    cluster.add("a", "u")
-    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
-        await kubelet.run_pod(pod("u", "a"))
-        kubelet.remove_pod("u")
-        await driver.wait(lambda: driver.called("NodeUnprepareResources"))
-        assert 0 < now() <= 61
-
-
-async def test_nothing_is_unprepared_before_all_pods_are_known(short_dir: Path, cluster: FakeCluster) -> None:
-    """D28: a kubelet that starts without the API server does not know who is gone."""
-    cluster.add("a", "u")
-    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir).registered() as driver:
-        await kubelet.run_pod(pod("u", "a"))
-        kubelet.lose_api_server()
-        await kubelet.restart()
-        await passes(200)
-        assert driver.called("NodeUnprepareResources") == []
-        await kubelet.find_api_server()
-        await passes(200)
-        assert driver.called("NodeUnprepareResources") == []
-        assert kubelet.dra.claims.names_of("u") == ("a",)
-
-
 async def test_drivers_are_called_by_name_and_the_first_error_ends_the_attempt(
     short_dir: Path, cluster: FakeCluster
 ) -> None:
@@ -353,30 +292,6 @@ async def test_drivers_are_called_by_name_and_the_first_error_ends_the_attempt(
         assert len(first.called("NodePrepareResources")) == len(second.called("NodePrepareResources")) == 2
         devices = kubelet.dra.claims.claims[NAMESPACE, "a"].devices
         assert {name: len(found) for name, found in devices.items()} == {"a.example": 2, "b.example": 0}
-
-
-async def test_health_stops_and_removes_nothing(short_dir: Path, cluster: FakeCluster) -> None:
-    """D13, D37: a driver that wants more taints the device in its slice."""
-    cluster.add("a", "u")
-    async with (
-        running(short_dir, cluster) as kubelet,
-        FakeDriver(short_dir, has_health=True).registered() as driver,
-    ):
-        await kubelet.run_pod(pod("u", "a"))
-        await driver.wait(lambda: driver.open_streams)
-        before, removed = list(driver.calls), list(cluster.removed)
-        driver.report([DeviceHealthReport("pool", "gpu-0", HealthWord.UNHEALTHY)])
-        await passes(300)
-        assert kubelet.pod("u").phase is PodPhase.RUNNING
-        assert (driver.calls, cluster.removed) == (before, removed)
-
-
-async def test_a_damaged_state_file_ends_the_kubelet(short_dir: Path, cluster: FakeCluster) -> None:
-    """D29."""
-    (short_dir / "dra_manager_state").write_text('{"Data":"{}","Checksum":1}')
-    with pytest.raises(KubeletError, match="drain node and remove DRA state file, err: checkpoint is"):
-        async with running(short_dir, cluster):
-            pass
 
 
 # ── metrics ───────────────────────────────────────────────────────────────────────────────────────

@@ -165,8 +165,10 @@ class DraManager:
             self._keep(self.claims.referenced(claim, pod.uid), "checkpoint ResourceClaim cache")
         keys = [key for key in used if not self.claims.claims[key].is_prepared]
         for driver, asked in self.claims.batches(keys).items():
+            # One that the claim had when it was cached, and has no more, was not looked at above.
+            endpoint = endpoints.get(driver) or self._endpoint(driver)
             try:
-                answers = await endpoints[driver].prepare(asked)
+                answers = await endpoint.prepare(asked)
             except RemoteError as error:
                 raise ClaimError(f"NodePrepareResources: {error}") from error
             self.claims, fault = self.claims.answered(driver, asked, answers, compat=self._settings.compat)
@@ -347,15 +349,16 @@ class DraManager:
             self._written[name] = content
 
     def _read(self, folder: Path) -> None:
+        state = folder / DRA_STATE_NAME
         try:
-            content = (folder / DRA_STATE_NAME).read_bytes()
-        except FileNotFoundError:
-            self._write(DRA_STATE_NAME, checkpoint.encode(None))
+            folder.mkdir(parents=True, exist_ok=True)
+            if state.exists():
+                self.claims = checkpoint.decode(state.read_bytes())
+            else:
+                self._write(DRA_STATE_NAME, checkpoint.encode(None))
         except OSError as error:
             raise checkpoint.DraStateError(str(error)) from error
-        else:
-            self.claims = checkpoint.decode(content)
-            self._metrics.show_claims(self.claims.in_use())
+        self._metrics.show_claims(self.claims.in_use())
         try:
             self.health = health.decode((folder / DRA_HEALTH_NAME).read_bytes(), self._epoch_seconds)
         except FileNotFoundError:
