@@ -33,6 +33,7 @@ ALL = [
 ]
 
 HOMES = {
+    "cel_expr_python": ("devplug.dra.selectors",),
     "grpc": ("devplug.wire.grpcio",),
     "google.protobuf": (),
     "hpack": ("devplug.wire.http2.headers",),

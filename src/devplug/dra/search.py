@@ -1,0 +1,395 @@
+"""The search for devices at one node: depth first, over claims, requests and devices in order (D73). Pure.
+
+What was chosen is taken back when it cannot go on (structured allocator_incubating.go).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from devplug.dra import capacity
+from devplug.dra.constraints import ClaimConstraints
+from devplug.dra.counters import Available, Counters
+from devplug.dra.objects import ALL, DeviceID
+from devplug.dra.pools import LIKE_1_36, reaches
+from devplug.dra.results import Chosen, allocation_of
+from devplug.dra.selectors import SelectorError
+from devplug.dra.taints import is_kept_off
+from devplug.errors import DevplugError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devplug.dra.allocations import Allocations
+    from devplug.dra.objects import Claim, Device, DeviceClass, Json, SubRequest
+    from devplug.dra.pools import Like, NodeView, Place
+    from devplug.k8s.quantity import Quantity
+
+__all__ = ["INVALID_POOLS", "MOST_DEVICES", "AttemptError", "Found", "Search", "Selectors", "Supply"]
+
+MOST_DEVICES: Final = 32
+"""How many devices one claim can have."""
+
+INVALID_POOLS: Final = "invalid resource pools were encountered"
+_NOBODY: Final = frozenset[int]()
+_MOST_STEPS: Final = 2_000_000
+"""How long the search goes on at one node: stands for the 10 s of the real one (D92)."""
+
+
+class AttemptError(DevplugError):
+    """The attempt to place a pod ends, though another node might do (D75)."""
+
+
+class Selectors(Protocol):
+    """Whoever evaluates selectors."""
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Whether a device is one that an expression selects; raises `SelectorError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search at a node came to."""
+
+    allocations: tuple[Json, ...] | None
+    """One `status.allocation` for each claim, in their order; None if there is no solution."""
+    alternatives: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """By number of the claim and of its request, the chosen alternative of each `firstAvailable`."""
+    refusal: str = ""
+    """Why there is no solution, if more is known than that."""
+    bugs: tuple[str, ...] = ()
+    """What decided that looks like a bug of the release, by the numbers of the reference: `D82`, `D85a`."""
+
+
+class _Outcome(enum.Enum):
+    DONE = enum.auto()
+    NOTHING = enum.auto()
+    TOO_MANY = enum.auto()
+    """More devices than a claim can have, whatever devices the earlier requests get."""
+
+
+class _Key(NamedTuple):
+    claim: int
+    request: int
+    alternative: int
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One alternative of one request, with what is known before the search."""
+
+    what: SubRequest
+    device_class: DeviceClass
+    request: str
+    """The name of the request that the alternative belongs to."""
+    alternative: str
+    """Its own name; empty if the request has no list."""
+    number: int = 0
+    all_places: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """What a search chooses by, besides the node and the claims."""
+
+    classes: Mapping[str, DeviceClass]
+    allocations: Allocations
+    selectors: Selectors
+    available: Available
+    like: Like = LIKE_1_36
+
+
+class Search:
+    """The search at one node; it is made for one call of `found`."""
+
+    def __init__(self, supply: Supply, view: NodeView, claims: Sequence[Claim]) -> None:
+        self._of = supply
+        self._view = view
+        self._claims = claims
+        self._selectors = supply.selectors
+        self._allocations = supply.allocations
+        self._counters = Counters(supply.available)
+        self._asked: dict[_Key, _Asked] = {}
+        self._constraints = [ClaimConstraints(one.constraints, supply.like) for one in claims]
+        self._chosen: list[list[Chosen]] = [[] for _ in claims]
+        self._users: defaultdict[DeviceID, set[int]] = defaultdict(set)
+        """By device, the numbers of the claims that it is chosen for; shared ones have none."""
+        self._consumed: dict[DeviceID, dict[str, Fraction]] = {}
+        """What chosen shares consume."""
+        self._shares: defaultdict[DeviceID, int] = defaultdict(int)
+        self._alternatives: dict[tuple[int, int], int] = {}
+        self._steps = 0
+
+    # ── before the search ──
+
+    def found(self) -> Found:
+        """Return the first solution. Raises `AttemptError`."""
+        for number, claim in enumerate(self._claims):
+            self._prepare(number, claim)
+        outcome = self._one(_Key(0, 0, 0), 0, 0, in_alternative=False)
+        if outcome is not _Outcome.DONE:
+            return Found(None, refusal=self._refusal())
+        return Found(
+            tuple(
+                allocation_of(
+                    claim,
+                    chosen,
+                    [
+                        (self._alternatives.get((number, request), 0), self._class(number, request))
+                        for request in range(len(claim.requests))
+                    ],
+                    self._view.node.name,
+                )
+                for number, (claim, chosen) in enumerate(zip(self._claims, self._chosen, strict=True))
+            ),
+            self._alternatives,
+        )
+
+    def suspicions(self) -> frozenset[str]:
+        """Return the bugs of the release that may have decided."""
+        found = set(self._counters.suspicions)
+        if any(one.is_broken for one in self._constraints):
+            found.add("D82")
+        if self._view.is_disputed:
+            found.add("D78")
+        return frozenset(found)
+
+    def _refusal(self) -> str:
+        if self._steps > _MOST_STEPS:
+            return f"node {self._view.node.name}: timed out trying to allocate devices"
+        return INVALID_POOLS if self._view.has_invalid else ""
+
+    def _class(self, claim: int, request: int) -> DeviceClass:
+        return self._asked[_Key(claim, request, self._alternatives.get((claim, request), 0))].device_class
+
+    def _prepare(self, number: int, claim: Claim) -> None:
+        """Look at each request of a claim, and count how many devices it needs at least."""
+        least = 0
+        for at, request in enumerate(claim.requests):
+            numbers = []
+            for index, what in enumerate(request.alternatives):
+                key = _Key(number, at, index)
+                device_class = self._of.classes.get(what.device_class)
+                if device_class is None:
+                    raise AttemptError(
+                        f"claim {claim}, request {what.name}: could not retrieve device class "
+                        f'{what.device_class}: deviceclass.resource.k8s.io "{what.device_class}" not found'
+                    )
+                asked = self._asked[key] = _Asked(
+                    what, device_class, request.name, what.name if request.is_list else ""
+                )
+                if what.mode == ALL:
+                    asked.all_places = self._all_places(claim, asked)
+                    asked.number = len(asked.all_places)
+                else:
+                    asked.number = what.count
+                numbers.append(asked.number)
+            least += min(numbers)
+        if least > MOST_DEVICES:
+            raise AttemptError(
+                f"claim {claim}: number of requested devices {least} "
+                f"exceeds the claim limit of {MOST_DEVICES}"
+            )
+
+    def _all_places(self, claim: Claim, asked: _Asked) -> tuple[Place, ...]:
+        """Return every device that a request for all is about."""
+        where = f"claim {claim}, request {asked.what.name}: asks for all devices, but resource pool"
+        places: list[Place] = []
+        by_pool: defaultdict[object, list[Place]] = defaultdict(list)
+        for place in self._view.places:
+            by_pool[place.pool.id].append(place)
+        for pool in self._view.pools:
+            if pool.is_incomplete:
+                raise AttemptError(f"{where} {pool.id} is currently being updated")
+            if pool.invalid_reason:
+                raise AttemptError(f"{where} {pool.id} is currently invalid")
+            places += [
+                place
+                for place in by_pool.get(pool.id, ())
+                if self._is_selected(claim, asked, place)
+                and self._has_room(place.device, asked.what.capacity)
+            ]
+        return tuple(places)
+
+    # ── the search ──
+
+    def _one(self, at: _Key, count: int, start: int, *, in_alternative: bool) -> _Outcome:
+        """Choose the next device; `count` have been chosen for this request, up to place `start`."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            return _Outcome.NOTHING
+        if at.claim >= len(self._claims):
+            return _Outcome.DONE
+        claim = self._claims[at.claim]
+        if at.request >= len(claim.requests):
+            outcome = self._one(_Key(at.claim + 1, 0, 0), 0, 0, in_alternative=False)
+            # Other devices for an earlier claim may let a list of this one end shorter.
+            return _Outcome.NOTHING if outcome is _Outcome.TOO_MANY else outcome
+        if not in_alternative and claim.requests[at.request].is_list:
+            return self._first_available(at, claim)
+        asked = self._asked[at]
+        if asked.what.mode == ALL and not asked.all_places:
+            return _Outcome.NOTHING
+        if count >= asked.number:
+            return self._one(_Key(at.claim, at.request + 1, 0), 0, 0, in_alternative=False)
+        if len(self._chosen[at.claim]) + asked.number - count > MOST_DEVICES:
+            return _Outcome.TOO_MANY
+        if asked.what.mode == ALL:
+            return self._next_of_all(at, claim, asked, count, in_alternative=in_alternative)
+        return self._any_place(at, claim, asked, count, start, in_alternative=in_alternative)
+
+    def _first_available(self, at: _Key, claim: Claim) -> _Outcome:
+        """Try one alternative of a list after the other."""
+        worst = _Outcome.TOO_MANY
+        for index in range(len(claim.requests[at.request].alternatives)):
+            outcome = self._one(_Key(at.claim, at.request, index), 0, 0, in_alternative=True)
+            if outcome is _Outcome.DONE:
+                self._alternatives[at.claim, at.request] = index
+                return outcome
+            if outcome is _Outcome.NOTHING:
+                worst = outcome
+        return worst
+
+    def _next_of_all(
+        self, at: _Key, claim: Claim, asked: _Asked, count: int, *, in_alternative: bool
+    ) -> _Outcome:
+        """Choose the next of all devices; there is no other choice."""
+        place = asked.all_places[count]
+        if not self._choose(at, claim, asked, place):
+            return _Outcome.NOTHING
+        outcome = self._one(at, count + 1, 0, in_alternative=in_alternative)
+        if outcome is not _Outcome.DONE:
+            self._take_back(at, asked, place)
+        return outcome
+
+    def _any_place(
+        self, at: _Key, claim: Claim, asked: _Asked, count: int, start: int, *, in_alternative: bool
+    ) -> _Outcome:
+        """Try one device after the other, from `start` on."""
+        places, what = self._view.places, asked.what
+        for index in range(start, len(places)):
+            place = places[index]
+            if (
+                self._is_taken(at.claim, what, place.device.id)
+                or not self._is_selected(claim, asked, place)
+                or not self._has_room(place.device, what.capacity)
+                or not self._choose(at, claim, asked, place)
+            ):
+                continue
+            outcome = self._one(at, count + 1, index + 1, in_alternative=in_alternative)
+            if outcome is _Outcome.DONE:
+                return outcome
+            self._take_back(at, asked, place)
+            if outcome is _Outcome.TOO_MANY:
+                return outcome
+        return _Outcome.NOTHING
+
+    def _is_taken(self, claim: int, what: SubRequest, device: DeviceID) -> bool:
+        """Whether a device is in use; admin access minds only what its own claim uses."""
+        users = self._users.get(device, _NOBODY)
+        if what.has_admin_access:
+            return claim in users
+        return bool(users) or self._allocations.is_in_use(device)
+
+    def _is_selected(self, claim: Claim, asked: _Asked, place: Place) -> bool:
+        """Whether the selectors of class and request match, in this order, and the node is the device's."""
+        device, device_class = place.device, asked.device_class
+        if not self._matches(device_class.selectors, device, f"class {device_class.name}"):
+            return False
+        if not self._matches(asked.what.selectors, device, f"claim {claim}"):
+            return False
+        return not place.slice.is_per_device or reaches(
+            self._view.node, device.node_name, device.node_selector, all_nodes=device.all_nodes
+        )
+
+    def _matches(self, expressions: Sequence[str], device: Device, owner: str) -> bool:
+        for number, expression in enumerate(expressions):
+            try:
+                if not self._selectors.matches(expression, device):
+                    return False
+            except SelectorError as error:
+                raise AttemptError(f"{owner}: selector #{number}: {error}") from error
+        return True
+
+    def _has_room(self, device: Device, requests: Mapping[str, Quantity]) -> bool:
+        if not device.is_shareable:
+            return not requests or capacity.fits(device, requests)
+        return capacity.fits(
+            device, requests, self._allocations.consumed(device.id), self._consumed.get(device.id, {})
+        )
+
+    def _choose(self, at: _Key, claim: Claim, asked: _Asked, place: Place) -> bool:
+        """Choose a device if it is free and nothing forbids it."""
+        device, what = place.device, asked.what
+        if self._is_taken(at.claim, what, device.id):
+            return False
+        is_counted = self._is_counted(device)
+        if is_counted and not self._counters.take(place):
+            return False
+        if is_kept_off(device.taints, what.tolerations) or not self._holds(at, claim, asked, device):
+            self._leak(place, is_counted=is_counted)
+            return False
+        return self._record(at, asked, place)
+
+    def _is_counted(self, device: Device) -> bool:
+        """Whether a device takes from counters: a shared one that is in use has done so."""
+        return bool(device.consumes) and not (
+            device.is_shareable and (self._allocations.is_shared(device.id) or self._shares[device.id])
+        )
+
+    def _leak(self, place: Place, *, is_counted: bool) -> None:
+        """Leave the counters of a refused, or of a shared, device as they are, as 1.36 does (D85)."""
+        if is_counted:
+            if self._of.like == LIKE_1_36:
+                self._counters.has_leaked = True
+            else:
+                self._counters.give_back(place)
+
+    def _holds(self, at: _Key, claim: Claim, asked: _Asked, device: Device) -> bool:
+        """Whether the claim's constraints let a device be added; if so, it is."""
+        is_added = self._constraints[at.claim].add(asked.request, asked.alternative, device)
+        if not is_added and asked.what.mode == ALL:
+            raise AttemptError(
+                f"claim {claim}, request {asked.what.name}: cannot add device {device.id} "
+                "because a claim constraint would not be satisfied"
+            )
+        return is_added
+
+    def _record(self, at: _Key, asked: _Asked, place: Place) -> bool:
+        device, what = place.device, asked.what
+        consumed: dict[str, Quantity] = {}
+        if device.is_shareable:
+            # For all devices this was looked at before the search; other requests may have used it up since.
+            if not self._has_room(device, what.capacity):
+                if self._of.like != LIKE_1_36:
+                    self._constraints[at.claim].remove(asked.request, asked.alternative)
+                return False
+            consumed = capacity.consumed(device, what.capacity)
+            used = self._consumed.setdefault(device.id, {})
+            for name, amount in consumed.items():
+                used[name] = used.get(name, Fraction()) + amount.number
+            self._shares[device.id] += 1
+        else:
+            self._users[device.id].add(at.claim)
+        name = f"{asked.request}/{asked.alternative}" if asked.alternative else asked.request
+        self._chosen[at.claim].append(Chosen(name, place, what, consumed))
+        return True
+
+    def _take_back(self, at: _Key, asked: _Asked, place: Place) -> None:
+        device = place.device
+        self._constraints[at.claim].remove(asked.request, asked.alternative)
+        chosen = self._chosen[at.claim].pop()
+        if device.is_shareable:
+            used = self._consumed[device.id]
+            for name, amount in chosen.consumed.items():
+                used[name] -= amount.number
+            self._shares[device.id] -= 1
+            self._leak(place, is_counted=self._is_counted(device))
+            return
+        self._users[device.id].discard(at.claim)
+        if device.consumes:
+            self._counters.give_back(place)
