@@ -1,7 +1,6 @@
-"""Play every recording of a folder: `python -m tests.golden FOLDER...`, which `make golden` calls.
+"""Play every recording of a folder: `python -m tests.golden FOLDER`, which `make golden GOLDEN=FOLDER` calls.
 
-Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any. A file of
-a kind that nothing here plays is named, and no more.
+Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -10,55 +9,52 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tests import virtualtime
-from tests.golden import dra_timeline
+from tests.golden import claims
 from tests.golden.player import differences, records, sample
 
-Played = Coroutine[Any, Any, tuple[int, int, list[str]]]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SHOWN_DIFFERENCES = 5
 FOLDERS = next(filter(os.path.isdir, ("/dev/shm", "/tmp")))
 """In memory if it can be: each checkpoint is written through to the disk, which may be a busy one."""
 
 
-def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]]:
+def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | None:
     """Return how many records of a file, or of a sample, matched, how many there are, and what differed.
 
-    A slow machine makes no difference: the waits of a record are over when nobody has anything to do.
+    None if nothing here plays such records. A slow machine makes no difference: the waits of a record are
+    over when nobody has anything to do.
     """
-    first = next(iter(records(path)))
-    for is_ours, played in PLAYERS:
-        if is_ours(path, first):
-            return virtualtime.play(played(path, is_whole))
-    raise LookupError(f"nothing plays {path}")
+    match next(records(path), {}):
+        case {"machine": _}:
+            return virtualtime.play(_played(path, is_whole=is_whole))
+        case {"slices": _}:
+            return _counted(
+                map(claims.differences, records(path) if is_whole else claims.sample(records(path)))
+            )
+    return None
 
 
-async def _timeline(path: Path, _is_whole: bool) -> tuple[int, int, list[str]]:
-    with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
-        total, found = await dra_timeline.differences(list(records(path)), Path(folder))
-    return total - len(found), total, found
-
-
-async def _device_manager(path: Path, is_whole: bool) -> tuple[int, int, list[str]]:
-    matched, total, found = 0, 0, list[str]()
+async def _played(path: Path, *, is_whole: bool) -> tuple[int, int, list[str]]:
+    found = []
     for record in records(path) if is_whole else sample(records(path)):
         with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
-            differing = await differences(record, Path(folder))
+            found.append(await differences(record, Path(folder)))
+    return _counted(found)
+
+
+def _counted(records_found: Iterable[list[str]]) -> tuple[int, int, list[str]]:
+    matched, total, found = 0, 0, list[str]()
+    for differing in records_found:
         total += 1
         matched += not differing
         found += differing
     return matched, total, found
-
-
-PLAYERS: tuple[tuple[Callable[[Path, Any], bool], Callable[[Path, bool], Played]], ...] = (
-    (lambda _, first: "machine" in first, _device_manager),
-    (lambda path, first: "t" in first and dra_timeline.plays(path), _timeline),
-)
-"""Who plays a file: by its path and first record."""
 
 
 def recordings(folder: Path) -> list[Path]:
@@ -66,19 +62,19 @@ def recordings(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")])
 
 
-def main(*folders: Path) -> int:
-    files = [path for folder in folders for path in recordings(folder)]
+def main(folder: Path) -> int:
+    files = recordings(folder)
     if not files:
-        print(f"no *.jsonl and no *.jsonl.xz in {' '.join(map(str, folders))}", file=sys.stderr)
+        print(f"no *.jsonl and no *.jsonl.xz in {folder}", file=sys.stderr)
         return 2
     logging.disable()  # what the kubelet says while it is played is not what is asked for
     is_equal = True
     for path in files:
-        try:
-            matched, total, found = play(path)
-        except LookupError as error:
-            print(error, file=sys.stderr)
+        played = play(path)
+        if played is None:
+            print(f"{path.name} is not played", flush=True)
             continue
+        matched, total, found = played
         print(f"{path.name} {matched}/{total}", flush=True)
         for difference in found[:SHOWN_DIFFERENCES]:
             print(f"  {difference}")
@@ -87,4 +83,4 @@ def main(*folders: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(Path, sys.argv[1:])))
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""Our kubelet and the real one agree on all that was recorded of the real one (in `data`)."""
+"""Our kubelet and allocator and the real ones agree on all that was recorded of those (in `data`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ TIMELINES = recordings(DATA / "dra")
 @pytest.mark.parametrize("path", FILES, ids=[path.name.partition(".")[0] for path in FILES])
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_every_recording_comes_out_the_same(path: Path, *, is_whole: bool) -> None:
-    matched, total, found = play(path, is_whole=is_whole)
+    if path.name.startswith("claims"):
+        pytest.importorskip("cel_expr_python", reason="there is no wheel for this machine")
+    played = play(path, is_whole=is_whole)
+    assert played is not None
+    matched, total, found = played
     assert not found, "\n".join(found[:10])
     assert matched == total > (100 if is_whole else 30)
 
