@@ -12,9 +12,11 @@ from devplug.dra.scheduling import (
     MOST_PODS,
     Attempt,
     Fit,
+    binding_failure,
     bound,
     claim_names,
     held_back,
+    is_ready,
     normalised,
     post_filter,
     scheduler_error,
@@ -219,3 +221,52 @@ def test_binding_to_an_allocated_claim_adds_a_reservation_once() -> None:
     both = bound(first, other, None)
     assert [one["name"] for one in both["status"]["reservedFor"]] == ["p", "q"]
     assert bound(both, POD, None) == both
+
+
+# ── binding conditions ──
+
+
+def attached(**conditions: str) -> Claim:
+    """Return a claim whose device has conditions to wait for, with those that the driver has set."""
+    device = {"driver": "d", "pool": "p", "device": "a"}
+    result = {**device, "bindingConditions": ["attached"], "bindingFailureConditions": ["failed"]}
+    said = [
+        {"type": name, "status": status, "reason": "Done", "message": "by it"}
+        for name, status in conditions.items()
+    ]
+    allocation = {"devices": {"results": [result]}}
+    return replace(claim(), allocation=allocation, devices=({**device, "conditions": said},))
+
+
+def test_a_pod_is_bound_once_all_binding_conditions_are_true() -> None:
+    """D90."""
+    assert not is_ready(replace(attached(), devices=()))
+    assert not is_ready(attached(attached="False"))
+    assert is_ready(attached(attached="True"))
+    assert is_ready(replace(claim(), allocation=ON_N1))
+
+
+def test_a_device_may_say_that_it_cannot_be_bound() -> None:
+    """D90."""
+    assert not binding_failure(attached(failed="False"))
+    failed = attached(failed="True")
+    assert binding_failure(failed) == 'device binding failed: claim=c0, reason=Done, message="by it"'
+
+
+@pytest.mark.parametrize(
+    ("held", "expired", "is_cleared"),
+    [
+        (attached(failed="True"), (), True),
+        (attached(), ("uid-c0",), True),
+        (attached(), (), False),
+        (attached(attached="True"), ("uid-c0",), False),
+    ],
+)
+def test_an_allocation_that_cannot_be_bound_is_cleared(
+    held: Claim, expired: tuple[str, ...], *, is_cleared: bool
+) -> None:
+    """D90."""
+    one = Attempt(POD, [held], two_nodes().cluster, expired=expired)
+    said = one.filter(N1)
+    assert said == ("resourceclaim not available on the node" if is_cleared else Fit())
+    assert (post_filter(one, "uid-p")[1] is held) is is_cleared

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from devplug.dra.pools import AS_DOCUMENTED
+from devplug.dra.allocator import Allocator
+from devplug.dra.pools import AS_DOCUMENTED, Inventory
 from devplug.dra.search import INVALID_POOLS, AttemptError
 from tests.dra.worlds import (
+    CLASSES,
     GPU,
+    N1,
     N2,
     NIC,
     Json,
@@ -185,6 +188,15 @@ def test_an_alternative_with_too_many_devices_gives_way_to_the_next() -> None:
     found = cluster.search(claim(request(count=30), one_of("r1", wanted(count=5), wanted(count=2))))
     assert found.allocations is not None
     assert found.alternatives == {(0, 1): 1}
+
+
+def test_a_search_that_takes_too_long_ends() -> None:
+    """D92: after as many devices as one looks at in that time."""
+    cluster = cluster_of(slice_of("s", [f"d{number}" for number in range(9)]))
+    wishes = claim(*(request(f"r{number}") for number in range(10)))
+    inventory = Inventory(cluster.slices)
+    allocator = Allocator(CLASSES, inventory, cluster.allocations, cluster.selectors, most_looks=1000)
+    assert allocator.allocate(N1, [wishes]).refusal == "node n1: timed out trying to allocate devices"
 
 
 # ── alternatives ──

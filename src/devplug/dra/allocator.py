@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from devplug.dra.counters import Available
 from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36
-from devplug.dra.search import Found, Search, Supply
+from devplug.dra.search import MOST_LOOKS, Found, Search, Supply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim, DeviceClass
     from devplug.dra.pools import Inventory, Like
-    from devplug.dra.search import Selectors
+    from devplug.dra.selectors import Selectors
 
 __all__ = ["Allocator"]
 
@@ -30,9 +30,10 @@ class Allocator:
         allocations: Allocations,
         selectors: Selectors,
         like: Like = LIKE_1_36,
+        most_looks: int = MOST_LOOKS,
     ) -> None:
         self._inventory = inventory
-        self._supply = Supply(classes, allocations, selectors, Available(allocations, like), like)
+        self._supply = Supply(classes, allocations, selectors, Available(allocations, like), like, most_looks)
 
     def allocate(self, node: Node, claims: Sequence[Claim]) -> Found:
         """Return the first solution for all claims at a node. Raises `AttemptError`.
@@ -47,7 +48,12 @@ class Allocator:
         if not suspicions:
             return found
         other = Allocator(
-            supply.classes, self._inventory, supply.allocations, supply.selectors, AS_DOCUMENTED
+            supply.classes,
+            self._inventory,
+            supply.allocations,
+            supply.selectors,
+            AS_DOCUMENTED,
+            supply.most_looks,
         ).allocate(node, claims)
         if other.allocations == found.allocations:
             return found

@@ -7,6 +7,7 @@ looked at, one `Fit` or text for each node, then either `bound` for each claim, 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -24,21 +25,25 @@ from devplug.dra.objects import FINALIZER, Claim
 from devplug.dra.pools import LIKE_1_36
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.dra.allocations import Allocations
     from devplug.dra.node_selectors import Node
     from devplug.dra.objects import DeviceClass, Json
     from devplug.dra.pools import Inventory, Like
-    from devplug.dra.search import AttemptError, Selectors
+    from devplug.dra.search import AttemptError
+    from devplug.dra.selectors import Selectors
 
 __all__ = [
+    "BINDING_TIMEOUT_SECONDS",
     "Attempt",
     "Cluster",
     "Fit",
+    "binding_failure",
     "bound",
     "claim_names",
     "held_back",
+    "is_ready",
     "normalised",
     "post_filter",
     "scheduler_error",
@@ -122,9 +127,18 @@ class Attempt:
     """One attempt to place a pod; it lives until the next one, and sees the cluster as it was."""
 
     def __init__(
-        self, pod: Json, claims: Sequence[Claim], cluster: Cluster, pending: Iterable[str] = ()
+        self,
+        pod: Json,
+        claims: Sequence[Claim],
+        cluster: Cluster,
+        pending: Iterable[str] = (),
+        expired: Iterable[str] = (),
     ) -> None:
-        """Look at the pod's claims, in its order; `pending` has the UIDs of those that are being bound."""
+        """Look at the pod's claims, in its order.
+
+        `pending` has the UIDs of claims that are being bound, `expired` of those that waited for binding
+        conditions longer than `BINDING_TIMEOUT_SECONDS`.
+        """
         self._pod = pod
         self._spec: Json = pod.get("spec") or {}
         self._uid: str = pod["metadata"].get("uid") or ""
@@ -137,6 +151,10 @@ class Attempt:
             for one in claims
             if one.allocation is not None and (selector := one.allocation.get("nodeSelector")) is not None
         }
+        late = frozenset(expired)
+        self._unusable = tuple(
+            one.uid for one in claims if binding_failure(one) or (one.uid in late and not is_ready(one))
+        )
         self._allocator = Allocator(
             cluster.classes,
             cluster.inventory,
@@ -161,6 +179,7 @@ class Attempt:
         `allocatable` has the extended resources that device plugins give the node, by name.
         """
         elsewhere = [uid for uid, selector in self._where.items() if not selector.matches(node)]
+        elsewhere += self._unusable
         claims, extended = self._unallocated, None
         needed = self._classes.needed(self._spec, allocatable or {}) if self._extended else frozenset()
         if needed:
@@ -241,6 +260,47 @@ def scheduler_error(error: AttemptError) -> str:
 
 
 # ── binding ──
+
+BINDING_TIMEOUT_SECONDS: Final = 600
+"""How long the scheduler waits for binding conditions after the allocation; it looks every 5 s (D90)."""
+
+
+def is_ready(claim: Claim) -> bool:
+    """Whether all binding conditions of a claim's devices are true, so that its pod can be bound (D90)."""
+    return all(
+        _is_true(conditions, name)
+        for result, conditions in _devices(claim)
+        for name in result.get("bindingConditions") or ()
+    )
+
+
+def binding_failure(claim: Claim) -> str:
+    """Return what the scheduler says if a device reports that it cannot be bound, or nothing (D90).
+
+    The event FailedScheduling has `running PreBind plugin "DynamicResources": ` before it.
+    """
+    for result, conditions in _devices(claim):
+        for name in result.get("bindingFailureConditions") or ():
+            if result.get("bindingConditions") and _is_true(conditions, name):
+                reason, message = (conditions[name].get(key) or "" for key in ("reason", "message"))
+                text = json.dumps(message, ensure_ascii=False)
+                return f"device binding failed: claim={claim.name}, reason={reason}, message={text}"
+    return ""
+
+
+def _devices(claim: Claim) -> Iterator[tuple[Json, Mapping[str, Json]]]:
+    """Yield each allocated device with its conditions by type."""
+    said = {
+        (one.get("driver"), one.get("pool"), one.get("device")): one.get("conditions") or ()
+        for one in claim.devices
+    }
+    for result in ((claim.allocation or {}).get("devices") or {}).get("results") or ():
+        key = result["driver"], result["pool"], result["device"]
+        yield result, {one["type"]: one for one in said.get(key, ())}
+
+
+def _is_true(conditions: Mapping[str, Json], name: str) -> bool:
+    return name in conditions and conditions[name].get("status") == "True"
 
 
 def bound(claim: Json, pod: Json, allocation: Json | None) -> Json:

@@ -9,7 +9,7 @@ import enum
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from devplug.dra import capacity
 from devplug.dra.constraints import ClaimConstraints
@@ -27,28 +27,30 @@ if TYPE_CHECKING:
     from devplug.dra.allocations import Allocations
     from devplug.dra.objects import Claim, Device, DeviceClass, Json, SubRequest
     from devplug.dra.pools import Like, NodeView, Place
+    from devplug.dra.selectors import Selectors
     from devplug.k8s.quantity import Quantity
 
-__all__ = ["INVALID_POOLS", "MOST_DEVICES", "AttemptError", "Found", "Search", "Selectors", "Supply"]
+__all__ = [
+    "INVALID_POOLS",
+    "MOST_DEVICES",
+    "MOST_LOOKS",
+    "AttemptError",
+    "Found",
+    "Search",
+    "Supply",
+]
 
 MOST_DEVICES: Final = 32
 """How many devices one claim can have."""
 
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 _NOBODY: Final = frozenset[int]()
-_MOST_STEPS: Final = 2_000_000
-"""How long the search goes on at one node: stands for the 10 s of the real one (D92)."""
+MOST_LOOKS: Final = 1_000_000
+"""How many devices are looked at on one node: stands for the 10 s that the real one takes at most (D92)."""
 
 
 class AttemptError(DevplugError):
     """The attempt to place a pod ends, though another node might do (D75)."""
-
-
-class Selectors(Protocol):
-    """Whoever evaluates selectors."""
-
-    def matches(self, expression: str, device: Device) -> bool:
-        """Whether a device is one that an expression selects; raises `SelectorError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Supply:
     selectors: Selectors
     available: Available
     like: Like = LIKE_1_36
+    most_looks: int = MOST_LOOKS
 
 
 class Search:
@@ -122,7 +125,7 @@ class Search:
         """What chosen shares consume."""
         self._shares: defaultdict[DeviceID, int] = defaultdict(int)
         self._alternatives: dict[tuple[int, int], int] = {}
-        self._steps = 0
+        self._looks = 0
 
     # ── before the search ──
 
@@ -133,21 +136,11 @@ class Search:
         outcome = self._one(_Key(0, 0, 0), 0, 0, in_alternative=False)
         if outcome is not _Outcome.DONE:
             return Found(None, refusal=self._refusal())
-        return Found(
-            tuple(
-                allocation_of(
-                    claim,
-                    chosen,
-                    [
-                        (self._alternatives.get((number, request), 0), self._class(number, request))
-                        for request in range(len(claim.requests))
-                    ],
-                    self._view.node.name,
-                )
-                for number, (claim, chosen) in enumerate(zip(self._claims, self._chosen, strict=True))
-            ),
-            self._alternatives,
-        )
+        allocations = []
+        for number, (claim, chosen) in enumerate(zip(self._claims, self._chosen, strict=True)):
+            classes = [self._class(number, request) for request in range(len(claim.requests))]
+            allocations.append(allocation_of(claim, chosen, classes, self._view.node.name))
+        return Found(tuple(allocations), self._alternatives)
 
     def suspicions(self) -> frozenset[str]:
         """Return the bugs of the release that may have decided."""
@@ -159,12 +152,14 @@ class Search:
         return frozenset(found)
 
     def _refusal(self) -> str:
-        if self._steps > _MOST_STEPS:
+        if self._looks > self._of.most_looks:
             return f"node {self._view.node.name}: timed out trying to allocate devices"
         return INVALID_POOLS if self._view.has_invalid else ""
 
-    def _class(self, claim: int, request: int) -> DeviceClass:
-        return self._asked[_Key(claim, request, self._alternatives.get((claim, request), 0))].device_class
+    def _class(self, claim: int, request: int) -> tuple[int, DeviceClass]:
+        """Return the number of the chosen alternative of a request, and its class."""
+        index = self._alternatives.get((claim, request), 0)
+        return index, self._asked[_Key(claim, request, index)].device_class
 
     def _prepare(self, number: int, claim: Claim) -> None:
         """Look at each request of a claim, and count how many devices it needs at least."""
@@ -219,9 +214,6 @@ class Search:
 
     def _one(self, at: _Key, count: int, start: int, *, in_alternative: bool) -> _Outcome:
         """Choose the next device; `count` have been chosen for this request, up to place `start`."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            return _Outcome.NOTHING
         if at.claim >= len(self._claims):
             return _Outcome.DONE
         claim = self._claims[at.claim]
@@ -272,6 +264,9 @@ class Search:
         """Try one device after the other, from `start` on."""
         places, what = self._view.places, asked.what
         for index in range(start, len(places)):
+            self._looks += 1
+            if self._looks > self._of.most_looks:
+                return _Outcome.NOTHING
             place = places[index]
             if (
                 self._is_taken(at.claim, what, place.device.id)
@@ -333,7 +328,14 @@ class Search:
         if is_kept_off(device.taints, what.tolerations) or not self._holds(at, claim, asked, device):
             self._leak(place, is_counted=is_counted)
             return False
-        return self._record(at, asked, place)
+        # For all devices this was looked at before the search; other requests may have used it up since.
+        if device.is_shareable and not self._has_room(device, what.capacity):
+            self._leak(place, is_counted=is_counted)
+            if self._of.like != LIKE_1_36:
+                self._constraints[at.claim].remove(asked.request, asked.alternative)
+            return False
+        self._record(at, asked, place)
+        return True
 
     def _is_counted(self, device: Device) -> bool:
         """Whether a device takes from counters: a shared one that is in use has done so."""
@@ -359,15 +361,10 @@ class Search:
             )
         return is_added
 
-    def _record(self, at: _Key, asked: _Asked, place: Place) -> bool:
+    def _record(self, at: _Key, asked: _Asked, place: Place) -> None:
         device, what = place.device, asked.what
         consumed: dict[str, Quantity] = {}
         if device.is_shareable:
-            # For all devices this was looked at before the search; other requests may have used it up since.
-            if not self._has_room(device, what.capacity):
-                if self._of.like != LIKE_1_36:
-                    self._constraints[at.claim].remove(asked.request, asked.alternative)
-                return False
             consumed = capacity.consumed(device, what.capacity)
             used = self._consumed.setdefault(device.id, {})
             for name, amount in consumed.items():
@@ -377,7 +374,6 @@ class Search:
             self._users[device.id].add(at.claim)
         name = f"{asked.request}/{asked.alternative}" if asked.alternative else asked.request
         self._chosen[at.claim].append(Chosen(name, place, what, consumed))
-        return True
 
     def _take_back(self, at: _Key, asked: _Asked, place: Place) -> None:
         device = place.device

@@ -14,7 +14,7 @@ looked up in vain.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from devplug.dra.cel_functions import FUNCTIONS, KINDS, quantity_value, version_value
 from devplug.errors import DevplugError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Attribute, Device
 
-__all__ = ["CelSelectors", "MissingCelError", "SelectorError", "is_too_complex", "problem_of"]
+__all__ = ["CelSelectors", "MissingCelError", "SelectorError", "Selectors", "is_too_complex", "problem_of"]
 
 _MOST_COST: Final = 1_000_000
 _ENTRIES: Final = 32
@@ -80,6 +80,13 @@ class MissingCelError(DevplugError):
             "selectors of devices need the package cel-expr-python, which is not installed: "
             'pip install "devplug[dra]"; it has wheels for Linux on x86_64, macOS on arm64 and Windows'
         )
+
+
+class Selectors(Protocol):
+    """Whoever evaluates selectors."""
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Whether a device is one that an expression selects; raises `SelectorError`."""
 
 
 class CelSelectors:
