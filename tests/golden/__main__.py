@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests import virtualtime
-from tests.golden import claims
+from tests.golden import claims, validation
 from tests.golden.player import differences, records, sample
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | N
             return _counted(
                 map(claims.differences, records(path) if is_whole else claims.sample(records(path)))
             )
+        case {"answer": _, "op": _}:
+            return _counted(map(validation.differences, records(path)))
     return None
 
 

@@ -23,8 +23,12 @@ from devplug.k8s.resource_names import is_extended
 from devplug.k8s.times import later, moment
 from devplug.sandbox.api.defaults import defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
-from devplug.sandbox.api.strategy import generated_name
-from devplug.sandbox.api.validation import change_errors, object_errors
+from devplug.sandbox.api.resource.allocation import rebased
+from devplug.sandbox.api.resource.claims import access_errors
+from devplug.sandbox.api.resource.defaults import devices_defaulted
+from devplug.sandbox.api.strategy import generated_name, meta_errors
+from devplug.sandbox.api.validation import object_errors, update_errors
+from devplug.sandbox.openapi.encoder import encoded
 from devplug.sandbox.scheduler import PODS, amounts, shape
 
 if TYPE_CHECKING:
@@ -80,26 +84,47 @@ def named(new: Object, suffix: str) -> Object:
     return with_part(new, generated_name(prefix, suffix), "metadata", "name")
 
 
-def prepared(resource: Resource, new: Object) -> Object:
-    """Return a new object with its defaults. Raises `StatusError` for one that breaks its kind's rules."""
+def prepared(resource: Resource, new: Object, namespace: Object | None, now: datetime) -> Object:
+    """Return a new object with its defaults. Raises `StatusError` for one that breaks its kind's rules.
+
+    `namespace` is the object of its namespace.
+    """
     name = text(new, "metadata", "name")
     if resource.refusal:
         raise forbidden(resource.qualified, name, resource.refusal)
     class_name = text(new, "spec", "priorityClassName")
     if resource.kind == "Pod" and not knows_priority_class(class_name):
         raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found")
-    one = defaulted(resource, new)
-    if errors := object_errors(resource, one):
+    one = devices_defaulted(resource, defaulted(resource, new), now)
+    errors = [
+        *access_errors(resource.kind, one, None, "", fields(namespace, "metadata", "labels")),
+        *meta_errors(resource, fields(new, "metadata")),
+        *object_errors(resource, one),
+    ]
+    if errors:
         raise invalid(resource.qualified_kind, name, errors)
-    return one
+    return encoded(resource, one)
 
 
-def changed(resource: Resource, new: Object, old: Object) -> Object:
-    """Return a changed object with its defaults. Raises `StatusError` for what may not be or become so."""
-    one = defaulted(resource, new)
-    if errors := [*object_errors(resource, one), *change_errors(resource, one, old)]:
+def changed(
+    resource: Resource, new: Object, old: Object, part_name: str, namespace: Object | None, now: datetime
+) -> Object:
+    """Return a changed object with its defaults. Raises `StatusError` for what may not be or become so.
+
+    `part_name` is the subresource that it is changed through, `namespace` the object of its namespace.
+    """
+    one = devices_defaulted(resource, defaulted(resource, new), now)
+    if resource.kind == "ResourceClaim":
+        one = rebased(one, old, part_name)
+    final = encoded(resource, one)
+    errors = [
+        *access_errors(resource.kind, one, old, part_name, fields(namespace, "metadata", "labels")),
+        *meta_errors(resource, fields(one, "metadata")),
+        *update_errors(resource, one, old, final, part_name),
+    ]
+    if errors:
         raise invalid(resource.qualified_kind, text(old, "metadata", "name"), errors)
-    return one
+    return final
 
 
 def refuse_over_quota(pod: Object, quotas: Iterable[Object], others: Iterable[Object]) -> None:

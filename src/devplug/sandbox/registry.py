@@ -61,10 +61,6 @@ PODS: Final = _known("v1", "Pod")
 QUOTAS: Final = _known("v1", "ResourceQuota")
 
 
-def _admitted(resource: Resource, new: Object, old: Object, part_name: str) -> Object:
-    return new if part_name == _BINDING else changed(resource, new, old)
-
-
 class Registry(Store):
     """The owner of all objects; lives as long as the sandbox. Its methods raise `StatusError`.
 
@@ -83,7 +79,13 @@ class Registry(Store):
         self._random = random.Random(seed)  # noqa: S311 -- names, no secrets
         self._waiting: dict[str, set[asyncio.Event]] = {}
         super().__init__(
-            contents, version, log_length, now=now, new_uid=self._uid, admit=_admitted, on_change=self._wake
+            contents,
+            version,
+            log_length,
+            now=now,
+            new_uid=self._uid,
+            admit=self._admitted,
+            on_change=self._wake,
         )
 
     # ── reading ──
@@ -104,10 +106,10 @@ class Registry(Store):
     def create(self, resource: Resource, namespace: str, new: Object, *, dry_run: bool = False) -> Object:
         """Store a new object and return it as stored; its name may be made here, of `generateName`."""
         new = named(new, self.random_suffix())
+        found = self.find(NAMESPACES, "", namespace) if resource.namespaced else None
         if resource.namespaced:
-            found = self.find(NAMESPACES, "", namespace)
             refuse_without_namespace(resource, text(new, "metadata", "name"), namespace, found)
-        one = prepared(resource, new)
+        one = prepared(resource, new, found, self.now)
         if resource == PODS and (quotas := self.all(QUOTAS, Selection(namespace))):
             refuse_over_quota(one, quotas, self.all(PODS, Selection(namespace)))
         return super().create(resource, namespace, one, dry_run=dry_run)
@@ -216,6 +218,13 @@ class Registry(Store):
                     raise
 
     # ── inside ──
+
+    def _admitted(self, resource: Resource, new: Object, old: Object, part_name: str) -> Object:
+        if part_name == _BINDING:
+            return new
+        namespace = text(old, "metadata", "namespace")
+        found = self.find(NAMESPACES, "", namespace) if namespace else None
+        return changed(resource, new, old, part_name, found, self.now)
 
     def random_suffix(self) -> str:
         """Return five letters for the end of a name."""

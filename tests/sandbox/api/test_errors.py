@@ -192,7 +192,7 @@ def test_a_label_that_is_right_has_no_errors(name: str) -> None:
     [
         ("a.b", "must not contain dots"),
         ("A", "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"),
-        ("a" * 64, "must be no more than 63 bytes"),
+        ("a" * 64, "must be no more than 63 characters"),
         ("a\n", "a lowercase RFC 1123 label must consist"),
     ],
 )

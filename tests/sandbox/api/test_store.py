@@ -143,7 +143,7 @@ def test_a_name_can_be_had_once_in_a_namespace() -> None:
             422,
             (
                 f'Pod "{"a" * 254}" is invalid: metadata.name: Invalid value: "{"a" * 254}": '
-                "must be no more than 253 bytes"
+                "must be no more than 253 characters"
             ),
         ),
     ],

@@ -23,6 +23,7 @@ PLAIN: dict[str, st.SearchStrategy[Any]] = {
     "IntOrString": st.integers(-(2**31), 2**31 - 1) | TEXTS,
     "MicroTime": MOMENTS.map(micro_stamp),
     "Quantity": SUMS,
+    "RawExtension": st.dictionaries(TEXTS, TEXTS, max_size=2),
     "ResourceList": st.dictionaries(TEXTS, SUMS, max_size=2),
     "Time": MOMENTS.map(stamp) | st.just("2026-01-02T03:04:05.678+01:00"),
     "UID": TEXTS,

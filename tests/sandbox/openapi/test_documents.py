@@ -9,9 +9,9 @@ import pytest
 
 from devplug.sandbox.api.kinds import REFUSED, SERVED, Resource
 from devplug.sandbox.api.strategicpatch import RULES
+from devplug.sandbox.openapi.descriptions import FIELD_DESCRIPTIONS, PLAIN_DESCRIPTIONS
+from devplug.sandbox.openapi.descriptions import TYPE_DESCRIPTIONS as TOLD
 from devplug.sandbox.openapi.documents import openapi_document, openapi_v2, openapi_v3, openapi_v3_index
-from devplug.sandbox.openapi.schemas import FIELD_DESCRIPTIONS, PLAIN_DESCRIPTIONS
-from devplug.sandbox.openapi.schemas import TYPE_DESCRIPTIONS as TOLD
 from devplug.sandbox.openapi.types import PLAIN, TYPES, WORDS, patch_rule, type_of
 from devplug.sandbox.server.discovery import resource_list
 

@@ -196,5 +196,17 @@ COLUMNS: Final[Mapping[str, tuple[Column, ...]]] = {
         _AGE,
     ),
     "Lease": (_NAME, Column("Holder", "Who holds the lease."), _AGE),
+    "ResourceClaim": (
+        _NAME,
+        Column("State", "A summary of the current state (allocated, pending, reserved, etc.)."),
+        _AGE,
+    ),
+    "ResourceSlice": (
+        _NAME,
+        Column("Node", "The node whose devices these are; empty for devices that are not one node's."),
+        Column("Driver", "The driver that publishes them."),
+        Column("Pool", "The pool that they belong to."),
+        _AGE,
+    ),
 }
 """The columns by kind, in their order."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["defaulted", "knows_priority_class", "qos_class"]
+__all__ = ["canonical_quantity", "defaulted", "knows_priority_class", "qos_class"]
 
 _OF_SPEC: Final[Mapping[str, object]] = {
     "dnsPolicy": "ClusterFirst",
@@ -194,11 +194,12 @@ def _variable(variable: object) -> Object:
 def _counted(owner: Object, resource: Resource, *path: str) -> Object:
     """Return `owner` with the quantities at `path` in their one form."""
     quantities = fields(owner, *path)
-    canonical_quantities = {name: _quantity(value, resource) for name, value in quantities.items()}
+    canonical_quantities = {name: canonical_quantity(value, resource) for name, value in quantities.items()}
     return with_part(owner, canonical_quantities, *path) if canonical_quantities else owner
 
 
-def _quantity(value: object, resource: Resource) -> str:
+def canonical_quantity(value: object, resource: Resource) -> str:
+    """Return a quantity in its one form; raises `StatusError` for what is none."""
     written = "0" if value is None else str(value)
     try:
         return canonical(Quantity.parse(written))

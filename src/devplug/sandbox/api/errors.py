@@ -26,6 +26,7 @@ __all__ = [
     "FieldError",
     "FieldErrorType",
     "StatusError",
+    "Verbatim",
     "already_exists",
     "bad_request",
     "conflict",
@@ -40,11 +41,14 @@ __all__ = [
     "method_not_supported",
     "not_acceptable",
     "not_found",
+    "not_found_field",
     "patch_rejected",
     "required_field",
     "success",
     "too_large",
     "too_large_resource_version",
+    "too_long_field",
+    "too_many_field",
     "unauthorized",
     "unclassified",
     "unsupported_field",
@@ -214,7 +218,10 @@ class FieldErrorType(enum.Enum):
     DUPLICATE = "FieldValueDuplicate"
     FORBIDDEN = "FieldValueForbidden"
     INVALID = "FieldValueInvalid"
+    NOT_FOUND = "FieldValueNotFound"
     REQUIRED = "FieldValueRequired"
+    TOO_LONG = "FieldValueTooLong"
+    TOO_MANY = "FieldValueTooMany"
     UNSUPPORTED = "FieldValueNotSupported"
 
     @property
@@ -227,10 +234,19 @@ _WORDS = {
     FieldErrorType.DUPLICATE: "Duplicate value",
     FieldErrorType.FORBIDDEN: "Forbidden",
     FieldErrorType.INVALID: "Invalid value",
+    FieldErrorType.NOT_FOUND: "Not found",
     FieldErrorType.REQUIRED: "Required value",
+    FieldErrorType.TOO_LONG: "Too long",
+    FieldErrorType.TOO_MANY: "Too many",
     FieldErrorType.UNSUPPORTED: "Unsupported value",
 }
-_WITHOUT_VALUE = {FieldErrorType.FORBIDDEN, FieldErrorType.REQUIRED}
+_WITHOUT_VALUE = {FieldErrorType.FORBIDDEN, FieldErrorType.REQUIRED, FieldErrorType.TOO_LONG}
+
+
+class Verbatim(str):
+    """A value that stands in a sentence as it is written here: a Go struct as JSON."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +265,7 @@ class FieldError:
         """The sentence without the field."""
         sentence = self.type.words
         if self.type not in _WITHOUT_VALUE:
-            value = go_quoted(self.value) if isinstance(self.value, str) else go_json(self.value)
-            sentence = f"{sentence}: {value}"
+            sentence = f"{sentence}: {_told(self.value)}"
         return f"{sentence}: {self.detail}" if self.detail else sentence
 
     def __str__(self) -> str:
@@ -263,9 +278,18 @@ class FieldError:
         return {"reason": self.type.value, "message": self.body, "field": self.field}
 
 
-def go_json(value: object) -> str:
-    """Return `value` as Go's encoding/json writes it: keys sorted, no blanks, HTML's characters escaped."""
-    plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _told(value: object) -> str:
+    if isinstance(value, Verbatim):
+        return str(value)
+    return go_quoted(value) if isinstance(value, str) else go_json(value)
+
+
+def go_json(value: object, *, sort_keys: bool = True) -> str:
+    """Return `value` as Go's encoding/json writes it: no blanks, HTML's characters escaped.
+
+    Keys are sorted, as those of a Go map are; those of a struct stay in their order.
+    """
+    plain = json.dumps(value, sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False)
     for character in "&<>\u2028\u2029":
         plain = plain.replace(character, f"\\u{ord(character):04x}")
     return plain
@@ -295,3 +319,18 @@ def unsupported_field(field: str, value: object, supported: Iterable[str]) -> Fi
     """Say that a value is none of those that there are."""
     words = ", ".join(map(go_quoted, supported))
     return FieldError(FieldErrorType.UNSUPPORTED, field, f"supported values: {words}" if words else "", value)
+
+
+def not_found_field(field: str, value: object, detail: str) -> FieldError:
+    """Say that a value names something that is not there."""
+    return FieldError(FieldErrorType.NOT_FOUND, field, detail, value)
+
+
+def too_long_field(field: str, limit_bytes: int) -> FieldError:
+    """Say that a text has more than so many bytes; the text itself is not told."""
+    return FieldError(FieldErrorType.TOO_LONG, field, f"may not be more than {limit_bytes} bytes")
+
+
+def too_many_field(field: str, count: int, limit: int) -> FieldError:
+    """Say that a list has more than so many items."""
+    return FieldError(FieldErrorType.TOO_MANY, field, f"must have at most {limit} items", count)

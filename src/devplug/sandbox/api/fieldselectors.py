@@ -1,7 +1,7 @@
 """Field selectors: `spec.nodeName=worker-0,status.phase!=Running`, and which fields each kind has for them.
 
-The language is apimachinery's (pkg/fields/selector.go); the fields are those of pkg/apis/core/v1 and
-events/v1 conversion.go, and their values those of each kind's `ToSelectableFields`.
+The language is apimachinery's (pkg/fields/selector.go); the fields are those of pkg/apis/core/v1, resource/v1
+and events/v1 conversion.go, and their values those of each kind's `ToSelectableFields`.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _SELECTABLE: Final[Mapping[str, tuple[str, ...]]] = {
         "status.podIPs",
         "status.nominatedNodeName",
     ),
+    "resourceslices.resource.k8s.io": ("metadata.name", "spec.nodeName", "spec.driver"),
 }
 _RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
     "events.events.k8s.io": {
@@ -137,7 +138,9 @@ def _field(name: str, resource: Resource) -> str:
     if resource.qualified in _RENAMED and not known:
         raise SelectorError(f"field label not supported: {name}")
     if known and name not in known:
-        raise SelectorError(f"field label not supported: {name}")
+        of_kind = f"{resource.api_version}, Kind={resource.kind}"
+        what = f" for {of_kind}" if resource.group == "resource.k8s.io" else ""
+        raise SelectorError(f"field label not supported{what}: {name}")
     if not known and name not in _COMMON:
         fields = ", ".join(f'"{field}"' for field in _COMMON)
         raise SelectorError(f'"{name}" is not a known field selector: only {fields}')

@@ -95,6 +95,28 @@ def _review(plural: str, kind: str, group: str) -> Resource:
     )
 
 
+def _of_devices(
+    plural: str,
+    kind: str,
+    *,
+    namespaced: bool = True,
+    counts_generations: bool = False,
+    subresources: tuple[Subresource, ...] = (),
+    has_status: bool = False,
+) -> Resource:
+    """Return a kind of Dynamic Resource Allocation (dra.md D01, D50)."""
+    return Resource(
+        plural=plural,
+        kind=kind,
+        group="resource.k8s.io",
+        namespaced=namespaced,
+        subresources=subresources,
+        counts_generations=counts_generations,
+        has_status=has_status,
+        answers_deleted=True,
+    )
+
+
 _BINDING: Final = Subresource("binding", "Binding", ("create",))
 
 SERVED: Final = (
@@ -156,6 +178,15 @@ SERVED: Final = (
     _review("selfsubjectrulesreviews", "SelfSubjectRulesReview", "authorization.k8s.io"),
     Resource(plural="leases", kind="Lease", group="coordination.k8s.io", needs_version=True),
     Resource(plural="events", kind="Event", group="events.k8s.io", short_names=("ev",)),
+    _of_devices("deviceclasses", "DeviceClass", namespaced=False, counts_generations=True),
+    _of_devices(
+        "resourceclaims",
+        "ResourceClaim",
+        subresources=(Subresource("status", "ResourceClaim"),),
+        has_status=True,
+    ),
+    _of_devices("resourceclaimtemplates", "ResourceClaimTemplate"),
+    _of_devices("resourceslices", "ResourceSlice", namespaced=False, counts_generations=True),
 )
 """All kinds, in the order of discovery: by group, then by name."""
 

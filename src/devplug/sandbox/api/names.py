@@ -1,6 +1,8 @@
 """The rules for names and labels, each as the sentences that the API server says of a text that breaks it.
 
-The sentences are those of Kubernetes 1.36 (apimachinery pkg/api/validate/content); an empty list means valid.
+The sentences are those of Kubernetes 1.36; an empty list means valid. It has two families of rules, which
+call the same limit one of characters (apimachinery pkg/util/validation) and one of bytes
+(pkg/api/validate/content); both count bytes.
 """
 
 from __future__ import annotations
@@ -8,12 +10,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["label_errors", "label_key_errors", "label_value_errors", "subdomain_errors"]
+__all__ = [
+    "identifier_errors",
+    "label_errors",
+    "label_key_errors",
+    "label_value_errors",
+    "long_name_errors",
+    "subdomain_errors",
+]
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
+_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 _LOWER: Final = "must consist of lower case alphanumeric characters"
 _ENDS: Final = "and must start and end with an alphanumeric character"
@@ -25,7 +35,7 @@ _SUBDOMAIN_LIMIT_BYTES: Final = 253
 
 def label_errors(name: str) -> list[str]:
     """Return what keeps `name` from being a DNS label, as namespaces and containers are called."""
-    errors = _too_long(name, _LABEL_LIMIT_BYTES)
+    errors = _too_long(name, _LABEL_LIMIT_BYTES, "characters")
     if re.fullmatch(_LABEL, name):
         return errors
     if re.fullmatch(_SUBDOMAIN, name):
@@ -36,7 +46,27 @@ def label_errors(name: str) -> list[str]:
 
 def subdomain_errors(name: str) -> list[str]:
     """Return what keeps `name` from being a DNS subdomain, as most objects are called."""
-    errors = _too_long(name, _SUBDOMAIN_LIMIT_BYTES)
+    return _subdomain_errors(name, "characters")
+
+
+def long_name_errors(name: str) -> list[str]:
+    """Return what keeps `name` from being a DNS subdomain, by the rule of the newer kinds: DeviceClass."""
+    return _subdomain_errors(name, "bytes")
+
+
+def identifier_errors(name: str) -> list[str]:
+    """Return what keeps `name` from being an identifier as in C, as the attributes of devices are called."""
+    if re.fullmatch(_IDENTIFIER, name):
+        return []
+    sentence = (
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of "
+        "alphanumeric characters or '_'"
+    )
+    return [_by_expression(sentence, _IDENTIFIER, "my_name", "MY_NAME", "MyName")]
+
+
+def _subdomain_errors(name: str, unit: str) -> list[str]:
+    errors = _too_long(name, _SUBDOMAIN_LIMIT_BYTES, unit)
     if re.fullmatch(_SUBDOMAIN, name):
         return errors
     sentence = f"a lowercase RFC 1123 subdomain {_LOWER}, '-' or '.', {_ENDS}"
@@ -52,7 +82,7 @@ def label_key_errors(key: str) -> list[str]:
         return [f"a valid label key {sentence} {domain}"]
     errors = []
     if slash:
-        parts = subdomain_errors(prefix) if prefix else ["must be non-empty"]
+        parts = long_name_errors(prefix) if prefix else ["must be non-empty"]
         errors = [f"prefix part {fault}" for fault in parts]
     parts = _too_long(name, _LABEL_LIMIT_BYTES) if name else ["must be non-empty"]
     if not re.fullmatch(_KEY, name):
@@ -69,8 +99,8 @@ def label_value_errors(value: str) -> list[str]:
     return [*errors, _by_expression(sentence, _VALUE, "MyValue", "my_value", "12345")]
 
 
-def _too_long(name: str, limit_bytes: int) -> list[str]:
-    return [f"must be no more than {limit_bytes} bytes"] if len(name.encode()) > limit_bytes else []
+def _too_long(name: str, limit_bytes: int, unit: str = "bytes") -> list[str]:
+    return [f"must be no more than {limit_bytes} {unit}"] if len(name.encode()) > limit_bytes else []
 
 
 def _by_expression(sentence: str, expression: str, *examples: str) -> str:

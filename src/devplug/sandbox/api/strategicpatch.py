@@ -4,8 +4,9 @@ What `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromPrimitiveLi
 patch that is wrong, are apimachinery's (util/strategicpatch/patch.go, util/mergepatch/errors.go).
 
 The rules are the `patchStrategy` and `patchMergeKey` of Kubernetes' types (api/core/v1/types.go,
-api/apps/v1, apimachinery meta/v1), which its OpenAPI publishes as `x-kubernetes-patch-strategy` and
-`x-kubernetes-patch-merge-key`. What is not in the table is the common case: maps are merged, lists replaced.
+api/apps/v1, api/resource/v1, apimachinery meta/v1), which its OpenAPI publishes as
+`x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. What is not in the table is the common
+case: maps are merged, lists replaced.
 """
 
 from __future__ import annotations
@@ -97,9 +98,16 @@ RULES: Final[Mapping[str, Mapping[str, FieldRule]]] = {
     "NodeSpec": {"podCIDRs": FieldRule(merged=True)},
     "NodeStatus": {"addresses": _by("type"), "conditions": _CONDITIONS},
     "Namespace": {"metadata": _META, "status": FieldRule("WithConditions")},
+    "resource.ResourceClaim": {"metadata": _META, "status": FieldRule("ResourceClaimStatus")},
+    "ResourceClaimStatus": {"reservedFor": _by("uid")},
+    "ResourceClaimTemplate": {"metadata": _META, "spec": FieldRule("ResourceClaimTemplateSpec")},
+    "ResourceClaimTemplateSpec": {"metadata": _META},
     "WithConditions": {"conditions": _CONDITIONS},
 }
 """The rules by type, then by field. A kind's own type is its kind; `WithConditions` is a name of ours."""
+
+_ROOTS: Final = {"ResourceClaim": "resource.ResourceClaim"}
+"""The type of a kind whose name is another type's too: containers have entries of the type ResourceClaim."""
 
 
 def rule_of(type_: str, field: str) -> FieldRule:
@@ -113,7 +121,7 @@ def rule_of(type_: str, field: str) -> FieldRule:
 
 def strategic_patched(original: Object, patch: Object, kind: str) -> Object:
     """Return an object of `kind` with `patch` merged into it; raises `StatusError`, and changes neither."""
-    return _merged(original, patch, kind)
+    return _merged(original, patch, _ROOTS.get(kind, kind))
 
 
 def _merged(original: Object, patch: Object, type_: str) -> Object:

@@ -23,7 +23,13 @@ from devplug.sandbox.api.errors import (
     required_field,
     unclassified,
 )
-from devplug.sandbox.api.names import label_errors, label_key_errors, label_value_errors, subdomain_errors
+from devplug.sandbox.api.names import (
+    label_errors,
+    label_key_errors,
+    label_value_errors,
+    long_name_errors,
+    subdomain_errors,
+)
 from devplug.sandbox.api.ownerreferences import propagating
 
 if TYPE_CHECKING:
@@ -33,7 +39,16 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["Deletion", "Preconditions", "created", "deleted", "generated_name", "is_over", "updated"]
+__all__ = [
+    "Deletion",
+    "Preconditions",
+    "created",
+    "deleted",
+    "generated_name",
+    "is_over",
+    "meta_errors",
+    "updated",
+]
 
 _NAME_LIMIT: Final = 63
 _SUFFIX_LENGTH: Final = 5
@@ -42,6 +57,7 @@ _FIRST_STATUS: Final[Mapping[str, Object]] = {
     "DaemonSet": {},
     "Namespace": {"phase": "Active"},
     "Pod": {"phase": "Pending"},
+    "ResourceClaim": {},
     "ResourceQuota": {},
 }
 """The status at first, whatever a client sends; other kinds keep what it sends."""
@@ -102,7 +118,7 @@ def created(resource: Resource, new: Object, namespace: str, uid: str, now: date
     if resource.kind == "Namespace":
         one = with_part(one, text(meta, "name"), "metadata", "labels", "kubernetes.io/metadata.name")
         one = with_part(one, ["kubernetes"], "spec", "finalizers")
-    _refuse(resource, one, _meta_errors(resource, meta))
+    _refuse(resource, one, meta_errors(resource, meta))
     return one
 
 
@@ -119,7 +135,7 @@ def updated(resource: Resource, new: Object, old: Object, part_name: str = "") -
         why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
         detail = f"Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
         raise conflict(resource.qualified, name, f"StorageError: invalid object, {detail}")
-    errors = list(_meta_errors(resource, meta))
+    errors = list(meta_errors(resource, meta))
     if text(meta, "name") != name:
         errors.append(invalid_field("metadata.name", text(meta, "name"), _IMMUTABLE))
     errors += _finalizer_errors(meta, fields(old, "metadata"))
@@ -265,12 +281,17 @@ def _refuse(resource: Resource, one: Object, errors: Iterator[FieldError] | list
         raise invalid(resource.qualified_kind, text(one, "metadata", "name"), listed)
 
 
-def _meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
-    name = text(meta, "name")
+def meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
+    """Yield what is wrong with an object's metadata (apimachinery api/validation/objectmeta.go)."""
+    name, prefix = text(meta, "name"), text(meta, "generateName")
+    rule = label_errors if resource.named_as_label else subdomain_errors
+    if resource.kind == "DeviceClass":
+        rule = long_name_errors
+    for fault in rule(_completed(prefix)) if prefix else ():
+        yield invalid_field("metadata.generateName", prefix, fault)
     if not name:
         yield required_field("metadata.name", "name or generateName is required")
     else:
-        rule = label_errors if resource.named_as_label else subdomain_errors
         yield from (invalid_field("metadata.name", name, fault) for fault in rule(name))
     for key, value in fields(meta, "labels").items():
         yield from (invalid_field("metadata.labels", key, fault) for fault in label_key_errors(key))
@@ -280,6 +301,11 @@ def _meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
         yield from (
             invalid_field("metadata.annotations", key, fault) for fault in label_key_errors(key.lower())
         )
+
+
+def _completed(prefix: str) -> str:
+    """Return a prefix of names as it is judged: a dash at its end may stay (generic.go maskTrailingDash)."""
+    return f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def _finalizer_errors(new: Object, old: Object) -> Iterator[FieldError]:

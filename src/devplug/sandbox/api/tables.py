@@ -345,6 +345,24 @@ def _lease_cells(lease: Object, now: datetime) -> list[object]:
     return [_name(lease), text(lease, "spec", "holderIdentity"), _age(lease, now)]
 
 
+def _claim_cells(claim: Object, now: datetime) -> list[object]:
+    """Return the cells of a ResourceClaim; its states stand in one cell (dra.md D64)."""
+    is_deleted = bool(text(claim, "metadata", "deletionTimestamp"))
+    states = ["deleted"] if is_deleted else []
+    if part(claim, "status", "allocation") is not None:
+        states.append("allocated")
+        states += ["reserved"] if entries(claim, "status", "reservedFor") else []
+    elif not is_deleted:
+        states.append("pending")
+    return [_name(claim), ",".join(states), _age(claim, now)]
+
+
+def _slice_cells(devices: Object, now: datetime) -> list[object]:
+    spec = fields(devices, "spec")
+    pool = text(spec, "pool", "name")
+    return [_name(devices), text(spec, "nodeName"), text(spec, "driver"), pool, _age(devices, now)]
+
+
 _CELLS: Mapping[str, Callable[[Object, datetime], list[object]]] = {
     "ConfigMap": _config_map_cells,
     "DaemonSet": _daemon_set_cells,
@@ -353,5 +371,7 @@ _CELLS: Mapping[str, Callable[[Object, datetime], list[object]]] = {
     "Namespace": _namespace_cells,
     "Node": _node_cells,
     "Pod": _pod_cells,
+    "ResourceClaim": _claim_cells,
     "ResourceQuota": _quota_cells,
+    "ResourceSlice": _slice_cells,
 }

@@ -23,6 +23,9 @@ from devplug.sandbox.api.errors import (
 )
 from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.names import label_errors, label_key_errors
+from devplug.sandbox.api.resource.allocation import status_errors
+from devplug.sandbox.api.resource.claims import claim_errors, class_errors, template_errors
+from devplug.sandbox.api.resource.slices import slice_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["change_errors", "object_errors"]
+__all__ = ["change_errors", "object_errors", "update_errors"]
 
 _STANDARD: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-.+")
 """What a container may ask for under a name without a domain (helpers.go IsStandardContainerResourceName)."""
@@ -69,7 +72,37 @@ def object_errors(resource: Resource, one: Object) -> list[FieldError]:
             return list(_node_errors(one))
         case "ResourceQuota":
             return list(_quota_errors(one))
+        case "DeviceClass":
+            return list(class_errors(one))
+        case "ResourceClaim":
+            return list(claim_errors(one, None, is_changed=False))
+        case "ResourceClaimTemplate":
+            return list(template_errors(one, None, is_changed=False))
+        case "ResourceSlice":
+            return list(slice_errors(one, None))
     return []
+
+
+def update_errors(
+    resource: Resource, new: Object, old: Object, final: Object, part_name: str
+) -> list[FieldError]:
+    """Return what is wrong with a changed object, and with the change.
+
+    `final` is `new` in the form in which objects are kept; `part_name` is the subresource.
+    """
+    match resource.kind:
+        case "DeviceClass":
+            return list(class_errors(new))
+        case "ResourceClaim" if part_name == "status":
+            is_changed = not same(part(final, "status", "allocation"), part(old, "status", "allocation"))
+            return list(status_errors(new, old, is_changed=is_changed))
+        case "ResourceClaim":
+            return list(claim_errors(new, old, is_changed=not same(final["spec"], old["spec"])))
+        case "ResourceClaimTemplate":
+            return list(template_errors(new, old, is_changed=not same(final["spec"], old["spec"])))
+        case "ResourceSlice":
+            return list(slice_errors(new, old))
+    return [*object_errors(resource, new), *change_errors(resource, new, old)]
 
 
 def change_errors(resource: Resource, new: Object, old: Object) -> list[FieldError]:

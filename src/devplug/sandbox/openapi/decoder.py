@@ -40,6 +40,9 @@ _MOST_UNKNOWN: Final = 100
 """The most that are reported (kubernetes_patch.go saveStrictError)."""
 
 _BITS: Final = {"int32": 31, "int64": 63}
+_OPEN: Final = frozenset({"FieldsV1", "RawExtension"})
+"""The types that hold any value."""
+
 _NULL_WHEN_ZERO: Final = frozenset({"FieldsV1", "MicroTime", "Time"})
 """The types whose zero value is null in JSON too."""
 
@@ -227,7 +230,7 @@ class _Decoder:
             self._bytes(value, names)
         elif type_ in _BITS or type_ == "uint8":
             self._number(value, type_, names)
-        elif type_ == "FieldsV1" or isinstance(value, bool if type_ == "bool" else str):
+        elif type_ in _OPEN or isinstance(value, bool if type_ == "bool" else str):
             return
         else:
             self._mismatch(value, _go_name(type_), names)
@@ -359,7 +362,7 @@ def _field(value: object, field: Field) -> object:
 
 
 def _value(value: object, type_: str) -> object:
-    if type_ in _NULL_WHEN_ZERO:
+    if type_ in _NULL_WHEN_ZERO or type_ in _OPEN:
         return value
     if type_ == "ResourceList":
         if isinstance(value, dict):

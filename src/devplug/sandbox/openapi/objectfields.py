@@ -16,6 +16,9 @@ __all__ = ["APPS", "AUTHENTICATION", "AUTHORIZATION", "COORDINATION", "CORE", "E
 
 
 META: Final[Mapping[str, str]] = {
+    "Condition": """
+        type! status!:ConditionStatus observedGeneration:int64 lastTransitionTime!:Time reason! message!
+    """,
     "DeleteOptions": """
         *TypeMeta gracePeriodSeconds:int64 preconditions:Preconditions orphanDependents:bool
         propagationPolicy:DeletionPropagation dryRun:[string]

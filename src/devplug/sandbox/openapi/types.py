@@ -1,8 +1,9 @@
 """The types of all fields: those with fields of their own, the plain ones that they end in, and enums.
 
 The tables of fields are written as `name! image args:[string] limits:{Quantity} *ProbeHandler`: words apart
-by spaces, each a field's name, `!` if it has to be there, `:` and its type, `[…]` for a list of that type
-and `{…}` for a map of texts to it. Without a type it is a text. `*Type` stands for the fields of another
+by spaces, each a field's name, `!` if it has to be there, `?` if it is a pointer and `+` if it is written
+when it is empty too (only `resourcefields` tells of these two), `:` and its type, `[…]` for a list of that
+type and `{…}` for a map of texts to it. Without a type it is a text. `*Type` stands for the fields of another
 type, which has no place of its own in an object (a Go struct's embedded one).
 
 The values of enums are those that Kubernetes' OpenAPI has as `enum` (`+enum` in api/core/v1/types.go and its
@@ -28,6 +29,7 @@ from devplug.sandbox.openapi.objectfields import (
     NODES,
 )
 from devplug.sandbox.openapi.podfields import CONTAINERS, POD_STATUSES, PODS, VOLUMES
+from devplug.sandbox.openapi.resourcefields import RESOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,7 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "TYPES", "WORDS", "Field", "Form", "Type", "patch_rule", "reachable", "type_of"]
 
-_FIELD: Final = re.compile(r"(?P<name>\w+)(?P<required>!?)(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?")
+_FIELD: Final = re.compile(
+    r"(?P<name>\w+)(?P<required>!?)(?P<mark>[?+]?)(:(?P<open>[\[{]?)(?P<type>[\w.]+)[\]}]?)?"
+)
+_EXACT: Final = "io.k8s.api.resource.v1"
+"""The package whose tables tell how zero values are written."""
+
 _PATCHED_AS: Final = {
     "DaemonSetStatus": "WithConditions",
     "EphemeralContainer": "Container",
@@ -68,6 +75,8 @@ class Field:
     required: bool
     embedded: str
     """The Go struct inside of its type that it is written in; mostly empty."""
+    mark: str = ""
+    """`?` for a pointer, `+` for what is written even when it is empty; only in the tables that tell."""
 
 
 def _read_fields(notation: str, tables: Mapping[str, str], embedded: str = "") -> Iterator[Field]:
@@ -84,17 +93,22 @@ def _read_fields(notation: str, tables: Mapping[str, str], embedded: str = "") -
             Form(found["open"] or ""),
             bool(found["required"]),
             embedded,
+            found["mark"],
         )
 
 
 # ── Enums ──
 
 _VALUES: Final[Mapping[str, str]] = {
+    "AllocationConfigSource": "FromClaim FromClass",
     "AppArmorProfileType": "Localhost RuntimeDefault Unconfined",
     "AzureDataDiskCachingMode": "None ReadOnly ReadWrite",
     "AzureDataDiskKind": "Dedicated Managed Shared",
     "DNSPolicy": "ClusterFirst ClusterFirstWithHostNet Default None",
     "DaemonSetUpdateStrategyType": "OnDelete RollingUpdate",
+    "DeviceAllocationMode": "All ExactCount",
+    "DeviceTaintEffect": "NoExecute NoSchedule None",
+    "DeviceTolerationOperator": "Equal Exists",
     "HostPathType": '"" BlockDevice CharDevice Directory DirectoryOrCreate File FileOrCreate Socket',
     "MountPropagationMode": "Bidirectional HostToContainer None",
     "NamespacePhase": "Active Terminating",
@@ -157,6 +171,7 @@ PLAIN: Final = frozenset(
         "IntOrString",
         "MicroTime",
         "Quantity",
+        "RawExtension",
         "ResourceList",
         "Time",
         "UID",
@@ -177,6 +192,7 @@ _PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {
     "io.k8s.api.coordination.v1": COORDINATION,
     "io.k8s.api.core.v1": {**CONTAINERS, **CORE, **NODES, **POD_STATUSES, **PODS, **VOLUMES},
     "io.k8s.api.events.v1": EVENTS,
+    _EXACT: RESOURCE,
     "io.k8s.apimachinery.pkg.apis.meta.v1": META,
 }
 
@@ -194,6 +210,11 @@ class Type:
     def go_name(self) -> str:
         """The name of the Go struct, without its package."""
         return self.name.rpartition(".")[2]
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its table tells how fields are written that have the zero value of their type."""
+        return self.package == _EXACT
 
     @property
     def qualified(self) -> str:

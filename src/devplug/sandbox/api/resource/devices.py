@@ -1,0 +1,195 @@
+"""A device of a ResourceSlice: its attributes, taints, counters and binding conditions (dra.md D42–D46)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from devplug.k8s.objects import entries, fields, part, same, text
+from devplug.sandbox.api.errors import (
+    duplicate_field,
+    invalid_field,
+    required_field,
+    too_long_field,
+    unsupported_field,
+)
+from devplug.sandbox.api.names import label_value_errors
+from devplug.sandbox.api.resource.capacity import capacity_errors
+from devplug.sandbox.api.resource.gostructs import go_struct
+from devplug.sandbox.api.resource.lists import list_errors, map_errors, set_errors
+from devplug.sandbox.api.resource.names import (
+    key_errors,
+    label_name_errors,
+    node_name_errors,
+    qualified_name_errors,
+    required_label_errors,
+)
+from devplug.sandbox.api.resource.node_selectors import node_selector_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devplug.sandbox.api.errors import FieldError
+
+__all__ = ["EFFECTS", "binding_errors", "chosen_nodes", "counters_errors", "device_errors"]
+
+_FACTS: Final = 32
+"""The most attributes and capacities together."""
+_VALUE_LIMIT_BYTES: Final = 64
+_TAINTS: Final = 16
+_CONSUMED_SETS: Final = 2
+_COUNTERS: Final = 32
+_CONDITIONS: Final = 4
+EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+
+_NUMBER: Final = r"(0|[1-9][0-9]*)"
+_PRERELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
+_BUILD: Final = r"[0-9a-zA-Z-]+"
+_VERSION: Final = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRERELEASE}(\.{_PRERELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?",
+)
+"""A version of semver.org 2.0.0."""
+
+_CHOICES: Final = ("nodeName", "nodeSelector", "allNodes")
+_ONE_CHOICE: Final = (
+    "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is "
+    "set to true in the ResourceSlice spec"
+)
+
+
+def device_errors(device: object, place: str, old: object, *, names_nodes: bool) -> Iterator[FieldError]:
+    """Yield what is wrong with a device; `old` is the one of its name before, `names_nodes` the slice's rule.
+
+    Taints that stay as they were are not looked at again.
+    """
+    attributes, capacity = fields(device, "attributes"), fields(device, "capacity")
+    yield from label_name_errors(text(device, "name"), f"{place}.name")
+    if (count := len(attributes) + len(capacity)) > _FACTS:
+        why = f"the total number of attributes and capacities must not exceed {_FACTS}"
+        yield invalid_field(place, count, why)
+    yield from map_errors(attributes, f"{place}.attributes", None, qualified_name_errors, _attribute_errors)
+    yield from capacity_errors(device, place)
+    taints = entries(device, "taints")
+    if old is None or not same(taints, entries(old, "taints")):
+        yield from list_errors(taints, f"{place}.taints", _TAINTS, _taint_errors)
+    yield from set_errors(
+        entries(device, "consumesCounters"),
+        f"{place}.consumesCounters",
+        _CONSUMED_SETS,
+        _consumption_errors,
+        lambda one: text(one, "counterSet"),
+    )
+    yield from _node_errors(device, place, names_nodes=names_nodes)
+    yield from binding_errors(device, place)
+
+
+# ── attributes ──
+
+
+def _attribute_errors(attribute: object, place: str) -> Iterator[FieldError]:
+    given = fields(attribute)
+    if (written := part(given, "string")) is not None and len(str(written).encode()) > _VALUE_LIMIT_BYTES:
+        yield too_long_field(f"{place}.string", _VALUE_LIMIT_BYTES)
+    if (version := part(given, "version")) is not None:
+        if not _VERSION.fullmatch(str(version)):
+            why = "must be a string compatible with semver.org spec 2.0.0"
+            yield invalid_field(f"{place}.version", str(version), why)
+        if len(str(version).encode()) > _VALUE_LIMIT_BYTES:
+            yield too_long_field(f"{place}.version", _VALUE_LIMIT_BYTES)
+    count = sum(part(given, word) is not None for word in ("int", "bool", "string", "version"))
+    if count != 1:
+        value = go_struct("DeviceAttribute", given) if count else ""
+        yield invalid_field(place, value, "exactly one value must be specified")
+
+
+# ── taints ──
+
+
+def _taint_errors(taint: object, place: str) -> Iterator[FieldError]:
+    yield from key_errors(text(taint, "key"), f"{place}.key")
+    value = text(taint, "value")
+    yield from (invalid_field(f"{place}.value", value, fault) for fault in label_value_errors(value))
+    if not (effect := text(taint, "effect")):
+        yield required_field(f"{place}.effect")
+    elif effect not in EFFECTS:
+        yield unsupported_field(f"{place}.effect", effect, EFFECTS)
+
+
+# ── counters ──
+
+
+def counters_errors(owner: object, place: str, word: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a set of counters that has its name in the field `word`."""
+    yield from required_label_errors(text(owner, word), f"{place}.{word}")
+    if counters := fields(owner, "counters"):
+        yield from map_errors(counters, f"{place}.counters", _COUNTERS, label_name_errors, _no_errors)
+    else:
+        yield required_field(f"{place}.counters")
+
+
+def _consumption_errors(consumption: object, place: str) -> Iterator[FieldError]:
+    return counters_errors(consumption, place, "counterSet")
+
+
+def _no_errors(_value: object, _place: str) -> Iterator[FieldError]:
+    return iter(())
+
+
+# ── nodes ──
+
+
+def chosen_nodes(owner: object, words: tuple[str, ...]) -> list[str]:
+    """Return which of these fields choose nodes: not those with false or an empty name."""
+    held = {word: part(owner, word) for word in words}
+    return [f"`{word}`" for word, value in held.items() if value is not None and value not in ("", False)]
+
+
+def _node_errors(device: object, place: str, *, names_nodes: bool) -> Iterator[FieldError]:
+    given = {word: value for word in _CHOICES if (value := part(device, word)) is not None}
+    if not names_nodes:
+        if given:
+            why = (
+                "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is "
+                "set to true in the ResourceSlice spec"
+            )
+            yield invalid_field(place, None, why)
+        return
+    if name := given.get("nodeName"):
+        yield from node_name_errors(str(name), f"{place}.nodeName")
+    elif name is not None:
+        yield invalid_field(f"{place}.nodeName", "", "must not be empty")
+    if "nodeSelector" in given:
+        yield from node_selector_errors(given["nodeSelector"], f"{place}.nodeSelector")
+    if given.get("allNodes") is False:
+        yield invalid_field(f"{place}.allNodes", False, "must be either unset or set to true")  # noqa: FBT003 -- the value
+    chosen = chosen_nodes(device, _CHOICES)
+    if not chosen:
+        yield required_field(place, _ONE_CHOICE)
+    elif len(chosen) > 1:
+        yield invalid_field(place, f"{{{', '.join(chosen)}}}", _ONE_CHOICE)
+
+
+# ── binding conditions ──
+
+
+def binding_errors(owner: object, place: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the binding conditions of a device, or of the result of an allocation."""
+    lists = {word: entries(owner, word) for word in ("bindingConditions", "bindingFailureConditions")}
+    for word, conditions in lists.items():
+        yield from list_errors(conditions, f"{place}.{word}", _CONDITIONS, _condition_errors)
+    wanted, failing = lists.values()
+    for word, conditions in lists.items():
+        for number, condition in enumerate(conditions):
+            if condition in conditions[:number]:
+                yield duplicate_field(f"{place}.{word}[{number}]", condition)
+            if conditions is failing and condition in wanted:
+                why = "bindingFailureConditions must not overlap with bindingConditions"
+                yield invalid_field(f"{place}.{word}[{number}]", condition, why)
+    for missing, other in zip(lists, reversed(lists), strict=True):
+        if lists[other] and not lists[missing]:
+            why = f"{missing} are required to use {other}"
+            yield invalid_field(f"{place}.{missing}", part(owner, missing), why)
+
+
+def _condition_errors(condition: object, place: str) -> Iterator[FieldError]:
+    return key_errors(str(condition), place)
