@@ -1,7 +1,8 @@
 """Plays writes of DRA's objects, and compares the answers with those of the real API server (v1.36.2).
 
 A record has the object that is sent, the one that was there before if it is an update, and the answer, with
-what was stored otherwise than it was sent.
+what was stored otherwise than it was sent. One record cannot match, `claim-status/deallocate-and-unreserve`
+with its 409: a controller of the recording's cluster, which missed the pod, had meanwhile changed the object.
 """
 
 from __future__ import annotations

@@ -184,6 +184,36 @@ def test_the_parameters_of_a_driver_are_an_object_of_limited_size(parameters: An
     assert found == ([told] if told else [])
 
 
+NESTED = "device.attributes.all(a, " * 5 + "true" + ")" * 5
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ('device.driver == "gpu.example.com"', None),
+        ("1", 'Invalid value: "1": must evaluate to bool or the unknown type, not int'),
+        (
+            "foo",
+            (
+                'Invalid value: "foo": compilation failed: ERROR: <input>:1:1: undeclared reference to '
+                "'foo' (in container '')\n | foo\n | ^"
+            ),
+        ),
+        (NESTED, "Forbidden: too complex, exceeds cost limit"),
+    ],
+)
+def test_an_expression_compiles_to_a_bool_and_is_not_too_complex(expression: str, told: str | None) -> None:
+    """D67, D71."""
+    pytest.importorskip("cel_expr_python")
+    selectors = [{"cel": {"expression": expression}}]
+    place = "selectors[0].cel.expression"
+    for resource, one, where in (
+        (CLASSES, device_class(selectors=selectors), f"spec.{place}"),
+        (CLAIMS, claim(exactly(selectors=selectors)), f"{REQUEST}.exactly.{place}"),
+    ):
+        assert refusals(resource, one) == ([(where, told)] if told else [])
+
+
 def test_an_expression_has_at_most_10_kib() -> None:
     """D71."""
     long = {"cel": {"expression": '"' + "x" * 10239 + '"'}}

@@ -21,12 +21,17 @@ _TOO_COMPLEX: Final = "too complex, exceeds cost limit"
 
 
 def compile_error(expression: str) -> str | None:
-    """Return why the API server refuses an expression; None for a right one, and where no CEL is installed.
+    """Return why the API server refuses an expression, in its words; None for a right one.
 
-    What is too expensive has the text of D71, `too complex, exceeds cost limit`.
+    Without the extra `dra` there is no CEL, and every expression is taken.
     """
-    del expression  # there is no CEL here yet, so that every expression is taken
-    return None
+    from devplug.dra.selectors import MissingCelError, is_too_complex, problem_of
+
+    try:
+        problem = problem_of(expression)
+    except MissingCelError:
+        return None
+    return problem or (_TOO_COMPLEX if is_too_complex(expression) else None)
 
 
 def selector_errors(owner: object, place: str) -> Iterator[FieldError]:
