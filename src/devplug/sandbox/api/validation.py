@@ -25,6 +25,7 @@ from devplug.sandbox.api.labelselectors import SelectorError, selector_of_object
 from devplug.sandbox.api.names import label_errors, label_key_errors
 from devplug.sandbox.api.resource.allocation import status_errors
 from devplug.sandbox.api.resource.claims import claim_errors, class_errors, template_errors
+from devplug.sandbox.api.resource.pods import pod_claim_errors, pod_status_errors, used_claim_errors
 from devplug.sandbox.api.resource.slices import slice_errors
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def update_errors(
             return list(template_errors(new, old, is_changed=not same(final["spec"], old["spec"])))
         case "ResourceSlice":
             return list(slice_errors(new, old))
+        case "Pod" if part_name == "status":
+            return list(pod_status_errors(new))
     return [*object_errors(resource, new), *change_errors(resource, new, old)]
 
 
@@ -120,12 +123,14 @@ def change_errors(resource: Resource, new: Object, old: Object) -> list[FieldErr
 
 def _spec_errors(spec: Object, place: str, restarts: tuple[str, ...]) -> Iterator[FieldError]:
     names: set[str] = set()
+    yield from pod_claim_errors(spec, place)
     if not entries(spec, "containers"):
         yield required_field(f"{place}.containers")
     for word in ("containers", "initContainers"):
         for number, container in enumerate(entries(spec, word)):
             here = f"{place}.{word}[{number}]"
             yield from _container_errors(fields(container), here)
+            yield from used_claim_errors(fields(container, "resources"), f"{here}.resources", spec)
             if (name := text(container, "name")) in names:
                 yield duplicate_field(f"{here}.name", name)
             names.add(name)
