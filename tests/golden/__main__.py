@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import tempfile
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,8 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | N
                 map(claims.differences, records(path) if is_whole else claims.sample(records(path)))
             )
         case {"answer": _, "op": _}:
-            return _counted(map(validation.differences, records(path)))
+            every = records(path) if is_whole else islice(records(path), 0, None, 5)
+            return _counted(map(validation.differences, every))
     return None
 
 
