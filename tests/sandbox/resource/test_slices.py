@@ -286,3 +286,12 @@ def test_binding_conditions_need_failure_conditions_of_other_names() -> None:
             "Invalid value: null: bindingFailureConditions are required to use bindingConditions",
         )
     ]
+
+
+def test_the_slices_of_a_node_and_a_driver_can_be_deleted_together() -> None:
+    """D11, D53."""
+    cluster = Cluster()
+    for name, spec in (("a", {}), ("b", {"nodeName": "n2"}), ("c", {"driver": "nic.example.com"})):
+        cluster.create(SLICES, {**devices_of_node(**spec), "metadata": {"name": name}})
+    cluster.delete_many(SLICES, "spec.nodeName=n1,spec.driver=gpu.example.com")
+    assert [one["metadata"]["name"] for one in cluster.registry.all(SLICES)] == ["b", "c"]  # type: ignore[index]

@@ -46,6 +46,11 @@ class Cluster:
         namespace = one["metadata"].get("namespace", "")
         return self._perform(Verb.UPDATE, resource, one, namespace, one["metadata"]["name"], part_name)
 
+    def delete_many(self, resource: Resource, selector: str) -> None:
+        """Delete the objects that a field selector matches."""
+        query = {"fieldSelector": [selector]}
+        self._handlers.perform(Request(Verb.DELETE_MANY, resource, "", "", "", query), b"", "")
+
     def _perform(
         self, verb: Verb, resource: Resource, one: Json, namespace: str, name: str, part_name: str = ""
     ) -> Json:

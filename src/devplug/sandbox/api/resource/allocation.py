@@ -54,6 +54,12 @@ _MESSAGE_LIMIT_BYTES: Final = 32 * 1024
 _SOURCES: Final = ("FromClaim", "FromClass")
 _STATUSES: Final = ("False", "True", "Unknown")
 _REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_RULE: Final = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of "
+    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  "
+    "or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
+    f"'{_REASON}')"
+)
 _IPV4_IN_IPV6_BITS: Final = 96
 _KEPT_OF_META: Final = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
 _DEVICE: Final = ("driver", "pool", "device")
@@ -211,14 +217,6 @@ def _condition_errors(condition: object, place: str) -> Iterator[FieldError]:
             yield too_long_field(f"{place}.reason", _REASON_LIMIT_BYTES)
     if len(text(condition, "message").encode()) > _MESSAGE_LIMIT_BYTES:
         yield too_long_field(f"{place}.message", _MESSAGE_LIMIT_BYTES)
-
-
-_REASON_RULE: Final = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of "
-    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  "
-    "or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
-    f"'{_REASON}')"
-)
 
 
 def _network_errors(data: Object, place: str) -> Iterator[FieldError]:

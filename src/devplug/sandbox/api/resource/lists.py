@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.sandbox.api.errors import duplicate_field, too_many_field
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.errors import FieldError
 
 __all__ = ["list_errors", "map_errors", "set_errors"]
+
+_KEY_LIMIT: Final = 96
+"""The longest right key: a domain, a slash and an identifier."""
 
 Check: TypeAlias = "Callable[[object, str], Iterator[FieldError]]"
 """Yields what is wrong with an item at a place."""
@@ -59,9 +62,6 @@ def map_errors(
     for key in sorted(items):
         yield from check_key(key, place)
         yield from check(items[key], f"{place}[{_cut(key)}]")
-
-
-_KEY_LIMIT = 96
 
 
 def _cut(key: str) -> str:
