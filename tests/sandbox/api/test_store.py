@@ -139,6 +139,14 @@ def test_a_name_can_be_had_once_in_a_namespace() -> None:
             'Pod "p" is invalid: metadata.annotations: Invalid value: "/a": prefix part must be non-empty',
         ),
         (
+            {"name": "p", "finalizers": ["orphan", "a/b", "mine"]},
+            422,
+            (
+                'Pod "p" is invalid: metadata.finalizers[2]: Invalid value: "mine": '
+                "name is neither a standard finalizer name nor is it fully qualified"
+            ),
+        ),
+        (
             {"name": "a" * 254},
             422,
             (

@@ -65,6 +65,9 @@ _FIRST_STATUS: Final[Mapping[str, Object]] = {
 _IMMORTAL: Final = frozenset({"default", "kube-public", "kube-system"})
 """Namespaces that stay (plugin/pkg/admission/namespace/lifecycle)."""
 
+_FINALIZERS: Final = frozenset({"foregroundDeletion", "kubernetes", "orphan"})
+"""The finalizers without a domain (core/helper IsStandardFinalizerName)."""
+
 _IMMUTABLE: Final = "field is immutable"
 
 
@@ -301,6 +304,14 @@ def meta_errors(resource: Resource, meta: Object) -> Iterator[FieldError]:
         yield from (
             invalid_field("metadata.annotations", key, fault) for fault in label_key_errors(key.lower())
         )
+
+    finalizers = [str(one) for one in entries(meta, "finalizers")]
+    for name in finalizers:
+        yield from (invalid_field("metadata.finalizers", name, fault) for fault in label_key_errors(name))
+    for number, name in enumerate(finalizers):
+        if "/" not in name and name not in _FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid_field(f"metadata.finalizers[{number}]", name, why)
 
 
 def _completed(prefix: str) -> str:
