@@ -1,6 +1,7 @@
-"""Play every recording of a folder: `python -m tests.golden FOLDER`, which `make golden GOLDEN=FOLDER` calls.
+"""Play every recording of the folders: `python -m tests.golden FOLDER...`, which `make golden` calls.
 
-Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any.
+Prints `FILE matched/total` for each file and its first differences; exits with 1 if there are any. A file of
+a kind that nothing here plays is named, and no more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests import virtualtime
-from tests.golden import claims, validation
+from tests.golden import claims, dra_timeline, validation
 from tests.golden.player import differences, records, sample
 
 if TYPE_CHECKING:
@@ -33,23 +34,31 @@ def play(path: Path, *, is_whole: bool = True) -> tuple[int, int, list[str]] | N
     """
     match next(records(path), {}):
         case {"machine": _}:
-            return virtualtime.play(_played(path, is_whole=is_whole))
-        case {"slices": _}:
+            return virtualtime.play(_device_manager(path, is_whole=is_whole))
+        case {"slices": _, "steps": _}:
             return _counted(
                 map(claims.differences, records(path) if is_whole else claims.sample(records(path)))
             )
         case {"answer": _, "op": _}:
             every = records(path) if is_whole else islice(records(path), 0, None, 5)
             return _counted(map(validation.differences, every))
+        case {"t": _} if dra_timeline.plays(path):
+            return virtualtime.play(_timeline(path))
     return None
 
 
-async def _played(path: Path, *, is_whole: bool) -> tuple[int, int, list[str]]:
+async def _device_manager(path: Path, *, is_whole: bool) -> tuple[int, int, list[str]]:
     found = []
     for record in records(path) if is_whole else sample(records(path)):
         with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
             found.append(await differences(record, Path(folder)))
     return _counted(found)
+
+
+async def _timeline(path: Path) -> tuple[int, int, list[str]]:
+    with tempfile.TemporaryDirectory(prefix="dp-", dir=FOLDERS) as folder:
+        total, found = await dra_timeline.differences(list(records(path)), Path(folder))
+    return total - len(found), total, found
 
 
 def _counted(records_found: Iterable[list[str]]) -> tuple[int, int, list[str]]:
@@ -66,10 +75,10 @@ def recordings(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.xz")])
 
 
-def main(folder: Path) -> int:
-    files = recordings(folder)
+def main(*folders: Path) -> int:
+    files = [path for folder in folders for path in recordings(folder)]
     if not files:
-        print(f"no *.jsonl and no *.jsonl.xz in {folder}", file=sys.stderr)
+        print(f"no *.jsonl and no *.jsonl.xz in {' '.join(map(str, folders))}", file=sys.stderr)
         return 2
     logging.disable()  # what the kubelet says while it is played is not what is asked for
     is_equal = True
@@ -87,4 +96,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(*map(Path, sys.argv[1:])))

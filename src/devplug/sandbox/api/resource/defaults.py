@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, text, with_part
 from devplug.sandbox.api.defaults import canonical_quantity
-from devplug.sandbox.api.times import stamp
+from devplug.k8s.times import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
