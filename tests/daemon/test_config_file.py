@@ -16,7 +16,7 @@ from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from tests.daemon.hosts import char_node, link, needs_mknod
-from tests.virtualtime import on_virtual_time
+from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ async def test_a_file_that_vanishes_keeps_what_is_served(
 async def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied_once_there_are_some(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No event tells of that, and the resync comes after half a minute."""
+    """No event tells of that, the look after the last one is over, and the resync is half a minute away."""
     async with served(short_dir, A) as (kubelet, _, file):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with file.open("w") as edited:
@@ -142,9 +142,12 @@ async def test_an_edit_that_could_not_be_read_for_want_of_descriptors_is_applied
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
         try:
             await until(lambda: "Too many open files" in caplog.text)
+            await passes(5.0)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        there_are_some = now()
         await kubelet.wait(lambda: kubelet.allocatable().get("example.com/b") == 1)
+        assert now() < there_are_some + 2.0
 
 
 def config_map(folder: Path, generation: str, content: str) -> None:

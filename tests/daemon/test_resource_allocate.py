@@ -24,7 +24,7 @@ from tests.daemon.served import (
     table,
 )
 from tests.kubelet.fakes import RESOURCE, pod
-from tests.virtualtime import in_virtual_time, passes
+from tests.virtualtime import in_virtual_time, now, passes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -114,6 +114,7 @@ async def test_a_refused_device_is_healthy_again_when_the_next_look_shows_it_as_
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
 
 
+@in_virtual_time
 async def test_a_refused_device_that_is_there_after_all_is_healthy_again_without_an_event(
     short_dir: Path,
 ) -> None:
@@ -123,7 +124,9 @@ async def test_a_refused_device_that_is_there_after_all_is_healthy_again_without
         await kubelet.admit(pod("p"))
         link(middle)
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Unhealthy"})
+        refused = now()
         await kubelet.wait(lambda: table(kubelet) == {"x0": "Healthy"})
+        assert now() < refused + 5.0
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from devplug.web.addresses import TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.messages import Answer, Limits, Page, Request, Stream
 from devplug.web.server import serving
-from tests.virtualtime import in_no_time, passes
+from tests.virtualtime import in_no_time, in_virtual_time, now, passes
 from tests.waiting import until
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files
 
@@ -243,6 +243,7 @@ async def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
     assert [record.message for record in caplog.records] == ["cannot take connections"]
 
 
+@in_virtual_time
 async def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -262,5 +263,7 @@ async def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_
             stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
             with socket.socket() as free:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free.fileno() + 1, hard))
+            there_is_one = now()
             assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
+            assert now() < there_is_one + 2.0
     assert [record.message for record in caplog.records] == ["cannot take connections"]
