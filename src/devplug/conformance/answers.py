@@ -1,7 +1,7 @@
 """The responses of Allocate that many checks share; each is asked for once.
 
-Which device is given at all, and in which shape, is for the first checks of Allocate; all others look at the
-answers that came, and are skipped where there is none.
+The first checks of Allocate are about which devices it allocates, and the shape of the response. All others
+use the responses that came, and are skipped without one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SAMPLE", "answer", "answers", "demand_none", "sample", "steady"]
 
 SAMPLE: Final = 16
-"""How many devices are asked for one by one, where a plugin has thousands."""
+"""The most devices that are asked for one by one: a plugin may have thousands."""
 
 _NAMED_FAULTS: Final = 3
 
@@ -48,14 +48,14 @@ async def answer(bed: TestBed, *ids: str) -> ContainerResponse:
 
 
 async def steady(bed: TestBed, id_: str) -> frozenset[tuple[str, ...]]:
-    """Return the items that a device brings in every call, without those made for one call alone."""
+    """Return the items that the response for a device has in every call."""
     return items(await answer(bed, id_)) & items(await answer(bed, id_))
 
 
 async def answers(bed: TestBed) -> Mapping[tuple[str, ...], ContainerResponse]:
     """Return the responses by device IDs: one device each, then the first two together if they can be.
 
-    For `once`. Raises `SkippedError` if no device can be had.
+    For `once`. Raises `SkippedError` if no device can be allocated.
     """
     given: dict[tuple[str, ...], ContainerResponse] = {}
     failure: SkippedError | None = None

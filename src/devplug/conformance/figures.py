@@ -1,4 +1,4 @@
-"""What the processes of a program take: memory, threads, descriptors, and a processor's time. Pure."""
+"""The figures of a program's processes: memory, threads, descriptors and processor time. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ TICK_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """How the threads of some processes fared with the scheduler so far: on a busy machine they wait.
+    """The time that the threads of some processes ran and waited for a processor so far.
 
-    Empty where the kernel does not tell (proc(5), schedstat).
+    Empty if the kernel has no schedstat (proc(5)).
     """
 
     threads: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     """By thread ID, the seconds that it ran, and those that it might have run and waited for a processor."""
 
     def share_since(self, before: Scheduling, seconds: float) -> float:
-        """Return how much of a processor they would take on a machine that has one for each of them.
+        """Return the share of a processor that they would take on a machine with one for each of them.
 
-        That is, for each thread, how long it ran of the time in which it did not wait for a processor.
+        That is the sum, over the threads, of the time that each ran by the time that it did not wait.
         """
         return sum(ran / max(ran, seconds - waited) for ran, waited in self._since(before) if ran > 0)
 
     def waited_since(self, before: Scheduling) -> float:
-        """Return how long the one of them that waited the longest did."""
+        """Return the longest time that one of them waited, in seconds."""
         return max((waited for _, waited in self._since(before)), default=0.0)
 
     def _since(self, before: Scheduling) -> Iterable[tuple[float, float]]:
@@ -43,7 +43,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What all processes of a program take together."""
+    """The figures of all processes of a program together."""
 
     resident_bytes: int
     threads: int
@@ -53,6 +53,6 @@ class Figures:
     scheduling: Scheduling = field(default_factory=Scheduling)
 
     def processor_share_since(self, before: Figures, seconds: float) -> float:
-        """Return how much of a processor it took, or would have taken where nobody else wants one."""
+        """Return the share of a processor that it took, or would have taken on an idle machine."""
         ran_seconds = max(0.0, self.processor_seconds - before.processor_seconds - TICK_SECONDS)
         return max(ran_seconds / seconds, self.scheduling.share_since(before.scheduling, seconds))

@@ -1,4 +1,4 @@
-"""The judged plugin's process: how it is started where its kubelet is ours, and how the system sees it."""
+"""The judged plugin's process: its start with our kubelet's folder, its end, its output and its figures."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, negative for a signal; None as long as it runs."""
+        """Its exit code, negative for a signal; None as long as it runs."""
         return self.child.returncode
 
     @property
@@ -98,7 +98,7 @@ class Program:
         return last_line(self.output())
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process, as a container runtime does: its children are its own affair."""
+        """Send a signal to the process alone, as a container runtime does, and not to its children."""
         signal_process(self.child, number)
 
     async def wait(self, seconds: float) -> bool:

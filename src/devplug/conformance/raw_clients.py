@@ -57,7 +57,7 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _SETTINGS, _CONTINUATION = 0, 1, 4, 9
 _END_HEADERS: Final = 4
 _FRAME_LIMIT_BYTES: Final = 16384
-"""What every server takes in one frame (RFC 9113, SETTINGS_MAX_FRAME_SIZE)."""
+"""The frame size that every server takes (RFC 9113, SETTINGS_MAX_FRAME_SIZE)."""
 
 _BYTES: Final[Codec[bytes]] = Codec("bytes", lambda content: content, lambda content: content)
 
@@ -66,7 +66,7 @@ UNKNOWN_METHODS: Final[Sequence[Method[bytes, bytes]]] = (
     Method("v9.DevicePlugin", LIST_AND_WATCH.name, _BYTES, _BYTES),
     Method("devplug.verify.NoSuchService", "NoSuchCall", _BYTES, _BYTES),
 )
-"""A method that no version of the API has, a version that there is not, and a service of nobody."""
+"""A method that no version of the API has, a version that does not exist, and an unknown service."""
 
 
 # ── bytes as they are ──
@@ -87,7 +87,7 @@ class Malformed:
     name: str
     content: bytes
     must_be_refused: bool
-    """Whether it is wrong to every decoder; the others differ in how strict they may be."""
+    """Whether every decoder must refuse it; for the others a decoder may be more or less strict."""
 
 
 MALFORMED: Final[Sequence[Malformed]] = (
@@ -182,9 +182,9 @@ async def probe(bed: TestBed, peer: Peer, seconds: float) -> None:
 
 
 async def require_service(bed: TestBed) -> None:
-    """Raise `SkippedError` unless the plugin serves before anything is done to it, as `expect_served` wants.
+    """Raise `SkippedError` unless the plugin serves, as in `expect_served`, before anything is done to it.
 
-    One that ends its streams with any connection is skipped too: what else ended them could not be told.
+    A plugin that ends its streams at any connection is skipped, too: the cause of their end would be unknown.
     """
     if trouble := await once_in_a_run(bed, _trouble):
         raise SkippedError(trouble)

@@ -1,6 +1,6 @@
 """Rules on one container response, and on a refusal: decisions on values, in sentences. Pure.
 
-No files are looked at here: the caller says what stands at a path.
+No file is read here: the caller passes the kind of the file at each path.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ANNOTATIONS_LIMIT_BYTES: Final = 256 * 1024
-"""The most that all annotations of an object may weigh (apimachinery, TotalAnnotationSizeLimitB)."""
+"""The most bytes that all annotations of an object may have (apimachinery, TotalAnnotationSizeLimitB)."""
 
 REFUSAL_LIMIT_BYTES: Final = 200
 """How long the text of an error may be: it ends in a pod's status, after the kubelet's own words."""
@@ -93,8 +93,8 @@ class FileKind(Enum):
 def items(response: ContainerResponse) -> frozenset[tuple[str, ...]]:
     """Return all that the container would get, each part as a tuple that starts with its kind.
 
-    The key of a CDI annotation is left out: it may be made anew for each call (NVIDIA's plugin puts a UUID
-    there), and only its value matters.
+    The key of a CDI annotation is left out: only its value matters, and a plugin may make another key for
+    each call (NVIDIA's has a UUID in it).
     """
     return frozenset(
         (
@@ -227,7 +227,7 @@ def env_faults(response: ContainerResponse) -> Iterator[str]:
 
 
 def loader_envs(response: ContainerResponse) -> Iterator[str]:
-    """Yield the variables by which the loader and the shell find what they run (ld.so(8))."""
+    """Yield the variables that change which programs and libraries run (ld.so(8))."""
     for name, value in response.envs.items():
         if name == "PATH" or name.startswith("LD_"):
             yield f"{name} is set to {quoted(value)}"

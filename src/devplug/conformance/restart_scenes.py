@@ -1,6 +1,6 @@
-"""The faults that several checks look at: each is done to a plugin once in a run, with what came of it.
+"""The faults that several checks share: each is made once in a run, and its result kept.
 
-A scene fails no check: where a plugin does not come back it ends, and says so in its `trouble`.
+A scene fails no check: if a plugin does not register again the scene ends, with the reason in its `trouble`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LOSSES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One restart of the kubelet, as it is: sockets removed, a new kubelet.sock."""
+    """One restart of the kubelet: all sockets are removed, then there is a new kubelet.sock."""
 
     trouble: str
     """Why the plugin was not back; empty if it was."""
@@ -93,7 +93,7 @@ class Row:
 
     @property
     def restarts(self) -> int:
-        """After how many it was back."""
+        """The number of restarts after which it registered again."""
         return len(self.figures) - 1
 
 
@@ -127,7 +127,7 @@ async def expect_restart_survived(bed: TestBed) -> None:
 
 
 async def expect_loss_survived(bed: TestBed) -> Losses:
-    """Return what came of the lost streams. Raises `SkippedError` if it did not survive the first."""
+    """Return what came of the lost streams; raises `SkippedError` if the plugin did not survive the first."""
     seen = await losses(bed)
     if not seen.seconds:
         raise SkippedError("it does not register again after a lost stream, see RES04")
@@ -210,12 +210,12 @@ async def _restarts_in_a_row(bed: TestBed) -> Row:
 
 
 def ids_of(bed: TestBed) -> Collection[str]:
-    """Return the IDs of the list of now."""
+    """Return the IDs of the current list."""
     return {device.id for device in bed.devices}
 
 
 async def to_same_ids(bed: TestBed, ids: Collection[str]) -> Collection[str]:
-    """Return the IDs of the list of now, or of the one that follows soon if it has the right ones."""
+    """Return the IDs of the current list, or of one that comes soon and has exactly `ids`."""
 
     def are_same() -> bool:
         client = bed.kubelet.client

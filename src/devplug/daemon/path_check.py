@@ -1,6 +1,6 @@
-"""The check of paths before anything is given out: each leads where the configuration may lead, right now.
+"""The check of host paths at each Allocate: a path may lead only where the configuration permits it.
 
-What the file names is judged when it is read; links, templates and who else may write to a folder decide
+What the file names is checked when it is read; links, templates and who else may write to a folder decide
 where a path leads in the end. Every link is followed, none of them out of the host's root folder. The check
 says where a path leads at one moment, and the container runtime follows it later, again at each start of the
 container. In between it stays the same only if none but root, or the user of this process, may change it.
@@ -64,7 +64,7 @@ _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
 
 
 class _Resolved(Struct, frozen=True):
-    """What lies at the end of a path now."""
+    """The file to which a path leads now."""
 
     real_path: str
     """On the host, without links."""
@@ -123,7 +123,7 @@ def _openat2(root: int, path: str) -> int:
 
 
 def _by_name(host: Host, path: str) -> int | None:
-    """Open a place as well as it goes without that system call: between two looks a link may change."""
+    """Return a descriptor of the file without openat2; a link may change between two steps of this."""
     try:
         return os.open(host.inside(host.real_path(path)), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -208,19 +208,19 @@ def _is_namespaced() -> bool:
 
 
 def node_fault(host: Host, node: HostDeviceNode) -> str | None:
-    """Return why a container cannot have this node right now: it went, or is another one; None if it can.
+    """Return why a container cannot get this node now: it is missing, or another one; None if it can.
 
-    Raises `ForbiddenPathError` if its path leads elsewhere than to device nodes, or others could have it do
-    so after this look.
+    Raises `ForbiddenPathError` if its path leads to something else than a device node, or if a user other
+    than root and the daemon's could make it do so later.
     """
     looked = _looked_at(host, node)
     return looked if isinstance(looked, str) else None
 
 
 def real_path_of(host: Host, node: HostDeviceNode, found: HostDevice) -> str:
-    """Return where the path of a device's node leads, by the same look that finds it to be that node.
+    """Return the path without links of a device's node, from the same lookup that compares its number.
 
-    Raises `UnhealthyDeviceError` for a node that a container cannot have, and `ForbiddenPathError`.
+    Raises `UnhealthyDeviceError` for what `node_fault` returns, and `ForbiddenPathError`.
     """
     looked = _looked_at(host, node)
     if isinstance(looked, str):
@@ -229,7 +229,7 @@ def real_path_of(host: Host, node: HostDeviceNode, found: HostDevice) -> str:
 
 
 def _looked_at(host: Host, node: HostDeviceNode) -> _Resolved | str:
-    """Return where the path of a node leads, or why a container cannot have it."""
+    """Return the file to which the path of a node leads, or why a container cannot get it."""
     try:
         place = _place(host, node.host_path)
     except UnhealthyDeviceError as error:
@@ -253,9 +253,9 @@ def _check_way(host: Host, path: str) -> None:
 
 
 def check_shares(host: Host, shares: Sequence[Share], resource: Resource) -> None:
-    """Look at the folders and mounts that a container would get; raises `ForbiddenPathError` for a bad one.
+    """Check the folders and mounts that a container would get; raises `ForbiddenPathError` for a bad one.
 
-    A host path that this process cannot see is left to the runtime: it was judged as it is written.
+    A host path that is not there for this process is left to the runtime: only its text was checked.
     """
     if "hostMounts" not in resource.allow:
         for share in shares:

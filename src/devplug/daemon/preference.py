@@ -1,7 +1,7 @@
-"""Preferred devices: which of the available ones a request had best get, by policy. Pure, and never an error.
+"""The preferred devices of GetPreferredAllocation, by policy. Pure; it raises nothing.
 
-A policy ranks values. NUMA nodes are chosen as few as possible and near to each other; how devices are
-connected is in `preference_links`.
+`aligned` takes the fewest NUMA nodes, near to each other; how `linked` compares connections is in
+`preference_links`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Candidate", "preferred"]
 
 NOWHERE: Final = 1 << 30
-"""Stands for the NUMA node of what has none: a place of its own, far from all others."""
+"""The NUMA node of a device without one: a node of its own, far from all others."""
 
 _REMOTE_DISTANCE: Final = 20
-"""Between two nodes of which nothing is known (REMOTE_DISTANCE of the kernel's include/linux/topology.h)."""
+"""The distance of two nodes for which sysfs has none (REMOTE_DISTANCE of the kernel's
+include/linux/topology.h)."""
 
 _UNREACHABLE: Final = 255
 """The largest distance there is (ACPI, System Locality Information Table)."""
@@ -143,16 +144,16 @@ def _distance(distances: Mapping[tuple[int, int], int], one: int, other: int) ->
 
 
 class Candidate(Struct, frozen=True):
-    """A device that can be given out, and what a preference goes by. Lives as long as one answer."""
+    """A device that can be allocated, with what policies compare. Lives as long as one answer."""
 
     id: str
     found: str
-    """The name of the found device behind it: replicas share one."""
+    """The name of its found device, which replicas have in common."""
     numa_nodes: tuple[int, ...] = ()
     hardware: str = ""
-    """Its folder below /sys/devices; how near two are on the PCIe bus follows from the folders above them."""
+    """Its folder below /sys/devices: the folders above say how near two devices are on the PCIe bus."""
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
-    """To other found devices by name: how many NVLinks, or whatever is faster than PCIe."""
+    """The number of NVLinks, or of other connections faster than PCIe, by name of the other found device."""
 
     def __hash__(self) -> int:
         """Return the hash of what identifies it: mappings have none."""
@@ -160,14 +161,14 @@ class Candidate(Struct, frozen=True):
 
 
 class _Request(Struct, frozen=True):
-    """What is to be chosen. `free` is in ID order and has more than `count`."""
+    """One question: choose `count` of `free`, which is in ID order and has more than that."""
 
     held: Sequence[Candidate]
-    """What is in the answer anyway."""
+    """The candidates that the answer must include."""
     free: Sequence[Candidate]
     count: int
     in_use: Mapping[str, int]
-    """By found device: how many of its replicas are not to be had."""
+    """The number of replicas that are allocated or unhealthy, by name of the found device."""
     distances: Mapping[tuple[int, int], int]
 
 
@@ -180,7 +181,7 @@ def preferred(
     all_devices: Sequence[Candidate],
     numa_distances: Mapping[tuple[int, int], int] = _NO_DISTANCES,
 ) -> list[str]:
-    """Return the IDs of the `size` candidates that go best together; all, if there are fewer.
+    """Return the IDs of the `size` candidates that the policy prefers; of all, if there are fewer.
 
     `policy` is a word of the configuration's `prefer`; any other means ID order. First come those of
     `must_include` that are candidates. `all_devices` are those of the whole resource, also what is in use or

@@ -1,4 +1,4 @@
-"""One configured resource as a plugin: its source's scans become devices, its `expose` the response."""
+"""The device plugin of one configured resource: it lists what its source finds, and answers by `expose`."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ logger = logging.getLogger(__name__)
 ALLOCATE_SECONDS: Final = 5.0
 
 LOOKED_AT_AGAIN: Final = frozenset({"usb", "pci", "sysfs", "net"})
-"""Kinds whose IDs say what the hardware is, not only where a node lies. Of those a changed node number means
-that it was plugged in again; of a plain path it may be anything. NVIDIA's looks may wait for the driver."""
+"""Kinds whose IDs name the hardware: a changed node number means that the same device was plugged in again.
+At a plain path it may be any device; and a scan of NVIDIA's may wait for the driver."""
 
 REFUSAL_SECONDS: Final = 0.5
 """How often a refused device is checked again, until a list has it as Unhealthy."""
 
 
 class ConfiguredPlugin(DevicePlugin):
-    """A device plugin that does what one resource of the file says; lives as long as that is served.
+    """The device plugin of one resource of the file; lives as long as the resource is served.
 
     `before` is the plugin of the same resource before an edit.
     """
@@ -102,7 +102,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._notified_of: tuple[object, ...] = ()
 
     def _open_cdi_spec(self) -> ResourceCdiSpec | None:
-        """Return the owner of the resource's CDI file: it has one, or an edit has left it one."""
+        """Return the owner of the resource's CDI file, if it has one or an edit has left one."""
         cdi = self.context.cdi
         if cdi is not None and (
             self.resource.expose.strategy == "cdi" or cdi.has_file(kind_of(self.resource_name))
@@ -111,14 +111,14 @@ class ConfiguredPlugin(DevicePlugin):
         return None
 
     def retire(self) -> None:
-        """Give nothing out any more, for the file has this resource no longer; `is_over` tells the end."""
+        """Refuse every Allocate from now on, as the file no longer has this resource, until `is_over`."""
         self.is_retired = True
         self._changed.set()
 
     # ── what is there ─────────────────────────────────────────────────────────────────────────────
 
     async def devices(self) -> AsyncGenerator[Sequence[Device], None]:
-        """Yield the devices whenever they are other ones, or in another state, than before."""
+        """Yield the devices at once and whenever one of them changes."""
         works = (
             self._follow_source,
             self._look_at_refused,
@@ -144,7 +144,7 @@ class ConfiguredPlugin(DevicePlugin):
             raise failure
 
     async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what lasts as long as `devices`; what it raises is raised there, not in a group of errors."""
+        """Run a task as long as `devices`; its error is raised there, and not in an `ExceptionGroup`."""
         try:
             await work()
         except Exception as error:  # noqa: BLE001 -- raised again in `devices`
@@ -177,7 +177,7 @@ class ConfiguredPlugin(DevicePlugin):
             await self._next_change()
 
     def _notify_change(self) -> None:
-        """Tell of what is not in the list: nodes, attributes, that there is none."""
+        """Call `on_change` if something changed that is in no list: nodes, attributes, `is_waiting`."""
         now = self.listing.revision, self.is_waiting, self.is_retired
         if now != self._notified_of:
             self._notified_of = now
@@ -214,7 +214,7 @@ class ConfiguredPlugin(DevicePlugin):
         return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
 
     def _claimed(self, looked: Iterable[HostDevice]) -> tuple[list[HostDevice], Mapping[str, str]]:
-        """Return what was found under its names, and what of that belongs to other resources."""
+        """Return the found devices with their names, and by name the resource that owns one instead."""
         named = self._named(looked)
         refused = self._claim(() if self.is_retired else named, self.held.held_names())
         for name, owner in refused.items():
@@ -228,7 +228,7 @@ class ConfiguredPlugin(DevicePlugin):
         return named, refused
 
     def _claim(self, found: Iterable[HostDevice], held: Collection[str]) -> Mapping[str, str]:
-        """Return what of this belongs to other resources."""
+        """Return the owner of each of these that another resource owns, by name."""
         return self.context.overlaps.claim(
             self.resource_name,
             found,
@@ -238,7 +238,7 @@ class ConfiguredPlugin(DevicePlugin):
         )
 
     def _unchecked(self, mine: Iterable[HostDevice]) -> frozenset[str]:
-        """Return the devices at which no health rule has had a look since they were plugged in."""
+        """Return the names of devices that no health rule has checked since they were plugged in."""
         if not self.resource.health:
             return frozenset()
         checked = {(one.name, one.plugged_in) for one in self._checked_devices}
@@ -271,7 +271,7 @@ class ConfiguredPlugin(DevicePlugin):
                     self._look_again()
 
     async def _look_at_refused(self) -> None:
-        """List refused devices as they were seen once they could be given out: no event may tell of that."""
+        """Check refused devices again, as no event may come, and list those that could be allocated now."""
         while True:
             await self._was_refused.wait()
             await asyncio.sleep(REFUSAL_SECONDS)
@@ -284,7 +284,7 @@ class ConfiguredPlugin(DevicePlugin):
                 self._look_again()
 
     def _end_refusals(self) -> None:
-        """Forget the refusals of devices that could be given out now, or are not there."""
+        """Forget the refusals of devices that could be allocated now, or are gone."""
         refused = {name: why for name, why in self._refused.items() if self._would_be_refused(name)}
         self._is_list_due |= len(refused) < len(self._refused)
         self._refused = refused
@@ -302,7 +302,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._changed.set()
 
     async def _check_new(self) -> None:
-        """Have the rules check new devices before they are advertised."""
+        """Run the health rules for new devices before these are listed."""
         while True:
             await self._has_new.wait()
             self._has_new.clear()
@@ -328,7 +328,7 @@ class ConfiguredPlugin(DevicePlugin):
     # ── giving out ────────────────────────────────────────────────────────────────────────────────
 
     async def allocate(self, devices: Sequence[Device], /) -> ContainerResponse:
-        """Return what the file says a container gets, after a last look at each device node."""
+        """Return what a container gets by `expose`, after a check of each device node."""
         self._calls += 1
         try:
             if self.is_retired:
@@ -356,7 +356,7 @@ class ConfiguredPlugin(DevicePlugin):
                 self._changed.set()
 
     def _note_answers(self, devices: Iterable[Device], found: Mapping[str, HostDevice]) -> None:
-        """Keep the answers about devices that are given out, and drop those that nobody holds any more."""
+        """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
         allocated = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
         answered = {**self.answered, **allocated}
@@ -365,7 +365,7 @@ class ConfiguredPlugin(DevicePlugin):
         self.answered = answered
 
     def _claim_for_giving(self, names: Collection[str]) -> None:
-        """Have these devices count as held from now on; raises `UnhealthyDeviceError` for somebody else's."""
+        """Claim these devices as held; raises `UnhealthyDeviceError` if another resource owns one."""
         refused = self._claim(self._named(self.looked or ()), self.held.held_names().union(names))
         if lost := [name for name in names if name in refused]:
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
@@ -374,11 +374,11 @@ class ConfiguredPlugin(DevicePlugin):
         return sorted(self.listing.names_of(device.id for device in devices))
 
     def _checked(self, name: str) -> HostDevice:
-        """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot have it.
+        """Return a device as it is now; raises `UnhealthyDeviceError` if a container cannot get it.
 
-        One that was plugged in again a moment ago may have other nodes than the last look saw, and its old
-        ones may be another's: then there is one more look, because the pod that is refused now has failed for
-        good.
+        One that was plugged in again a moment ago may have other nodes than in the last scan, and its old
+        ones may be another device's. Then the source scans again, because a pod that is refused now has
+        failed for good.
         """
         known = self.listing.known.get(name)
         if known is None or not known.is_present:

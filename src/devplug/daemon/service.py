@@ -1,9 +1,9 @@
-"""The service of a configuration: the daemon and what stands around it, from the first list to the last call.
+"""The service of a configuration: the daemon, its status socket and pages, two tasks that ask the kubelet.
 
-Around it are two tasks. One compares what the kubelet lists under our resource names with what we list:
-another plugin may have a name. What a difference means is decided in `devplug.plugin.takeover`; here is when
-to ask. The other writes the audit lines that no call of the kubelet tells: which pod got a device, and which
-one let go of it.
+One task compares what the kubelet lists under the daemon's resource names with what its plugins list, because
+another plugin may have registered a name; `devplug.plugin.takeover` decides what a difference means. The
+other writes the audit lines for which there is no call of the kubelet: which pod holds a device, and which
+has released one.
 """
 
 from __future__ import annotations
@@ -51,21 +51,22 @@ audit = logging.getLogger(AUDIT)
 ASK_TIMEOUT_SECONDS: Final = 10.0
 
 SETTLED_SECONDS: Final = 1.0
-"""How long after an event the kubelet is asked: by then it has processed our answer, and several events need
-one question."""
+"""The wait from an event to the question: by then the kubelet has processed the answer, and one question
+serves several events."""
 
 DOUBT_SECONDS: Final = 2.0
-"""How soon it is asked again when something differs."""
+"""The wait for the second question if something differs."""
 
 QUICK_PERIOD_SECONDS: Final = 3.0
-"""How often it is asked at most while there are events."""
+"""The least time between two questions while there are events."""
 
 LOST_PERIOD_SECONDS: Final = 5.0
-"""How often it is asked while a name is lost: no event has to tell of the end of another plugin."""
+"""The time between questions while another plugin has a name: its end may make no event."""
 
 LEVEL_SECONDS: Final = 300.0
-"""How often it is asked without an event. Every list that the kubelet takes changes the plugin folder: it
-writes its checkpoint anew (manager.go genericDeviceUpdateCallback); and plugins make and remove sockets."""
+"""The time between questions without an event. Every list that the kubelet takes changes the plugin folder:
+it writes its checkpoint anew (manager.go genericDeviceUpdateCallback); and plugins make and remove
+sockets."""
 
 
 # ── comparisons with the kubelet ──────────────────────────────────────────────────────────────────
@@ -74,7 +75,7 @@ writes its checkpoint anew (manager.go genericDeviceUpdateCallback); and plugins
 async def compare_lists(
     folder: Path, guards: Callable[[], Mapping[str, TakeoverDetector]], pod_resources: Path
 ) -> None:
-    """Ask the kubelet what it lists whenever that may have changed, and tell the guards; until cancelled."""
+    """Compare what the kubelet lists with `guards` whenever it may have changed, until cancelled."""
     loop = asyncio.get_running_loop()
     changed = asyncio.Event()
     async with shared_watcher() as watcher:
@@ -100,9 +101,9 @@ def _period_seconds(guard: TakeoverDetector) -> float:
 
 
 async def _ask(guards: Mapping[str, TakeoverDetector], pod_resources: Path) -> bool:
-    """Ask once, if there is anything to compare; return whether that was so.
+    """Ask once, if there is anything to compare; return whether there was.
 
-    Without an answer nothing is known: `holders` tells of that.
+    Nothing happens without an answer: `holders` logs why there is none.
     """
     asked_at = asyncio.get_running_loop().time()
     before = {name: listed for name, guard in guards.items() if (listed := guard.listed())}
@@ -133,7 +134,7 @@ async def compare_holders(
     guards: Callable[[], Mapping[str, TakeoverDetector]],
     plugins: Callable[[], Mapping[str, ConfiguredPlugin]],
 ) -> None:
-    """Tell the guards of devices that a container holds though we did not give them out; until cancelled."""
+    """Note in `guards` each device that a container holds without an Allocate of ours, until cancelled."""
     with holders.differences() as differences:
         async for difference in differences:
             guard = guards().get(difference.resource_name)
@@ -150,7 +151,7 @@ async def compare_holders(
 
 
 async def audit_holders(holders: Holders, names: Callable[[], Collection[str]]) -> None:
-    """Log who gets and lets go of devices of the resources `names`, until cancelled.
+    """Log which containers hold and release devices of the resources `names`, until cancelled.
 
     The kubelet is asked for that only while one of them is held.
     """
@@ -191,7 +192,7 @@ def _log_difference(difference: Difference) -> None:
 
 
 class _Probes:
-    """The daemon's pages, made when they are first asked for: until then their modules cost a start time."""
+    """The daemon's pages; their modules are imported at the first request, which keeps the start short."""
 
     def __init__(
         self, serving: Serving, daemon: Daemon, holders: Holders | None, config_file: ConfigFile | None
@@ -200,7 +201,7 @@ class _Probes:
 
     @cached_property
     def reporter(self) -> Reporter:
-        """Who puts together what they say."""
+        """The reporter that makes their content."""
         from devplug.daemon.reporter import Reporter
 
         return Reporter(*self._reporter_parts)
@@ -228,12 +229,12 @@ async def serve_config(
 ) -> AsyncIterator[Serving]:
     """Serve every resource of `config` that this machine has, until the block is left.
 
-    `pod_resources` is the absolute path of the kubelet's socket for monitors, without which nobody knows who
-    holds what. What `file` says later is applied, too; setting `look_again` has it read, which is done by
-    itself where the kernel tells of an edit. There is a status socket in `.devplug` in the plugin folder;
-    `listen` is a further address of its pages, as of `devplug.serve`. With `kube_events` the cluster is told
-    what happens, as Events and a condition of the Node. `numa_nodes` are those that the kubelet knows, none
-    if that is not known: the log tells of devices on others. Raises what `devplug.serve` raises.
+    `pod_resources` is the absolute path of the kubelet's PodResources socket; without it a device counts as
+    held for ever after its Allocate. Edits of `file` are applied when inotify reports them or `look_again` is
+    set. There is a status socket in `.devplug` in the plugin folder; `listen` is a further address of its
+    pages, as of `devplug.serve`. With `kube_events` the daemon writes Events and a condition of the Node.
+    `numa_nodes` are those that the kubelet knows, empty if that is unknown: devices on others are logged.
+    Raises what `devplug.serve` raises.
     """
     async with served(plugin_dir=plugin_dir) as serving, asyncio.TaskGroup() as group:
         memory = serving.folder / LOCK_FOLDER

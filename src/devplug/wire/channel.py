@@ -1,4 +1,4 @@
-"""The caller's end of our own transport: a channel that connects when it is called, and when it has to."""
+"""The client's channel of our own transport: it connects at a call if there is no connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FULL_QUEUE_SECONDS: Final = 0.005
 class UnixChannel:
     """Calls to the server behind one path, over one connection; lives until it is closed.
 
-    A connection that was lost, or that the server has left, is made anew by the next call.
+    The next call makes a new connection if the last one was lost or the server has sent GOAWAY.
     """
 
     def __init__(self, path: Path, authority: str, receive_limit_bytes: int) -> None:
@@ -45,7 +45,7 @@ class UnixChannel:
         """Whether no other connection is made in place of the one that there is."""
 
     async def ready(self) -> None:
-        """Wait until the other end speaks HTTP/2, however often that has to be tried."""
+        """Wait until the other end has sent its HTTP/2 preface, with as many attempts as that takes."""
         while True:
             try:
                 await self._connected(None)
@@ -55,7 +55,7 @@ class UnixChannel:
                 return
 
     async def connect(self) -> None:
-        """Connect, trying once; from then on calls fail when this connection is lost."""
+        """Connect, with one attempt; calls fail from now on when this connection is lost."""
         await self._connected(None)
         self._is_final = True
 
@@ -89,7 +89,7 @@ class UnixChannel:
             call.end()
 
     async def close(self) -> None:
-        """End all calls and the connection; whoever calls after that is refused."""
+        """End all calls and the connection; later calls raise `RpcError`."""
         self._is_closed = True
         connections, self._connection = tuple(self._connections), None
         for connection in connections:
@@ -162,7 +162,7 @@ class UnixChannel:
 async def _open(path: bytes) -> socket.socket:
     """Connect a socket. Raises `OSError`.
 
-    Not by the loop: it takes a server whose queue is full for one that has let it in.
+    Not by the event loop, which takes a server whose backlog is full for a connected one.
     """
     if len(path) > SOCKET_PATH_LIMIT_BYTES or b"\0" in path:
         raise OSError(0, "no socket can have this path")

@@ -126,7 +126,7 @@ async def connected(
     With `ready_within_seconds` wait until the other end speaks HTTP/2, as the kubelet does (client.go);
     raises `RemoteError` DeadlineExceeded if it does not. With `connect_within_seconds` that is tried once,
     and no call ever goes to another server that listens there later; raises `RemoteError` Unavailable if
-    nobody listens. Without either, the first call finds out.
+    nobody listens. Without either, the first call connects.
     """
     try:
         channel = client_transport().channel(path, authority, receive_limit_bytes)

@@ -1,4 +1,4 @@
-"""One connection of our own client, and its calls from their heads to their outcomes."""
+"""One connection of our own client, with its calls."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _LIMITS: Final = Limits(stream_window_bytes=1 << 20, connection_window_bytes=1 <
 
 
 class NotDoneError(RpcError):
-    """The server left and has not looked at the call: it may be made again, elsewhere."""
+    """The server has sent GOAWAY and not begun the call, which may be made again on another connection."""
 
 
 class ClientCall:
-    """One call; lives until `end`, which its caller owes it."""
+    """One call; lives until its caller calls `end`, which it must."""
 
     def __init__(self, connection: ClientConnection, stream_id: int, receive_limit_bytes: int) -> None:
         self._connection = connection
@@ -77,7 +77,7 @@ class ClientCall:
         return None
 
     def end(self) -> None:
-        """Forget the call; the server learns of it if it has not ended by itself. Safe to repeat."""
+        """Forget the call, and cancel it at the server if it goes on. A second call does nothing."""
         if self.timer is not None:
             self.timer.cancel()
         self._give_back()
@@ -100,7 +100,7 @@ class ClientCall:
             self._finish()
 
     def take(self, event: Event) -> None:
-        """Take what has come on its stream."""
+        """Take an event of its stream."""
         try:
             if isinstance(event, HeadersReceived):
                 self._head = event.fields
@@ -115,7 +115,7 @@ class ClientCall:
             self.fail(error)
 
     def take_reset(self, event: StreamReset) -> None:
-        """Take the end of its stream before its time."""
+        """Take a RST_STREAM of its stream."""
         if event.code == ErrorCode.REFUSED_STREAM:
             self.fail(NotDoneError("Unavailable", "the server refused the stream"))
         elif event.why:
@@ -210,7 +210,7 @@ class ClientConnection(SocketConnection):
             self._close_if_done()
 
     def give_back(self, stream_id: int, size: int) -> None:
-        """Let the server send as much again."""
+        """Add `size` bytes to the window of a stream."""
         self.http.give_back(stream_id, size)
         self.flush()
 
@@ -228,7 +228,7 @@ class ClientConnection(SocketConnection):
             self.close()
 
     def ended(self) -> None:
-        """Fail what is not over."""
+        """Fail all calls that have not ended."""
         self.spoken.set()
         self._room.set()
         self._fail_all(RpcError("Unavailable", "error reading from server: EOF"))

@@ -1,4 +1,4 @@
-"""The codecs of messages: the layout of each, and the ways between our value and its bytes.
+"""The codecs of messages: each has a layout, and functions from our value to its bytes and back.
 
 The messages stand in the modules of the APIs: `deviceplugin`, `pluginregistration`, `podresources`.
 """
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 class MalformedMessageError(DevplugError):
-    """Bytes that are not the message they should be; says nothing about their content."""
+    """The bytes are not a message of this type; the text has nothing of their content."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -55,7 +55,7 @@ class Codec(Struct, Generic[Value], frozen=True):
 
 
 class Encoded(Struct, frozen=True):
-    """An answer that is in its bytes already: it may be too large to be encoded in one go."""
+    """An answer that is encoded already, because encoding it at once may take too long."""
 
     content: bytes
 
@@ -65,7 +65,7 @@ def codec(
     encode: Callable[[Value], bytes] | None = None,
     decode: Callable[[bytes], Value] | None = None,
 ) -> Codec[Value]:
-    """Make the codec of a layout; `encode` and `decode` where there is a faster way to the same."""
+    """Make the codec of a layout; `encode` and `decode` are faster functions with the same results."""
     read = decode or partial(protobuf.decode, layout)
 
     def checked(content: bytes) -> Value:
@@ -135,4 +135,5 @@ _NUMA_NODE: Final[Layout[int]] = Layout(
 TOPOLOGY: Final[Layout[Sequence[int]]] = Layout(
     "TopologyInfo", (many(1, "nodes", _NUMA_NODE),), lambda nodes: (nodes,), tuple
 )
-"""The NUMA nodes of something; None where it is missing, which the kubelet does not take for an empty one."""
+"""The NUMA nodes of a device; None if the message is missing, which for the kubelet differs from an empty
+one."""

@@ -1,4 +1,4 @@
-"""A socket with HTTP/2 on it, at either end: the shell of `http2.connection` on an event loop."""
+"""A connection of a socket that carries HTTP/2, at either end: `http2.connection` on an event loop."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["SocketConnection"]
 
 _PORTION_BYTES: Final = 1 << 16
-"""How much is handed to the socket at once; the rest waits, uncopied, until the other end has read that."""
+"""How much is passed to the socket at once; the rest waits, not copied, until the other end has read that."""
 
 _UNREAD_LIMIT_BYTES: Final = 1 << 20
-"""How much may wait that must not wait, as answers to PING, for an end that reads nothing."""
+"""How many bytes of frames without flow control, as answers to PING, may wait for an end that reads
+nothing."""
 
 _LEAVING_SECONDS: Final = 0.5
 """How long the other end has, at our end, to read what it was sent."""
@@ -28,7 +29,7 @@ _LEAVING_SECONDS: Final = 0.5
 class SocketConnection(asyncio.Protocol):
     """One connection; lives from when its socket is given to the loop until `lost` is set.
 
-    Subclasses say in `_takers` what an event means to them.
+    Subclasses have a function for each type of event in `_takers`.
     """
 
     def __init__(self, *, is_client: bool, limits: Limits) -> None:
@@ -41,10 +42,10 @@ class SocketConnection(asyncio.Protocol):
         self._takers: Mapping[type, Callable[..., None]] = {}
 
     def content_sent(self, stream_id: int) -> None:
-        """Note that all content of a stream is on its way."""
+        """Called when all content of a stream was passed to the socket."""
 
     def ended(self) -> None:
-        """Note that the connection is gone; nothing is received any more."""
+        """Called when the connection is lost; nothing is received after that."""
 
     # ── called by the loop ──
 

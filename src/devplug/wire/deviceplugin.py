@@ -99,7 +99,7 @@ _FIRST_TEXT: Final = 0x0A
 _PIECE_DEVICES: Final = 500
 
 _WORDS: Final[dict[str, str]] = {HEALTHY: HEALTHY, UNHEALTHY: UNHEALTHY}
-"""One text for all devices of a list, and not one for each."""
+"""The healths by themselves, so that all devices of a list share one text."""
 
 _DEVICE: Final[Layout[AdvertisedDevice]] = Layout(
     "Device",
@@ -280,7 +280,7 @@ PRE_START_REQUEST: Final = codec(_PRE_START)
 PRE_START_RESPONSE: Final = empty_codec("PreStartContainerResponse")
 
 LAYOUTS: Final = (_OPTIONS, _REGISTER, _LIST, _PREFERENCE, _PREFERRED, _ALLOCATE, _ALLOCATED, _PRE_START)
-"""Those that cross a socket by themselves, and have fields."""
+"""The layouts of messages that cross a socket by themselves and have fields."""
 
 
 # ── methods ───────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,6 @@
-"""Both ends by grpcio: the tests' referee for our own transport, and what could take its place again.
+"""Client and server by grpcio, with which the tests compare our own transport, and which could replace it.
 
-The library is loaded here alone, once and quiet, and its statuses go by the names that we use.
+Only this file imports the library, without its output on stderr, and maps its statuses to our names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def keep_poller() -> None:
 
 
 class GrpcioChannel:
-    """A channel of grpcio; raises `RpcError` at its making where a path cannot be dialled at all."""
+    """A channel of grpcio; making it raises `RpcError` for a path that nobody can connect to."""
 
     def __init__(self, path: Path, authority: str, receive_limit_bytes: int) -> None:
         keep_poller()
@@ -279,7 +279,7 @@ async def _unbroken(start: Coroutine[Any, Any, None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _NotServed(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
-    """Refuses what no binding serves."""
+    """The handler that refuses what no binding serves."""
 
     handlers: Handlers
 

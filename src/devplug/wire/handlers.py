@@ -54,12 +54,12 @@ def stream(
 
 @dataclass(slots=True)
 class Handlers:
-    """All that one server answers; shared by those that take over from each other on one path."""
+    """All methods of a server; servers that follow each other on one path share it."""
 
     bindings: tuple[Binding, ...]
     receive_limit_bytes: int
     send_limit_bytes: int
-    """A larger answer is refused here, with its size, before the other end chokes on it."""
+    """A larger answer is refused here, with its size; the other end could not receive it."""
     admit_call: Callable[[], None] | None
     """Called before each call with one answer; raises to refuse it.
 
@@ -73,7 +73,7 @@ class Handlers:
         self._by_path = {binding.method.path: binding for binding in self.bindings}
 
     def find(self, path: str) -> Binding | None:
-        """Return what serves a path."""
+        """Return the binding of a path; None if there is none."""
         return self._by_path.get(path)
 
     def not_served(self, path: str) -> str:

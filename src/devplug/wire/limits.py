@@ -1,4 +1,4 @@
-"""The limits of a socket: how much may cross it."""
+"""The limits of a socket: bytes of a message, connections and calls."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Listener"]
 
 SERVERS_KEPT: Final = 8
-"""How many servers wait for `tidy`; for who has his socket removed again and again."""
+"""The most servers of lost files that wait for `tidy`, if the socket is removed again and again."""
 
 SUCCESSOR_SECONDS: Final = 0.02
-"""How long another one's socket is left in our place: who puts it there may be about to end us."""
+"""How long another process's socket is left at our path: that process may be about to end this one."""
 
 
 @dataclass(slots=True)
@@ -40,11 +40,11 @@ class Listener:
     ours.
 
     A transport binds a hidden name that nobody else uses; the socket is then linked to its real name and the
-    hidden one removed, or renamed. So it is there when it can be called, and never takes over another's in
-    silence.
+    hidden one removed, or renamed. So the name exists only when it can be called, and never replaces
+    another's socket unnoticed.
 
-    What touches the machine is in four methods, `_start`, `_identity_at`, `_move_in` and `_remove`, which a
-    listener without a machine makes its own.
+    Only the four methods `_start`, `_identity_at`, `_move_in` and `_remove` touch the machine; a listener for
+    simulations overrides them.
     """
 
     path: Path
@@ -91,7 +91,7 @@ class Listener:
         await self._drop_idle(self._servers[:-SERVERS_KEPT])
 
     async def tidy(self) -> None:
-        """Stop the servers of lost files that nobody calls any more; for when no caller is just arriving."""
+        """Stop the servers of lost files that have no calls; call it when nobody can be just connecting."""
         await self._drop_idle(self._servers[:-1])
 
     async def _drop_idle(self, servers: list[Server]) -> None:
@@ -125,7 +125,7 @@ class Listener:
         return await server_transport().serve(path, handlers)
 
     def _identity_at(self, path: Path) -> tuple[int, int, int] | None:
-        """Return what tells the file at `path` from others; None if there is none."""
+        """Return the identity of the file at `path`; None if there is none."""
         return socket_identity(path)
 
     def _move_in(self, hidden: Path) -> None:

@@ -38,4 +38,4 @@ NOTIFY_REGISTRATION_STATUS: Final[Method[RegistrationStatus, None]] = Method(
 )
 
 LAYOUTS: Final = (_INFO, _STATUS)
-"""Those that cross a socket by themselves, and have fields."""
+"""The layouts of messages that cross a socket by themselves and have fields."""

@@ -164,4 +164,4 @@ V1ALPHA1_LIST: Final[Method[None, Sequence[PodResources]]] = Method(
 
 LAYOUTS: Final = (_PODS, _ALLOCATABLE, _POD_NAME, _ONE_POD)
 V1ALPHA1_LAYOUTS: Final = (_PODS_V1ALPHA1,)
-"""Those that cross a socket by themselves, and have fields."""
+"""The layouts of messages that cross a socket by themselves and have fields."""

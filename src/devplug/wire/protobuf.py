@@ -32,7 +32,7 @@ __all__ = ["Field", "Kind", "Layout", "MalformedError", "decode", "encode"]
 Value = TypeVar("Value")
 
 DEPTH_LIMIT: Final = 100
-"""How deep messages and groups may lie in each other, as in google.protobuf."""
+"""How deep messages and groups may be nested, as in google.protobuf."""
 
 
 class Kind(Enum):
@@ -93,7 +93,7 @@ class Layout(Generic[Value]):
         )
 
     def empty(self) -> list[Any]:
-        """Return what a message without any field holds: one slot for each field."""
+        """Return the slots of a message without any field: one for each field."""
         return [_nothing(one) for one in self.fields]
 
 
@@ -236,7 +236,7 @@ def _read(
 
 
 def _readers(field: Field) -> dict[int, _Reader]:
-    """Return what reads this field, by the tags with which it may come."""
+    """Return the functions that read this field, by the tags that it may have."""
     with_length = field.number << 3 | LENGTH
     if field.is_number:
         alone = field.number << 3 | VARINT

@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2, without I/O: what a request, a message and an outcome are on a stream, for both ends.
+"""gRPC over HTTP/2, without I/O: requests, messages and outcomes on a stream, for both ends.
 
 It follows gRPC's "PROTOCOL-HTTP2.md", the chapters of which stand in quotes. A request is a head of header
 fields ("Requests"); a message has a length before it, and none is compressed ("Length-Prefixed-Message");
@@ -51,7 +51,7 @@ MESSAGE_HEAD_BYTES: Final = _HEAD.size
 
 
 def message_head(content: bytes) -> bytes:
-    """Return what stands before a message on a stream."""
+    """Return the five bytes before a message on a stream."""
     return _HEAD.pack(0, len(content))
 
 
@@ -82,7 +82,7 @@ class MessageReader:
     def feed(self, content: bytes) -> list[bytes]:
         """Take a piece; return the messages that it completes. Raises `RpcError` for one that is not taken.
 
-        The length is judged as soon as it is there, and not when all the rest is.
+        The length is checked as soon as its bytes are there, and not only with the whole message.
         """
         self._kept.append(content)
         self._size += len(content)
@@ -175,7 +175,7 @@ _CONTENT_TYPE: Final = b"application/grpc"
 
 
 class NotGrpcError(Exception):
-    """A request of HTTP that is no call: `http_status` is the answer."""
+    """An HTTP request that is no gRPC call; `http_status` is the status to answer with."""
 
     def __init__(self, http_status: int, text: str) -> None:
         self.http_status = http_status

@@ -1,4 +1,4 @@
-"""The server's end of our own transport: who is let in, how many at once, and how all of it ends."""
+"""The server of our own transport: which connections it admits, how many, and how it stops."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class UnixServer:
     async def _turn_away(self) -> None:
         """Take no more connections, and refuse those that asyncio has just accepted.
 
-        It begins them in tasks of their own, and loses their sockets if the server is closed by then.
+        asyncio begins them in tasks of their own, and leaks their sockets if the server is closed by then.
         """
         assert self._listening is not None
         for listening in self._listening.sockets:
@@ -144,7 +144,7 @@ class UnixServer:
 
 
 def least_missed(connections: tuple[ServerConnection, ...]) -> ServerConnection | None:
-    """Return which connection goes for another one: the oldest that never spoke, else that has no call."""
+    """Return the connection to close for a new one: the oldest that has sent nothing, or has no call."""
     silent = (one for one in connections if not one.http.has_settings)
     idle = (one for one in connections if not one.calls)
     return next(silent, None) or next(idle, None)

@@ -40,17 +40,17 @@ __all__ = ["ConnectionOwner", "ServerConnection"]
 logger = logging.getLogger(__name__)
 
 SPEAK_SECONDS: Final = 5.0
-"""How long a connection may take to speak HTTP/2, and to bring a block of header fields to its end."""
+"""How long a connection may take for its HTTP/2 preface, and for a whole block of header fields."""
 
 REQUEST_SECONDS: Final = 30.0
-"""How long a call may take to bring its message."""
+"""How long a call may take to send its message."""
 
 IDLE_SECONDS: Final = 600.0
 """How long a connection without calls is kept."""
 
 _STARTS_A_TURN: Final = 2
 """Handlers that begin in one turn of the loop. If hundreds of calls come at once, the others wait for later
-ones: what a stream has to tell has turns between them, and not only after the last."""
+turns, so that a list for a stream is sent between them and not only after the last."""
 
 _JOINED_BYTES: Final = 1 << 14
 """Up to here a message is copied to stand behind its length; a longer one is sent as it is."""

@@ -1,4 +1,4 @@
-"""The file of a Unix socket: made so that only its owner reaches it, and told from others of its name."""
+"""The file of a Unix socket: its mode, which only its owner and root pass, and its identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["bound_socket", "discard", "keep_private", "socket_identity", "why_no
 def bound_socket(path: Path) -> socket.socket:
     """Make a socket at `path`, where nothing may be, that does not listen yet. Raises `OSError`.
 
-    Until it does, nobody gets in; and then only its owner and root do.
+    Until it listens nobody can connect; then only its owner and root can.
     """
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
@@ -42,9 +42,9 @@ def discard(path: Path) -> None:
 
 
 def socket_identity(path: Path) -> SocketIdentity | None:
-    """Return what tells the file at `path` from any other that stood there before, or None without one.
+    """Return the identity of the file at `path`, which no earlier file at the path had; None without a file.
 
-    Device, inode and time of making: an inode number alone comes back at once on most file systems.
+    Device, inode and modification time: most file systems use an inode number again at once.
     """
     try:
         status = path.stat()
@@ -54,7 +54,7 @@ def socket_identity(path: Path) -> SocketIdentity | None:
 
 
 def why_not(folder: Path) -> str:
-    """Return why a folder takes no socket."""
+    """Return why no socket can be made in a folder."""
     if not folder.is_dir():
         return "the folder does not exist"
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -69,7 +69,7 @@ class Draft:
     """One resource; changed until it loads."""
 
     at: At
-    """What it was made from."""
+    """The value of the other plugin's file that it was made from."""
     name: str
     kind: str
     """The kind of discovery."""
@@ -107,7 +107,7 @@ class Draft:
 
 
 class Grade(enum.Enum):
-    """How much a remark asks of its reader."""
+    """How important a remark is."""
 
     NOTE = "note"
     """It is translated and works differently from before; nothing needs to be done."""
@@ -137,27 +137,27 @@ class Remark:
 
 @dataclass(slots=True)
 class Remarks:
-    """Collects what there is to tell; lives for one translation."""
+    """The remarks on one translation."""
 
     _all: dict[Remark, None] = field(default_factory=dict)
     _noted_once: set[str] = field(default_factory=set)
 
     def note(self, at: At, message: str) -> None:
-        """Tell of something that is translated and works differently."""
+        """Add that something is translated and works differently."""
         self._all[Remark(Grade.NOTE, at.problem(message))] = None
 
     def note_once(self, at: At, message: str) -> None:
-        """Tell of something that holds for the whole file, at the first place where it matters."""
+        """Add, once, what holds for the whole file, at the first place where it matters."""
         if message not in self._noted_once:
             self._noted_once.add(message)
             self.note(at, message)
 
     def warn(self, at: At, message: str) -> None:
-        """Tell of something that was left out, and of what to do about it."""
+        """Add that something was left out, and what to do about it."""
         self._all[Remark(Grade.WARNING, at.problem(message))] = None
 
     def __iter__(self) -> Iterator[Remark]:
-        """Go through all of it in file order."""
+        """Yield the remarks in file order."""
         return iter(sorted(self._all, key=lambda one: (one.problem, one.grade.value)))
 
 
@@ -239,7 +239,7 @@ class Fields:
         return items_of(at)
 
     def rest(self) -> None:
-        """Tell of the keys that nobody has taken."""
+        """Warn of the keys that were not taken."""
         for at in self._left.values():
             self._remarks.note(at, f"{self._peer} does not know this key and ignores it; left out")
         self._left.clear()

@@ -42,7 +42,7 @@ _CHANGED: Final = (
 
 
 def _usb_selectors(group: At, specs: Sequence[At], remarks: Remarks) -> list[tuple[Value, At]]:
-    """Return a selector for each spec that can match something; tells what works differently.
+    """Return a selector for each spec that can match something; remarks say what works differently.
 
     All gadgets that any spec of the group matches are one device of squat's plugin (squat:deviceplugin/
     usb.go:258-297). Here each is a device of its own.
@@ -248,7 +248,7 @@ def _unit(at: At, name: str, count: int, members: Sequence[Member], remarks: Rem
 
 
 def _can_be_had(mounts: Sequence[Member], folders: Sequence[Member], remarks: Remarks) -> bool:
-    """Whether a resource can say these mounts and folders; tells what is different about them."""
+    """Whether a resource can have these mounts and folders; remarks say what is different."""
     for mount in mounts:
         if mount.is_glob:
             remarks.warn(mount.at, "a mount whose path is a glob is not possible here; its group is left out")

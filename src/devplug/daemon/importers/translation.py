@@ -1,4 +1,4 @@
-"""The translation of another plugin's file: our resources, their text, and what there is to tell of it. Pure.
+"""The translation of another plugin's file: our resources, their text, and the remarks. Pure.
 
 Drafts are made into what our loader takes: dangers are allowed by name, the impossible is left out.
 """
@@ -40,7 +40,7 @@ _FIRST: Final = "resources[0]."
 
 
 def _fitted(drafts: Iterable[Draft], remarks: Remarks) -> list[Draft]:
-    """Return the drafts that load together, changed as far as that needs; tells of each change."""
+    """Return the drafts that load together, changed as far as that needs, with a remark on each change."""
     kept: dict[str, Draft] = {}
     for draft in drafts:
         _leave_memory_out(draft, remarks)
@@ -153,7 +153,7 @@ def _share_what_overlaps(drafts: list[Draft], remarks: Remarks) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A peer's configuration as ours, and all there is to tell of it."""
+    """A peer's configuration as ours, with all remarks."""
 
     peer: Peer
     config: Value

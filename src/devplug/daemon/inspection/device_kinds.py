@@ -1,6 +1,6 @@
-"""Kinds of device, as people call them: one with a name, or nothing that a pod would want. Pure.
+"""Kinds of device, by the names that people use; a device that no pod would want has none. Pure.
 
-Each physical thing is seen by several sources; here one of them has it, the one whose selector says most.
+Several sources find the same hardware; the one whose selector says most has it here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INTERFACES: Final = "network interfaces"
 FUNCTIONS: Final = "PCI functions"
 INPUTS: Final = "input devices"
 OTHERS: Final = "others"
-"""What is hidden, in words for the line that counts it."""
+"""The word for what is hidden, in the line that counts it."""
 
 _VIRTUAL: Final = "/sys/devices/virtual/"
 
@@ -69,7 +69,8 @@ _HIDDEN_SUBSYSTEMS: Final = {
         OTHERS,
     ),
 }
-"""Subsystems of which nothing is proposed: a pod could harm the machine with it, or has no use for it."""
+"""Subsystems whose devices are not proposed, each with a word: a pod could harm the machine, or has no use
+for them."""
 
 _USB_KINDS: Final = (
     ("tty", "serial"),
@@ -83,10 +84,10 @@ _USB_KINDS: Final = (
     ("sound", "audio"),
     ("drm", "display"),
 )
-"""What a gadget is by the nodes it has, the telling ones first."""
+"""The kind of a USB device by the subsystem of a node that it has; the first that fits counts."""
 
 _USB_RADIO: Final = "e0"
-"""Class of wireless controllers, as for Bluetooth: the machine's own."""
+"""USB class of wireless controllers, as for Bluetooth, which belong to the machine."""
 
 _BASE_NETWORK, _BASE_ACCELERATOR = "02", "12"
 _FPGA_DRIVER: Final = re.compile(r"dfl-pci|intel-fpga.*|xocl|xclmgmt|xdma|qdma.*")
@@ -97,7 +98,7 @@ _NOT_IN_KIND: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """All that the sources see on a machine, by kind of discovery; most devices are in it several times."""
+    """All devices that the sources find on a machine, by kind of discovery; most are in it several times."""
 
     nvidia: tuple[HostDevice, ...] = ()
     """Whole GPUs and MIG instances."""
@@ -121,10 +122,10 @@ class NamedDevice:
     discover: str
     """The kind of discovery."""
     subsystem: str
-    """With `sysfs`: which."""
+    """The subsystem, with the source `sysfs`."""
     found: HostDevice
     kind: str
-    """What people call it, as in `serial`, fit for a resource name; empty if it is hidden."""
+    """Its kind, as in `serial`, fit for a resource name; empty if it is hidden."""
     hidden: str = ""
     """The word under which it is counted instead, in the plural."""
 
@@ -154,7 +155,7 @@ def _address(found: HostDevice) -> str:
 
 
 def _candidates(survey: Survey) -> Iterator[NamedDevice]:
-    """Yield what each source sees, the sources first that say most."""
+    """Yield what each source finds; sources that say most come first."""
     for found in survey.nvidia:
         profile = survey.mig_profiles.get(str(found.facts.get("uuid", "")), "")
         yield NamedDevice("nvidia", "", found, _plain(f"mig-{profile}") if profile else "gpu")
@@ -214,7 +215,7 @@ def _raw_kind(found: HostDevice) -> str:
 
 
 def subsystem_of_usb_kind(kind: str) -> str:
-    """Return the subsystem of the nodes that make a gadget one of this kind; empty if none does."""
+    """Return the subsystem of the nodes by which a USB device is of this kind; empty if none is."""
     return next((subsystem for subsystem, known in _USB_KINDS if known == kind), "")
 
 
@@ -233,7 +234,7 @@ def _functions(survey: Survey) -> Iterator[NamedDevice]:
 
 
 def _function_kind(found: HostDevice) -> str:
-    """Return what a PCI function is; empty if another source says it better, or it has nothing to give."""
+    """Return the kind of a PCI function; empty if another source says more, or it has no nodes."""
     subsystems, pci_class = _subsystems(found), str(found.facts.get("attr.class", "")).removeprefix("0x")
     if not subsystems:
         return ""
@@ -254,7 +255,7 @@ def _model(found: HostDevice) -> str:
 
 
 def _net_kind(found: HostDevice) -> str:
-    """Return what a network device is: only what has device nodes, or is a virtual function, is for pods."""
+    """Return the kind of a network device: only one with device nodes, or a virtual function, is for pods."""
     if _subsystems(found) - {"macvtap", "ipvtap"}:
         return "rdma" if "infiniband_verbs" in _subsystems(found) else "nic"
     return "vf" if "attr.pf" in found.facts else INTERFACES

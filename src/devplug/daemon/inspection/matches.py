@@ -1,4 +1,4 @@
-"""Matches of a configuration with a machine: what it would find there, from what the sources saw. Pure."""
+"""Matches of a configuration with a machine: the devices that it would find there. Pure."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Match:
     """One device that a resource finds on the machine."""
 
     found: HostDevice
-    """Under the name that is its device ID, before the number of a replica."""
+    """The device, by the name that is its device ID; a replica adds its number."""
     nodes: tuple[DeviceNode, ...]
-    """What a container gets that has only this device; empty if no container can get it."""
+    """The nodes of a container that has only this device; empty if no container can get it."""
     health: Health
     """The health that would be advertised, and why; no health rule of the file was tried."""
     owner: str = ""
-    """The resource that has it instead, because it stands first in the file; empty: this one has it."""
+    """The resource that owns it instead, as it stands first in the file; empty if this one does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """One resource of a file, and what it finds."""
+    """One resource of a file with the devices that it finds."""
 
     index: int
     """Its place among the file's resources, from 0."""
@@ -50,7 +50,7 @@ class Inspected:
     """The resource name; empty if the file's could not be read."""
     resource: Resource
     problem: Problem | None = None
-    """The first thing that is wrong with it; such a resource is not looked for."""
+    """The first problem of it in the file; devices of such a resource are not looked for."""
     is_elsewhere: bool = False
     """Whether `nodeNames` gives it to other machines only."""
     matches: tuple[Match, ...] | None = None
@@ -71,7 +71,7 @@ class Inspected:
 
 
 def sound_resources(reading: ConfigReading) -> list[int]:
-    """Return the places of the resources that nothing is wrong with: they can be looked for."""
+    """Return the places of the resources without a problem, for which devices can be looked for."""
     count = len(reading.config.resources) if reading.config else 0
     wrong = _first_problems(reading)
     return [index for index in range(count) if index not in wrong]
@@ -122,7 +122,7 @@ def inspected(
 def _refused(
     resources: Sequence[Resource], named: Mapping[int, Sequence[HostDevice]]
 ) -> dict[int, Mapping[str, str]]:
-    """Return what each resource cannot have of what it finds, with the resource that has it."""
+    """Return for each resource the found devices that another one owns, with the owner."""
     indexes = sorted(named)
     decisions = decide(
         Claim(resources[one].name).after(named[one], is_shared=resources[one].overlap == "shared")

@@ -1,6 +1,6 @@
-"""A proposed configuration: what would serve a machine's devices, and which selectors find each. Pure.
+"""A proposed configuration for a machine's devices, and the selectors that find each. Pure.
 
-Selectors are tried on all that the source sees: they find certain devices and no others.
+Selectors are tried on everything that the source finds: they match the wanted devices and no others.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _PATHS: Final = {
     "render": "/dev/dri/{file}",
     "audio": "/dev/snd/",
 }
-"""Where a container has the nodes of a kind; those that are missing here keep their paths."""
+"""The container path of the nodes of a kind; kinds that are not here keep the host's paths."""
 
 _VARIABLES: Final = {"serial": "SERIAL_PORTS", "camera": "CAMERAS"}
 
@@ -102,7 +102,7 @@ MODEL_LIMIT_BYTES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _SourceView:
-    """What one source sees, and what its selectors would make of that."""
+    """The devices that one source finds, and which of them a selector would match."""
 
     discover: str
     subsystem: str
@@ -110,7 +110,7 @@ class _SourceView:
 
     @property
     def seen(self) -> Sequence[HostDevice]:
-        """All devices that the source sees."""
+        """All devices that the source finds."""
         if self.discover == "sysfs":
             return self.survey.sysfs[self.subsystem]
         survey = self.survey
@@ -213,7 +213,7 @@ class _SourceView:
 
 
 def _stands_for_itself(key: str, text: str) -> bool:
-    """Whether a text can be written into a selector, where most are globs, and means only itself there."""
+    """Whether a text, in a selector where most are globs, matches only itself."""
     if key == "virtualFunctionOf":
         return len(text) == len("0000:00:00.0")  # domains behind Intel's VMD are longer
     return not (has_wildcard(text) or regex_fault(text))
@@ -247,7 +247,7 @@ class Proposal:
 
 
 def proposals_of(sights: Iterable[NamedDevice], survey: Survey) -> tuple[Proposal, ...]:
-    """Return a resource for each kind of device that is worth one, in the order of the sights."""
+    """Return a resource for each kind of device that is not hidden, in the order of `sights`."""
     groups: dict[tuple[str, str, str], list[HostDevice]] = {}
     for sight in sights:
         if sight.kind:

@@ -48,7 +48,7 @@ _NODE_FOLDERS: Final = ("/sys/dev/char", "/sys/dev/block")
 
 
 def survey(host: Host) -> Survey:
-    """Return what is on a machine now. Only reads; blocks while a driver thinks, ten seconds at most."""
+    """Return what is on a machine now. It only reads; it blocks for a driver, ten seconds at most."""
     gpus, profiles, fault = _gpus(host)
     sysfs = {subsystem: _sysfs(host, subsystem) for subsystem in sorted(_subsystems(host))}
     usb = UsbSource("", (UsbSelector(),), None, _ALLOW, host).look()
@@ -69,7 +69,7 @@ def survey(host: Host) -> Survey:
 
 
 def _gpus(host: Host) -> tuple[tuple[HostDevice, ...], dict[str, str], str]:
-    """Return GPUs and MIG instances, the profiles of these, and why the driver cannot be asked."""
+    """Return GPUs and MIG instances, the profiles of these by UUID, and why the driver cannot be asked."""
     try:
         reading = DaemonThreads(1, "devplug-nvml").submit(read, host).result(_DRIVER_LIMIT_SECONDS)
     except TimeoutError:

@@ -1,6 +1,6 @@
-"""Warnings: what a configuration may say but probably does not mean, or what this machine makes of it. Pure.
+"""Warnings on a configuration: what is allowed but probably not meant, or goes wrong on this machine. Pure.
 
-Errors are in `config.rules`: those keep a file from being used. What is found here never does. Which kinds
+Errors are in `config.rules` and keep a file from being used; warnings never do. Which kinds
 of device one program at a time can use is a table of what Linux's drivers do when a node is opened twice;
 sharing such a device is allowed, since programs can agree on turns, but seldom meant.
 """
@@ -80,7 +80,7 @@ _INDEX: Final = re.compile(r"\{index\}")
 
 
 def _reason_of_resource(resource: Resource) -> str:
-    """Return why the devices of a resource are bad to share, as far as the file shows; empty: it does not."""
+    """Return why the devices of a resource should not be shared, as far as the file shows; else ""."""
     discover, asked = resource.discover, resource.expose.device_nodes or ()
     subsystems = [one.subsystem for one in asked if one.subsystem]
     subsystems += [one.subsystem for one in discover.sysfs]
@@ -94,7 +94,7 @@ def _reason_of_resource(resource: Resource) -> str:
 
 
 def _reasons_of_found(found: HostDevice) -> Iterator[str]:
-    """Yield why a found device is bad to share, for each kind of its own nodes."""
+    """Yield why a found device should not be shared, for each kind of its own nodes."""
     own = [node for node in found.nodes if not node.is_shared]
     yield from _reasons(
         "block" if node.is_block else node.subsystem or _subsystem(node.real_path or node.host_path)
@@ -118,7 +118,7 @@ def _subsystem(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeOwner:
-    """Who may use a device node on the machine, as `stat` says."""
+    """Owner, group and mode of a device node on the machine (`stat`)."""
 
     mode: int
     uid: int
@@ -127,19 +127,19 @@ class NodeOwner:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a source said while it looked: that it left something out, and why."""
+    """A warning of a source in a scan: it left something out, and why."""
 
     message: str
     reason: str = ""
     path: str = ""
-    """What it is about; empty if not one path."""
+    """The path that it is about; empty if it is not about one."""
 
 
 # ── what the file alone shows ─────────────────────────────────────────────────────────────────────
 
 
 def file_findings(config: Config, sound: Collection[int]) -> Iterator[Finding]:
-    """Yield what the resources at the places `sound` probably do not mean."""
+    """Yield what is probably not meant in the resources at the places `sound`, which have no problem."""
     resources = [(index, config.resources[index]) for index in sorted(sound)]
     yield from _container_path_findings(resources)
     for index, resource in resources:
@@ -158,7 +158,7 @@ def _shared_exclusive(at: Keys, resource: Resource, reason: str) -> Finding:
 
 
 def _container_path_findings(resources: Iterable[tuple[int, Resource]]) -> Iterator[Finding]:
-    """Yield paths in the container that two resources use: a pod may ask for devices of both."""
+    """Yield container paths of two resources: a pod may ask for devices of both."""
     first: dict[str, tuple[int, Keys]] = {}
     for index, resource in resources:
         for keys, template in _container_paths(resource, ("resources", index)):
@@ -186,7 +186,7 @@ def _container_paths(resource: Resource, at: Keys) -> Iterator[tuple[Keys, Templ
 
 
 def _access_findings(resource: Resource, at: Keys) -> Iterator[Finding]:
-    """Yield what works only if devplug's own pod may open devices; by default it may not, and need not."""
+    """Yield keys that work only if devplug's own pod may open devices, which by default it may not."""
     if resource.discover.nvidia:
         message = (
             "the NVIDIA driver can only be asked by a pod that has its devices: give devplug's pod the "
@@ -214,7 +214,7 @@ def _gives_anything(resource: Resource) -> bool:
 
 
 def folder_findings(plugin_dir: str, limit_bytes: int) -> Iterator[Finding]:
-    """Yield that no socket can be made in a plugin folder: its path would be longer than `limit_bytes`."""
+    """Yield that a plugin folder cannot have sockets, as their paths would be longer than `limit_bytes`."""
     folder = plugin_dir.rstrip("/").encode(errors="surrogateescape")
     length = len(folder) + 1 + SOCKET_NAME_BYTES
     if length > limit_bytes:
@@ -274,7 +274,7 @@ def host_findings(
 
 
 def _remark_findings(remarks: Collection[Remark], at: Keys) -> Iterator[Finding]:
-    """Yield what a source said, once for all paths of which it said the same."""
+    """Yield the warnings of a source, one for all paths with the same reason."""
     alike: dict[str, dict[str, None]] = {}
     for remark in remarks:
         text = remark.reason or remark.message
@@ -305,7 +305,7 @@ def _match_findings(one: Inspected, at: Keys) -> Iterator[Finding]:
 
 
 def _numa_findings(one: Inspected, at: Keys, numa_nodes: Sequence[int]) -> Iterator[Finding]:
-    """Yield devices near to a NUMA node that the machine lacks: no pod can have them where that counts."""
+    """Yield devices on a NUMA node that the machine lacks: with an alignment policy no pod can get them."""
     nowhere = [match.found for match in one.matches or () if match.found.numa_node not in {None, *numa_nodes}]
     if nowhere and numa_nodes:
         message = (
@@ -317,7 +317,7 @@ def _numa_findings(one: Inspected, at: Keys, numa_nodes: Sequence[int]) -> Itera
 
 
 def _size_findings(one: Inspected, at: Keys) -> Iterator[Finding]:
-    """Yield that the found devices make a list that the kubelet does not take."""
+    """Yield that the list of the found devices is larger than the kubelet takes."""
     devices = one.devices
     size = list_size_bytes(devices)
     if size > LIST_LIMIT_BYTES:
@@ -331,7 +331,7 @@ def _size_findings(one: Inspected, at: Keys) -> Iterator[Finding]:
 
 
 def _owner_findings(one: Inspected, at: Keys, owners: Mapping[str, NodeOwner]) -> Iterator[Finding]:
-    """Yield that pods which do not run as root cannot use the nodes: they stay as they are on the host."""
+    """Yield that pods of other users than root cannot use the nodes, as their mode stays as on the host."""
     if one.resource.expose.strategy == "cdi":
         return
     closed = [path for match in one.matches or () for path in _closed_nodes(match, owners)]

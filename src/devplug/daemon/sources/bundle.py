@@ -1,4 +1,4 @@
-"""Bundles: device nodes that a file lists by path, and that are one device together."""
+"""The source `bundle`: several device nodes that the file lists by path are one device."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _UNUSABLE: Final = "a device is advertised that no container can open"
 
 
 def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelector, Identity]:
-    """Return what each bundle is called: its first node that must be there, by its file name. Pure.
+    """Return the device ID of each bundle: the file name of its first node that is not optional. Pure.
 
-    Where two bundles would be called the same, each is called by that node's whole path. It is the file that
-    says so, so that no ID depends on what is plugged in first.
+    If two bundles had the same ID, each gets that node's whole path. Only the file decides, so that no ID
+    depends on what is plugged in first.
     """
     paths = {selector: _first(selector).path for selector in selectors}
     counted = Counter(_file_name(path) for path in paths.values())
@@ -53,7 +53,7 @@ def bundle_identities(selectors: Sequence[BundleSelector]) -> dict[BundleSelecto
 class BundleSource(Struct):
     """The bundles of one resource, each one device; lives as long as the resource is served.
 
-    A bundle is there while each of its nodes is that is not optional.
+    A bundle is present while all of its nodes are that are not optional.
     """
 
     resource_name: str
@@ -125,7 +125,7 @@ class BundleSource(Struct):
         return device.path if device else node.real_path or node.host_path
 
     def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
-        """Log once why a path that the file names is no device node, or not a good one."""
+        """Log once why a path of the file is no device node, or one that containers cannot use."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)
             logger.warning(

@@ -1,6 +1,6 @@
 """The debounce of host events: when to scan again, from what happened and when. Pure: no clock, no timer.
 
-A gadget appears in pieces, and a scan in between would show it without its name or its NUMA node.
+A USB device appears in pieces, and a scan in between would show it without its name or its NUMA node.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ __all__ = [
 ]
 
 QUIET_SECONDS: Final = 0.05
-"""A gadget has settled when there was no event of it for so long. The tty of a USB adapter comes 31 ms after
+"""A device has settled when there was no event of it for so long. The tty of a USB adapter comes 31 ms after
 the device itself, the last binding 14 ms later."""
 
 AT_MOST_SECONDS: Final = 0.5
-"""A look is never later than this after the first thing that it has to show."""
+"""A scan comes at most so long after the first event that it has to show."""
 
 AGAIN_SECONDS: Final = 1.0
-"""One more look so long after something came: udev makes its links when it has read the gadget."""
+"""The wait for one more scan after something came: udev makes its links once it has read the device."""
 
 BURST: Final = 5
-"""So many looks may follow each other as fast as they are due …"""
+"""So many scans may follow each other as soon as they are due,"""
 
 BURST_WINDOW_SECONDS: Final = 10.0
-"""… within this time; then something flaps …"""
+"""within this time; if there are more, something flaps,"""
 
 PACE_SECONDS: Final = 0.5
-"""… and there are two looks a second, until fewer than `BURST` were needed in the window."""
+"""and there is one scan in this time, until fewer than `BURST` were needed in the window."""
 
 LOOK_SHARE: Final = 0.05
-"""How much of the time looks for what has left may take."""
+"""The share of the time that scans for departures may take."""
 
 _LEAVING: Final = frozenset({"remove", "unbind"})
 
 
 class Debounce(Struct):
-    """What one source has heard since its last look; lives as long as the source is followed.
+    """The events of one source since its last scan; lives as long as the source is followed.
 
     All times are seconds of one clock that does not go back. The first look is due at once.
 
@@ -63,12 +63,12 @@ class Debounce(Struct):
     resync_seconds: float
     _looked_at: float | None = None
     _first_at: float | None = None
-    """The first event that no look has shown yet, and the last one."""
+    """The times of the first and the last event since the last scan."""
     _last_at: float = -math.inf
     _is_only_leaving: bool = True
     _again_at: float | None = None
     _looks: deque[float] = field(default_factory=lambda: deque(maxlen=BURST))
-    """The last looks that had a cause."""
+    """The times of the last scans that had a cause."""
 
     def note(self, action: str, now: float) -> None:
         """Record an event by the kernel's name of its action; an unknown one counts as a change."""
@@ -93,7 +93,7 @@ class Debounce(Struct):
         self._looked_at, self._first_at, self._is_only_leaving = now, None, True
 
     def due_at(self) -> float:
-        """Return when to look next, unless something is heard before; it may be in the past."""
+        """Return when the next scan is due, unless an event comes before; it may be in the past."""
         if self._looked_at is None:
             return -math.inf
         resync_at = self._looked_at + self.resync_seconds
@@ -110,15 +110,15 @@ class Debounce(Struct):
         return min(self._last_at + QUIET_SECONDS, first_at + AT_MOST_SECONDS)
 
     def _paced(self, due_at: float, looked_at: float) -> float:
-        """Damp what flaps. Nobody waits longer for it: what is due has happened after the last look."""
+        """Return when a scan is due at the pace for what flaps."""
         is_burst = len(self._looks) == BURST and due_at - self._looks[0] < BURST_WINDOW_SECONDS
         return max(due_at, looked_at + PACE_SECONDS) if is_burst else due_at
 
 
 class Departures(Struct):
-    """When to look for what has left, where other events have `Debounce` wait: a pod must not get it.
+    """When to scan for devices that have left, while `Debounce` waits: no pod must get one of them.
 
-    Such a look takes devices away and adds none, so it shows nothing in pieces. It is due `QUIET_SECONDS`
+    Such a scan removes devices and adds none, so it shows nothing in pieces. It is due `QUIET_SECONDS`
     after the one before, or later if looks take long: `LOOK_SHARE`. Times are as in `Debounce`.
     """
 
@@ -137,7 +137,7 @@ class Departures(Struct):
         self._pause_seconds = max(QUIET_SECONDS, (ended_at - began_at) / LOOK_SHARE)
 
     def due_at(self) -> float:
-        """Return when to look; never if nothing has left since the last look."""
+        """Return when the scan is due; infinity if nothing has left since the last one."""
         return (
             math.inf if self._left_at is None else max(self._left_at, self._looked_at + self._pause_seconds)
         )

@@ -1,6 +1,6 @@
 """A device as a source finds it on the host, the same value for every kind of source, and its ID. Pure.
 
-IDs are as the hardware says: never two devices with one ID, and none that changes.
+IDs are made of what the hardware says. No two devices have the same ID, and the ID of a device never changes.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ class HostDeviceNode(Struct, frozen=True):
 
 
 class HostDevice(Struct, frozen=True):
-    """A device that is present now. `name` identifies it from one look to the next, and is a device ID."""
+    """A device that is present now. `name` identifies it from one scan to the next, and is a device ID."""
 
     name: str
     nodes: tuple[HostDeviceNode, ...] = ()
     numa_node: int | None = None
     facts: Mapping[str, str | int] = field(default_factory=lambda: _NO_FACTS)
-    """What templates may say of it, by their names for it; `id`, `index` and `containerPath` come later."""
+    """The values of template variables, by variable; `id`, `index` and `containerPath` are added later."""
     hardware: str = ""
-    """What it physically is, for as long as it is plugged in: its folder below /sys/devices where sysfs knows
-    it. Two resources that find the same have one device between them. Empty: nothing is behind it."""
+    """Its folder below /sys/devices; the same while it is plugged in. Two resources that find the same folder
+    find the same hardware. Empty if there is no hardware."""
     health: Health = field(default_factory=Health.healthy)
-    """What the source itself knows of it, as from the driver; health rules come on top."""
+    """Its health by the source, as from its driver; health rules are applied to it."""
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
-    """How well it is connected to other devices of the resource, by their names; more is better. Only what
-    sysfs cannot tell, such as the number of NVLinks."""
+    """The number of its connections to other devices of the resource, by their names; more is better. Only
+    those that sysfs does not have, such as NVLinks."""
     plugged: int = 0
-    """Which time of being plugged in this is: the inode of its folder, of which the kernel makes another one
-    for whatever comes to the same place with the same numbers. 0: nobody can tell."""
+    """The inode of its folder in sysfs: the kernel makes another folder for whatever is plugged in at the
+    same place later, even if its numbers are the same. 0 if unknown."""
 
     def __hash__(self) -> int:
         """Return the hash of what identifies it: mappings have none."""
@@ -81,18 +81,18 @@ class HostDevice(Struct, frozen=True):
 
     @property
     def plugged_in(self) -> object:
-        """What is another after it was pulled out and plugged in again."""
+        """A value that changes when the device is unplugged and plugged in again."""
         return self.hardware, self.plugged, self.nodes
 
 
 class Source(Protocol):
-    """One kind of host device. It announces changes; nobody polls it."""
+    """A source of one kind of host devices. It reports changes by itself and is not polled."""
 
     def look(self) -> tuple[HostDevice, ...]:
-        """Return all devices that are present, sorted by name: a fresh look, which only reads.
+        """Scan, and return all devices that are present, sorted by name. It only reads.
 
-        It may be asked at any time, also while `looks` is followed: in Allocate, and by commands that only
-        show what is here.
+        It may be called at any time, also while `looks` is followed: in Allocate, and by commands that show
+        what is present.
         """
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
@@ -103,18 +103,18 @@ class Source(Protocol):
 
 
 class Wanted(Struct, frozen=True):
-    """What one present device would like to be called."""
+    """The IDs that one present device may get."""
 
     hardware: str
     """Where it is plugged in, the same after a re-plug: its folder below /sys/devices, or what stands for it
     where the kernel numbers anew, as with USB buses."""
     preferred: str
-    """What it says of itself, as with a serial number; another device may say the same."""
+    """The ID by what the device says of itself, as a serial number; another device may say the same."""
     by_place: str
-    """What only one device can be called: with the address and the port it is plugged in."""
+    """The ID with the address and the port where it is plugged in, which only one device can have."""
 
     def choices(self) -> tuple[str, str, str]:
-        """Return the IDs it may have, best first."""
+        """The IDs, best first."""
         return (
             stable_id(self.preferred),
             stable_id(self.by_place),
@@ -134,9 +134,10 @@ def wanted_name(template: Template | None, facts: Mapping[str, str | int], defau
 class Names(Struct):
     """The IDs of one source's devices; lives as long as the source.
 
-    Many gadgets of one make have one serial number. Those that are first seen together are called by their
-    places. One that was alone before keeps its name, because a pod may hold it, also after it was unplugged
-    and came back to its place; unless another that says the same was given that name in between.
+    Many devices of one make have the same serial number. Those that are first seen together get the IDs of
+    their places. One that was seen before the others keeps its ID, because a pod may hold it, also if it was
+    unplugged and came back to its place; unless another device with the same serial number got the ID in
+    between.
     """
 
     _names: dict[str, str] = field(default_factory=dict)
@@ -166,7 +167,7 @@ class Names(Struct):
         return assigned
 
     def is_ambiguous(self, preferred: str) -> bool:
-        """Whether two present devices have said this of themselves at once, ever."""
+        """Whether two devices with this preferred ID were ever present at the same time."""
         return preferred in self._ambiguous
 
     def _new_name(self, one: Wanted, taken: Mapping[str, str]) -> str:

@@ -1,8 +1,8 @@
 """The device nodes of hardware that sysfs lists, and the names that udev gives them.
 
-Which nodes belong to it is as the kernel tells, and some come along. Links name a node by what it is and by
-where it is plugged in; a container's answer carries them where they exist: the runtime resolves a link
-whenever it starts the container again, and by then the kernel may have numbered the nodes anew.
+sysfs says which nodes belong to a device; some nodes of drivers are added. udev's links name a node by what
+the device is (by-id) or by its port (by-path). The response to Allocate has the link where there is one: the
+runtime resolves it at each start of the container, and by then the kernel may have numbered the nodes anew.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DEVICES: Final = "/dev"
 
 
 def class_nodes_below(device: SysDevice, subsystem: str = "") -> Iterator[HostDeviceNode]:
-    """Yield the nodes that the kernel tells of below a device, its own left out; nothing looks into /dev.
+    """Yield the nodes that sysfs has below a device, without its own; nothing looks into /dev.
 
     A nested device of its own subsystem is another one: what is below that is left out, as behind a PCI
     bridge. Its own node is not, as an input device has them: input3/event5. `subsystem` is the device's.
@@ -90,17 +90,18 @@ def with_rdma_cm(host: Host, nodes: tuple[HostDeviceNode, ...]) -> tuple[HostDev
 
 
 class StableLinks(Struct, frozen=True):
-    """The links at one moment: of each node that has some, by the kernel's path of it, the best one."""
+    """The stable links at one moment: the best one of each node, by the kernel's path of the node."""
 
     by_id: Mapping[str, str]
-    """Made of what a device says of itself. Of two gadgets with one serial number, the last one has it."""
+    """Links made of what a device says of itself. Of two devices with one serial number, the last one has
+    it."""
     by_path: Mapping[str, str]
-    """Made of the port that a device is plugged in."""
+    """Links made of the port where a device is plugged in."""
 
     def of(self, path: str, *, is_unique: bool) -> str:
-        """Return the path by which a node is best known; its own if it has no link.
+        """Return the most stable path of a node; its own if it has no link.
 
-        `is_unique`: what the device says of itself is said by no other, so that by-id stays with it.
+        `is_unique`: no other device says the same of itself, so that the by-id link stays with this one.
         """
         by_id = self.by_id.get(path) if is_unique else None
         return by_id or self.by_path.get(path) or path

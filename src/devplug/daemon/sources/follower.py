@@ -1,6 +1,6 @@
-"""The follower of the host: how every source that reads sysfs scans again when something has changed.
+"""The follower of the host, which scans again for each source that reads sysfs when something has changed.
 
-`debounce` decides when; here are the events, the timer and the scan.
+`debounce` decides when; this has the events, the timer and the scan.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ async def follow(
 ) -> AsyncGenerator[tuple[HostDevice, ...], None]:
     """Yield what `look` returns: at once, after each settled change, and every `resync_seconds`; for ever.
 
-    What leaves while something else comes or flaps is taken away from what was yielded last.
+    A device that leaves while others come or flap is removed from the last result at once.
 
-    Changes are the kernel's events of these subsystems (of all, if there are none), and what inotify tells of
-    these absolute globs, as of udev's links. Both are listened to before the first look, so nothing falls in
-    between. Where no event can be heard, and after a look that failed, the next one is due after
-    `DEAF_PERIOD_SECONDS` at the latest. Also yields what is the same as before.
+    Changes are the kernel's events of these subsystems (of all, if there are none), and what inotify reports
+    for these absolute globs, as of udev's links. Both are subscribed before the first scan, so that no change
+    is missed. Without events, and after a scan that failed, the next scan is due after `DEAF_PERIOD_SECONDS`
+    at the latest. A result that equals the one before is yielded, too.
 
     `look` is called on the loop. Its `OSError` is logged once per text; the last result stands. `clock` is in
     seconds, and the loop's own by default.
@@ -98,7 +98,7 @@ def still_there(known: Iterable[HostDevice], seen: Iterable[HostDevice]) -> tupl
 
 
 class _Follower:
-    """What one source hears, and the wait for its next look; lives as long as the source is followed."""
+    """The events of one source, and the wait for its next scan; lives as long as the source is followed."""
 
     def __init__(self, subsystems: frozenset[str], settling: Debounce, clock: Callable[[], float]) -> None:
         self.settling = settling
@@ -118,7 +118,7 @@ class _Follower:
             yield subscription
 
     async def due(self) -> None:
-        """Return when the next look is due."""
+        """Return when the next scan is due."""
         while (wait_seconds := (due_at := self._due_at()) - self._clock()) > 0:
             self._is_sooner.clear()
             self._waits_until = due_at
@@ -144,6 +144,6 @@ class _Follower:
         return min(self.settling.due_at(), self.departures.due_at())
 
     def _reconsider(self) -> None:
-        """Wake the wait if a look is due sooner than it thought: most events of a gadget only put it off."""
+        """Wake the wait if a scan is due sooner than before: most events of a device only put it off."""
         if self._due_at() < self._waits_until:
             self._is_sooner.set()

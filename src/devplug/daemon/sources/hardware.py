@@ -96,12 +96,12 @@ def node_of_cpus(cpus: int, cpus_of_nodes: Mapping[int, int]) -> int | None:
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return what sorts `name` as people do: `video2` before `video10`."""
+    """Return a key that sorts names as people do: `video2` before `video10`."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))
 
 
 class SysDevice(Struct, frozen=True):
-    """One thing that the kernel knows, by its real folder below /sys/devices. Every read is a fresh one."""
+    """A device of the kernel, by its real folder below /sys/devices. Every call reads anew."""
 
     host: Host
     path: str
@@ -163,7 +163,7 @@ class SysDevice(Struct, frozen=True):
         return self.link("driver")
 
     def parents(self) -> Iterator[SysDevice]:
-        """Yield what it hangs on, nearest first, itself left out."""
+        """Yield its parent devices, nearest first."""
         path = self.path.rpartition("/")[0]
         while path.startswith(f"{DEVICES}/"):
             yield SysDevice(self.host, path)
@@ -174,7 +174,7 @@ class SysDevice(Struct, frozen=True):
         return next((one for one in (self, *self.parents()) if one.subsystem == subsystem), None)
 
     def children(self) -> list[SysDevice]:
-        """Return what hangs directly on it, in natural order: folders that have a `uevent`.
+        """Return its child devices, in natural order: folders that have a `uevent`.
 
         Class folders such as `tty` or `video4linux`, which have none, are passed through.
         """
@@ -192,7 +192,7 @@ class SysDevice(Struct, frozen=True):
         return found
 
     def nodes_below(self, is_other: Callable[[str], bool]) -> list[HostDeviceNode]:
-        """Return the device nodes of all that hangs on it, as the kernel names them, its own left out.
+        """Return the device nodes of all devices below it, by the kernel's names, without its own.
 
         Parents before children, siblings in natural order: the first interface's nodes come first. A folder
         whose name `is_other` is a device of its own, and passed over with all below it.
@@ -217,7 +217,7 @@ class SysDevice(Struct, frozen=True):
         return sorted(names, key=natural)
 
     def uevent(self) -> Mapping[str, str]:
-        """Return what the kernel tells of it in every event: DEVNAME, DEVTYPE, MAJOR, MINOR and others."""
+        """Return the variables of its uevents by name: DEVNAME, DEVTYPE, MAJOR, MINOR and others."""
         lines = (self.attribute("uevent") or "").splitlines()
         return {key: value for key, equals, value in (line.partition("=") for line in lines) if equals}
 
@@ -240,7 +240,7 @@ class SysDevice(Struct, frozen=True):
     def numa_node(self) -> int | None:
         """The NUMA node it is on: its own or its nearest parent's, None where nobody knows.
 
-        A firmware that knows nothing may still name node 0, with no processor local to it: then the parent
+        Firmware without that knowledge may name node 0, although no processor is local to it: then the parent
         is asked (as Intel's plugins do, pkg/topology/topology.go). Where the number says nothing, the local
         processors may: if they are all of one node, and other nodes have processors too.
         """
@@ -257,7 +257,7 @@ class SysDevice(Struct, frozen=True):
         return node_of_cpus(nearest, cpus_of_nodes)
 
     def local_cpus(self) -> int | None:
-        """Return the processors that are near to it as a set of bits, or None where sysfs does not tell."""
+        """Return the processors that are near to it as a set of bits, or None if sysfs has none."""
         if (listed := self.attribute("local_cpulist")) is not None:
             return cpus_of_list(listed)
         return None if (mask := self.attribute("local_cpus")) is None else cpus_of_mask(mask)
@@ -380,7 +380,7 @@ def numa_node_of(host: Host, node: HostDeviceNode) -> int | None:
 
 
 def _has_processors(folder: str) -> bool:
-    """Whether the hardware has processors near to it: a NUMA node without any may be a firmware's lie."""
+    """Whether the hardware has processors near to it; if not, its NUMA node may be wrong in the firmware."""
     try:
         with open(f"{folder}/local_cpulist", encoding="ascii") as file:  # noqa: PTH123
             return bool(file.read().strip())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MEMORY_NUMBERS", "Host", "NotADeviceNodeError", "timed", "unusable_in_containers"]
 
 MEMORY_NUMBERS: Final = frozenset({(1, 1), (1, 2), (1, 4)})
-"""/dev/mem, /dev/kmem and /dev/port, whatever they are called here: the machine itself. Never given out."""
+"""The numbers of /dev/mem, /dev/kmem and /dev/port, which give access to all memory: never allocated."""
 
 TERMINAL_MAJORS: Final = range(136, 144)
 """Majors of pseudo-terminals (the kernel's devices.txt, Unix98 PTY slaves)."""
@@ -35,11 +35,11 @@ TERMINAL_MAJORS: Final = range(136, 144)
 
 
 class NotADeviceNodeError(PluginError):
-    """A path that a file names, and that is no device node; the text says what it is instead."""
+    """A path that the configuration names is no device node; the text says what it is instead."""
 
 
 class Host(Struct, frozen=True):
-    """The machine below a root folder: `/` in production, a made tree in tests."""
+    """The machine below a root folder: `/`, or another folder in tests and in containers."""
 
     root: Path = Path("/")
     on_look: Callable[[float], None] = lambda _: None
@@ -78,7 +78,7 @@ class Host(Struct, frozen=True):
         return self.outside(os.path.realpath(self.inside(path)))
 
     def plugged(self, folder: str) -> int:
-        """Return what tells a device's folder in sysfs from all that were there before; 0 for no folder.
+        """Return the inode of a device's folder in sysfs; 0 if it is not there.
 
         A folder that the kernel makes anew has another inode, also at the same path.
         """
@@ -103,7 +103,7 @@ class Host(Struct, frozen=True):
 
 
 def unusable_in_containers(node: HostDeviceNode) -> str:
-    """Return why no container can open a node that programs of the machine can; empty for any other. Pure.
+    """Return why no container can open a node that programs on the host can; empty if it can. Pure.
 
     The kernel finds a pseudo-terminal by the devpts that its node lies in and not by its number
     (drivers/tty/pty.c, pts_unix98_lookup). A runtime makes a node elsewhere, which opens with EIO; in the
@@ -140,7 +140,7 @@ Source = TypeVar("Source", bound=_OnHost)
 
 
 def timed(look: Callable[[Source], tuple[HostDevice, ...]]) -> Callable[[Source], tuple[HostDevice, ...]]:
-    """Return a source's `look` that tells its host how long it took, whatever came of it."""
+    """Return a source's `look` that passes the seconds it took to `Host.on_look`, also if it raises."""
 
     @wraps(look)
     def timed_look(source: Source) -> tuple[HostDevice, ...]:

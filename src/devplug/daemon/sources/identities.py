@@ -1,5 +1,6 @@
-"""What a device of any kernel subsystem is called for years. This is a promise: a pod that holds a device is
-refused after a reboot if the device is called otherwise then.
+"""The identity of a device of any kernel subsystem: what its device ID is made of.
+
+The rules never change: a pod that holds a device is refused after a reboot if the device has another ID then.
 
 | the device | its ID | as in |
 |---|---|---|
@@ -12,9 +13,9 @@ refused after a reboot if the device is called otherwise then.
 | a HID device that is not on USB | its `HID_UNIQ`, if it has one | `a4:53:85:11:22:33` |
 | a USB gadget | as the source `usb` calls it | `0403:6001:A50285BI` |
 | a PCI function, a mediated device | its address, its UUID | `0000:3b:00.0` |
-| what hangs on one of these | that one's ID, a dot, its name with a stable number | `0000:03:00.0.renderD0` |
-| what hangs on a device of the board | that one's name and the same | `00:05.ttyS0` |
-| anything else, as without hardware | the kernel's name | `loop0` |
+| a child of one of these | that one's ID, a dot, its name with a stable number | `0000:03:00.0.renderD0` |
+| a child of a device of the board | that one's name and the same | `00:05.ttyS0` |
+| anything else, as a device without hardware | the kernel's name | `loop0` |
 
 The first number of a kernel name only counts what came before. It is replaced by the attribute `index`
 (`dev_port` of a network interface), or the `port_number` of a serial converter; else by the number of the USB
@@ -57,15 +58,16 @@ NAMED_BY_BOARD: Final = frozenset({"platform", "acpi", "pnp", "amba", "ccw", "vi
 """Buses on which firmware, a device tree or the hypervisor gives the names."""
 
 TPMS: Final = frozenset({"tpm", "tpmrm"})
-"""Counted over the whole machine, which has one. The kernel gives the next number to one that comes back
-while somebody keeps the last one, as IMA does for ever (security/integrity/ima/ima_init.c)."""
+"""Their ranks are counted over the whole machine, which has one TPM. The kernel gives the next number to a
+TPM that comes back while something keeps the last one open, as IMA does for ever
+(security/integrity/ima/ima_init.c)."""
 
 _NOT_OF_BOARD: Final = re.compile(r".*\.auto|serial8250")
-"""Names that say nothing: counted by the kernel, and the driver of all old serial ports (whose names are old,
-too: ttyS1 is the second port of a PC since it had ports)."""
+"""Names that distinguish nothing: those that the kernel counts, and the driver of all old serial ports. The
+ports' own names do: ttyS1 has always been the second port of a PC."""
 
 _RENAMED: Final = {"net": "net", "infiniband": "rdma"}
-"""Subsystems whose devices udev renames after a while, and what a name is made of instead."""
+"""Subsystems whose devices udev renames, each with the word of which a name is made instead."""
 
 _NUMBER: Final = re.compile(r"((?:i2c|i3c|v4l)?\D*?)(\d+)(.*)", re.DOTALL)
 _LETTERED_DISK: Final = re.compile(r"(sd|vd|xvd|hd|dasd)[a-z]+")
@@ -75,15 +77,15 @@ serial number, the model and the namespace's number (drivers/nvme/host/sysfs.c, 
 
 
 class Identity(Struct, frozen=True):
-    """What one device can be called."""
+    """The two names of one device, of which its ID is made."""
 
     preferred: str
-    """What it says of itself; another device may say the same."""
+    """The name by what it says of itself; another device may have the same."""
     by_place: str
-    """What no other device here is called."""
+    """The name by its place, which no other device of the machine has."""
 
     def extended(self, text: str) -> Identity:
-        """Return what a part of the device is called."""
+        """Return the identity of a part of the device."""
         return Identity(self.preferred + text, self.by_place + text)
 
 
@@ -97,7 +99,7 @@ class Anchor(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """Which of its anchor's devices one is, as far as that is known without the others."""
+    """One of several devices of an anchor, as far as that is known without the others."""
 
     anchor: str
     """The folder of the anchor."""
@@ -109,7 +111,7 @@ class Part(Struct, frozen=True):
     interface: int | None = None
 
     def text(self, rank: int) -> str:
-        """Return its name with a stable number; `rank` is what it is of those that are equal to it."""
+        """Return its name with a stable number; `rank` is its number among those that are equal to it."""
         if self.number is not None:
             before = f"if{self.interface:02x}." if self.interface else ""
             return f"{before}{self.prefix}{self.number}{self.suffix or ''}"
@@ -159,7 +161,7 @@ def wanted_by(
     identity: Identity,
     facts: Mapping[str, str | int],
 ) -> Wanted:
-    """Return what the device in the folder `hardware` would like to be called, by a template or not. Pure."""
+    """Return the IDs that the device in the folder `hardware` may get, by template or identity. Pure."""
     preferred = wanted_name(template, facts, identity.preferred)
     if preferred == stable_id(identity.preferred):
         return Wanted(hardware, identity.preferred, identity.by_place)
@@ -182,9 +184,9 @@ def anchor_of(device: SysDevice) -> Anchor | None:
 
 
 def called_by(device: SysDevice) -> list[SysDevice]:
-    """Return a device and what it hangs on, nearest first, up to what it is called by.
+    """Return a device and its parents, nearest first, up to the one that gives it its identity.
 
-    Beyond that is another thing, such as the hub that a gadget is plugged into.
+    Beyond that is another thing, such as the hub into which a USB device is plugged.
     """
     if _own_identity(device, device.subsystem) is not None:
         return [device]
@@ -212,7 +214,7 @@ def parts_of(devices: Iterable[SysDevice]) -> dict[str, Part]:
 
 
 def identity_of(device: SysDevice, ranks: Mapping[str, int]) -> Identity:
-    """Return what a device is called; `ranks` are those of all devices of its subsystem that have a part."""
+    """Return the identity of a device; `ranks` are those of all devices of its subsystem that have a part."""
     subsystem = device.subsystem
     if subsystem in TPMS:
         name = f"{subsystem}{ranks.get(device.path, 0)}"
@@ -262,7 +264,7 @@ def _own_identity(device: SysDevice, subsystem: str) -> Identity | None:
 
 
 def _disk_id(disk: SysDevice) -> str | None:
-    """Return what a whole disk says of itself."""
+    """Return the ID of a whole disk."""
     wwid = disk.attribute("wwid") or ""
     if _UNIQUE_ENOUGH.fullmatch(wwid):
         return wwid
@@ -283,12 +285,12 @@ def _number_of(device: SysDevice) -> int | None:
 
 
 def _is_gadget(device: SysDevice) -> bool:
-    """Whether it is what is plugged into a USB port: no interface, no root hub."""
+    """Whether it is a USB device: no interface of one, and no root hub."""
     return device.subsystem == "usb" and ":" not in device.name and not device.name.startswith("usb")
 
 
 def _gadget(device: SysDevice) -> Identity | None:
-    """Return what the source `usb` calls a gadget, too."""
+    """Return the identity that the source `usb` gives to a USB device, too."""
     if not _is_gadget(device):
         return None
     make = ":".join((device.attribute(name) or "").lower() for name in ("idVendor", "idProduct"))

@@ -1,6 +1,6 @@
 """The kinds of discovery: one row for each, with the source that finds what a resource asks for.
 
-Each is imported when a resource needs it: a machine has one or two of them, and they cost memory and time.
+A source is imported when a resource needs it: a machine uses one or two, and each costs memory and time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["RESYNC_SECONDS", "source_of"]
 
 RESYNC_SECONDS = 30.0
-"""How often every source looks without an event: the net under them."""
+"""The time between two scans of a source without an event."""
 
 
 def source_of(resource: Resource, host: Host) -> Source:

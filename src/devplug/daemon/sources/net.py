@@ -1,15 +1,16 @@
-"""Network interfaces and SR-IOV functions, by name, driver or address, with or without an interface to see.
+"""The source `net`: network interfaces and SR-IOV functions, by name, driver or address.
 
 A device is the hardware. Moving its interface into a pod is the work of CNI, or of CDI's netDevices where the
 runtime has them; a container gets the device nodes, and the name and the address in its environment. A
 function whose interface is in a pod, or that a virtual machine has, stays listed: nothing was unplugged.
 
-The kernel shows interfaces, and tells of them in events, only within their network namespace. A daemon
+The kernel shows interfaces, and sends events of them, only within their network namespace. A daemon
 without the machine's network finds functions by driver, address and virtualFunctionOf, but not by interface.
 
-IDs are a promise: the PCI address of the function, or what `identities` calls the gadget or the device of the
-board; a dot and more where a function has several interfaces (`dev_port` from 1 on, `sf` and the number of a
-subfunction, the port name of a representor); the interface's name where there is no hardware.
+IDs never change: the PCI address of the function, or the identity of the USB device or the device of the
+board (`identities`); with a dot and more where a function has several interfaces (`dev_port` from 1 on, `sf`
+and the number of a subfunction, the port name of a representor); the interface's name where there is no
+hardware.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ NETWORK_CLASS: Final = "0x02"
 _NODE_CLASSES: Final = frozenset(
     {"uio", "vfio-dev", "infiniband_verbs", "infiniband_mad", "vhost-vdpa", "macvtap", "ipvtap"},
 )
-"""What a container may need of a network device. Its clock (`ptp`) is the machine's, too."""
+"""Subsystems of the nodes that a container may need of a network device. Its clock (`ptp`) is the machine's,
+too."""
 
 _SUBSYSTEMS: Final = _NODE_CLASSES | {"net", "pci", "usb", "vfio", "infiniband", "vdpa"}
 _GLOBS: Final = (
@@ -70,11 +72,12 @@ _REPRESENTOR: Final = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
 
 
 class _Nic(Struct, frozen=True):
-    """One interface, or one function that has none here."""
+    """One interface, or one function without an interface in this network namespace."""
 
     interface: SysDevice | None
     device: SysDevice | None
-    """What the interface is of: the function, or what hangs on it. None: nothing, as with a bridge."""
+    """The device of the interface: the function or a child of it. None for an interface without one, as a
+    bridge."""
     function: SysDevice | None
     """The PCI function that is the network controller."""
     name: str
@@ -83,11 +86,11 @@ class _Nic(Struct, frozen=True):
     representor: str = ""
     """The port name of a representor, which only forwards for another function."""
     suffix: str = ""
-    """What tells it from other interfaces of its hardware; empty for the first."""
+    """The end of its ID that other interfaces of its hardware do not have; empty for the first."""
 
     @property
     def top(self) -> SysDevice:
-        """What its nodes hang on."""
+        """The device below which its nodes are."""
         is_subfunction = self.suffix.startswith(".sf")
         below = self.device if self.function is None or is_subfunction else self.function
         top = below or self.interface
@@ -102,7 +105,7 @@ class _Nic(Struct, frozen=True):
         return (self.function.link("iommu_group") or "") if self.function and is_ours else ""
 
     def identity(self) -> Identity:
-        """Return what it is called."""
+        """Return its identity."""
         if self.device is None:
             return Identity(self.name, self.name)
         if self.function is not None:
@@ -114,7 +117,7 @@ class _Nic(Struct, frozen=True):
         return replace(whole, by_place=f"{whole.by_place}.{self.name}") if self.name else whole
 
     def hardware(self) -> str:
-        """Return the folder of what it physically is."""
+        """Return the folder of its hardware below /sys/devices, or the interface's if it has none."""
         if self.interface is not None and (self.device is None or self.suffix):
             return self.interface.path
         if self.device is None or self.function is not None:
@@ -125,7 +128,7 @@ class _Nic(Struct, frozen=True):
         return anchor.device.path if anchor else self.device.path
 
     def does_match(self, selector: NetSelector) -> bool:
-        """Whether all that a selector says holds."""
+        """Whether it has all that a selector asks for."""
         drivers = [one.driver for one in (self.device, self.function) if one and one.driver]
         address = self.function.name if self.function else ""
         physical = self.function.link("physfn") if self.function else None
@@ -246,7 +249,7 @@ def _is_network(device: SysDevice) -> bool:
 
 
 def _function_of(device: SysDevice) -> SysDevice | None:
-    """Return the PCI function that a network device is; a gadget's controller is not the gadget."""
+    """Return the PCI function of a network device; None for a USB device: its controller is another one."""
     for one in (device, *device.parents()):
         if one.subsystem in {"pci", "usb"}:
             return one if one.subsystem == "pci" else None
@@ -254,7 +257,7 @@ def _function_of(device: SysDevice) -> SysDevice | None:
 
 
 def _facts(nic: _Nic) -> dict[str, str | int]:
-    """Return what templates may say of a device, but for its NUMA node: what stays while it is there."""
+    """Return the values of template variables for a device, without its NUMA node: what never changes."""
     interface, device, function = nic.interface, nic.device, nic.function
     texts = {
         "interface": nic.name,

@@ -1,7 +1,7 @@
-"""NVIDIA GPUs and MIG instances as the driver knows them: found, judged healthy or not, and followed.
+"""The source `nvidia`: GPUs and MIG instances, with their health, as the driver reports them.
 
-`nvml` talks to the driver, `nvidia_gpu` decides; here are the threads, the wait, the found devices and their
-device nodes: a GPU's own, those of its capabilities, and the driver's.
+`nvml` asks the driver and `nvidia_gpu` decides. This has the threads, the found devices and their device
+nodes: those of a GPU, of its capabilities, and of the driver.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DRIVER_NODES: Final = (
 its profiler, and display modes."""
 
 RECOVERY_SECONDS: Final = 300.0
-"""How long a GPU must be without a new Xid before one that needs no reset is over."""
+"""A fault that needs no reset ends so long after its last Xid."""
 
 LOOK_LIMIT_SECONDS: Final = 5.0
 """How long `look` waits for the driver; a healthy one answers in a tenth of that when it is in use."""
@@ -82,7 +82,7 @@ def _shared_nodes(host: Host) -> tuple[HostDeviceNode, ...]:
 def _own_nodes(
     host: Host, gpu: Gpu, instance: MigInstance | None
 ) -> tuple[tuple[HostDeviceNode, ...], str | None]:
-    """Return the nodes of a GPU or of one of its MIG instances, and what is wrong with them, or None.
+    """Return the nodes of a GPU or of one of its MIG instances, and the fault that one is missing, or None.
 
     A MIG device is reached through the GPU's node, the one for its GPU instance and the one for its compute
     instance ("Device Nodes and Capabilities" in NVIDIA's MIG user guide). Only the last is its alone.
@@ -144,9 +144,9 @@ class NvidiaSource(Struct):
     A GPU in MIG mode is never a device, only its instances are. Sharing one GPU among containers by time is
     `share.replicas`, for all kinds of devices alike, and nothing of this source.
 
-    Faults are known from what the driver reported while `looks` was followed; a new process learns of older
-    ones only what the driver says of itself. While NVML is open, which is always, `nvidia-smi --gpu-reset`
-    finds the GPU in use (as with NVIDIA's plugin and DCGM): stop the daemon for a reset by hand.
+    Faults are what the driver reported while `looks` was followed; of older ones a new process knows only
+    what the driver can still be asked. While NVML is open, which is always, `nvidia-smi --gpu-reset` finds
+    the GPU in use (as with NVIDIA's plugin and DCGM): stop the daemon for a reset by hand.
     """
 
     resource_name: str
@@ -159,26 +159,26 @@ class NvidiaSource(Struct):
     answer_limit_seconds: float = ANSWER_LIMIT_SECONDS
     clock: Callable[[], float] = time.monotonic
     _reader: DaemonThreads = field(default_factory=lambda: DaemonThreads(1, "devplug-nvml"))
-    """One thread: a driver that hangs keeps one, however often it is asked."""
+    """It has one thread: a driver that hangs blocks one, however often it is asked."""
     _unanswered: Future[GpuReading] | None = None
-    """What the driver was asked and has not answered in time."""
+    """The question that the driver has not answered in time."""
     _names: Names = field(default_factory=Names)
     _known: Mapping[str, Gpu] = field(default_factory=dict)
-    """The GPUs of the last look of `looks`, by UUID: who of them does not answer is lost."""
+    """The GPUs of the last scan of `looks`, by UUID: one of them that does not answer is lost."""
     _lost: Mapping[str, str] = field(default_factory=dict)
     _faults: tuple[GpuFault, ...] = ()
     _missing: str = ""
     _seen: set[str] = field(default_factory=set)
     """The GPUs that have ever answered in `looks`, by UUID."""
     _needs_fresh: bool = False
-    """Whether something may have come, or come back, which only an NVML that was closed before shows."""
+    """Whether a GPU may have come or come back: NVML shows that only after it was closed and opened again."""
 
     @timed
     def look(self) -> tuple[HostDevice, ...]:
         """Return the devices that are there now, sorted by name; none if the driver cannot be asked.
 
-        Blocks while the driver thinks, for `LOOK_LIMIT_SECONDS` once something is known, and not at all while
-        it hangs: then these are the devices of the last look, of unknown health.
+        Blocks until the driver answers, for `LOOK_LIMIT_SECONDS` at most once some devices are known. While
+        the driver hangs it does not block: it returns the devices of the last scan, of unknown health.
         """
         if self._unanswered is None or self._unanswered.done():
             asked = self._reader.submit(read, self.host)
@@ -316,7 +316,7 @@ class NvidiaSource(Struct):
         return tuple(sorted(found, key=lambda one: one.name))
 
     def _parts(self, known: Mapping[str, Gpu]) -> dict[str, _Part]:
-        """Return what the selectors cover, by UUID: each once, for the first selector that covers it."""
+        """Return by UUID the GPUs and instances that a selector matches, each with the first that does."""
         parts: dict[str, _Part] = {}
         for selector in self.selectors:
             ignored = APPLICATION_XIDS if selector.ignore_xids is None else frozenset(selector.ignore_xids)
@@ -344,9 +344,9 @@ class NvidiaSource(Struct):
         return facts
 
     def _hardware(self, part: _Part) -> str:
-        """Return the folder of the PCI function, and below it what only this instance is.
+        """Return the folder of the PCI function; for an instance, one of its own below.
 
-        So instances of one GPU are not in each other's way. The GPU as a whole is not found along with them.
+        So two instances of one GPU are different hardware. A GPU with instances is itself not a device.
         """
         function = device_at(self.host, f"/sys/bus/pci/devices/{part.gpu.pci_address}")
         folder = function.path if function is not None else f"/nvidia/{part.gpu.uuid}"
@@ -354,7 +354,7 @@ class NvidiaSource(Struct):
 
 
 def _covers(selector: NvidiaSelector, part: _Part) -> bool:
-    """Whether the names fit; an instance also goes by its GPU's UUID."""
+    """Whether a selector matches; for an instance also by the UUID of its GPU."""
     return (selector.model is None or fnmatch.fnmatchcase(part.gpu.model, selector.model)) and (
         selector.uuid is None
         or fnmatch.fnmatchcase(part.uuid, selector.uuid)

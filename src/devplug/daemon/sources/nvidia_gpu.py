@@ -37,7 +37,7 @@ APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """What a faulty program causes; the GPU is fit for others (k8s-device-plugin, internal/rm/health.go:234)."""
 
 NEWS_XIDS: Final = frozenset({154})
-"""The driver's wish for a reset has changed, also back to none: a cause to look, no fault."""
+"""The recovery action that the driver wants has changed, also to none: a cause to scan, and no fault."""
 
 _MEANINGS: Final[Mapping[int, tuple[str, bool]]] = MappingProxyType(
     {
@@ -65,7 +65,7 @@ _MEANINGS: Final[Mapping[int, tuple[str, bool]]] = MappingProxyType(
         143: ("initialization error", True),
     }
 )
-"""What it is, and whether only a reset mends it. Any other is one that does not need a reset."""
+"""By Xid: what it is, and whether it needs a reset. An Xid that is not here needs none."""
 
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
@@ -95,7 +95,8 @@ class Gpu(Struct, frozen=True):
     is_in_mig_mode: bool = False
     instances: tuple[MigInstance, ...] = ()
     links: Mapping[str, int] = field(default_factory=lambda: _NO_LINKS)
-    """How many active NVLinks go to which PCI address: another GPU, or a switch. Empty: a nameless switch."""
+    """The number of active NVLinks by the PCI address at their other end: a GPU or a switch; "" for a switch
+    without one."""
     action_wanted: str | None = None
     """What the driver wants done before the GPU is used again; empty: nothing; None: it cannot say."""
     has_failed_memory: bool = False
@@ -107,11 +108,11 @@ class Gpu(Struct, frozen=True):
 
 
 class GpuReading(Struct, frozen=True):
-    """All that the driver said at one moment."""
+    """The driver's answers at one moment."""
 
     gpus: tuple[Gpu, ...] = ()
     unanswered: tuple[str, ...] = ()
-    """Why a GPU could not be asked, once for each that the driver counts; it does not say which they are."""
+    """The errors of GPUs that did not answer, one each; the driver does not say which GPUs they are."""
     missing: str = ""
     """Why the driver could not be asked at all, and what to do; nothing else is given then."""
 
@@ -120,9 +121,9 @@ class GpuEvent(Struct, frozen=True):
     """An event that the driver sent."""
 
     gpu_uuid: str = ""
-    """Empty: nobody knows of which GPU; look at all of them."""
+    """The GPU; empty if unknown, so that all have to be scanned."""
     xid: int = 0
-    """0: only that a look is due."""
+    """0 for an event that only makes a scan due."""
     gpu_instance: int | None = None
     compute_instance: int | None = None
 
@@ -130,8 +131,8 @@ class GpuEvent(Struct, frozen=True):
 def known_after(known: Mapping[str, Gpu], reading: GpuReading) -> tuple[dict[str, Gpu], dict[str, str]]:
     """Return the GPUs that are there after a reading, by UUID, and why some of them do not answer.
 
-    A GPU that is lost has no UUID any more, only a place in the count. So whoever was known and is silent
-    while somebody cannot be asked is taken for lost; a GPU that is not even counted is gone.
+    A lost GPU still counts and has no UUID. So while some GPU cannot be asked, each known one that does not
+    answer is lost; one that the driver no longer counts is gone.
     """
     answered = {gpu.uuid: gpu for gpu in reading.gpus}
     if not reading.unanswered:
@@ -199,25 +200,25 @@ class GpuFault(Struct, frozen=True):
     """When it came last."""
     gpu_instance: int | None = None
     compute_instance: int | None = None
-    """None: the whole GPU, or the whole GPU instance."""
+    """None for the whole GPU, or the whole GPU instance."""
     was_gone: bool = False
-    """Whether the GPU has not answered since, for once."""
+    """Whether the GPU has failed to answer once since then."""
     was_action_wanted: bool = False
-    """Whether the driver has since wanted something done."""
+    """Whether the driver has wanted a recovery action since then."""
 
     @property
     def needs_reset(self) -> bool:
-        """Whether time alone does not mend it."""
+        """Whether it lasts until a reset."""
         return _MEANINGS.get(self.xid, ("", False))[1]
 
     @property
     def reason(self) -> str:
-        """What people see."""
+        """The health reason."""
         meaning = _MEANINGS.get(self.xid, ("", False))[0]
         return f"Xid {self.xid}: {meaning}" if meaning else f"Xid {self.xid}"
 
     def concerns(self, gpu: Gpu, instance: MigInstance | None) -> bool:
-        """Whether this device has it: the GPU itself, or an instance that the fault is not kept away from."""
+        """Whether this device has it: the GPU, or an instance that the fault affects."""
         if self.gpu_uuid != gpu.uuid:
             return False
         if instance is None:
@@ -229,7 +230,7 @@ class GpuFault(Struct, frozen=True):
 
 
 def with_event(faults: Iterable[GpuFault], event: GpuEvent, now: float) -> tuple[GpuFault, ...]:
-    """Return the faults with the one that an event tells of, which starts anew if it was there before."""
+    """Return the faults with the one of an event; a fault that was there before starts anew."""
     if not event.gpu_uuid or not event.xid or event.xid in NEWS_XIDS:
         return tuple(faults)
     fresh = GpuFault(event.gpu_uuid, event.xid, now, event.gpu_instance, event.compute_instance)
@@ -246,13 +247,14 @@ def standing(
     now: float,
     recovery_seconds: float,
 ) -> tuple[GpuFault, ...]:
-    """Return the faults that are not over, after a look at which these GPUs answered.
+    """Return the faults that last, after a scan in which these GPUs answered.
 
-    No fault ends while its GPU is silent or the driver wants something done to it. Else it is over
+    No fault ends while its GPU does not answer or the driver wants a recovery action. Else it ends
 
-    - if it needs a reset: when the GPU was gone in between, as with its driver; when the driver wants nothing
-      done any more; or `recovery_seconds` after it came last, where the driver can say what it wants;
-    - if not: `recovery_seconds` after it came last;
+    - if it needs a reset: when the GPU was gone in between, as when its driver was unloaded; when the driver
+      no longer wants a recovery action; or `recovery_seconds` after its last event, if the driver can say
+      what it wants;
+    - if not: `recovery_seconds` after its last event;
     - in any case if its MIG instance no longer exists.
     """
     left = []

@@ -1,7 +1,7 @@
 """NVML, the NVIDIA driver's library: what it says, as values. All of it blocks, so threads call it.
 
-Nothing is known from one call to the next: each opens NVML, which counts its users, and closes it again. It
-is loaded with the first call, not before.
+No state is kept between calls: each opens NVML, which counts its users, and closes it again. The library is
+loaded at the first call.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ Result = TypeVar("Result")
 
 
 class UnavailableError(Exception):
-    """The driver as a whole cannot be asked; the text says why, and what to do."""
+    """The driver cannot be asked at all; the text says why, and what to do."""
 
 
 class NvmlUsers:
-    """Who has NVML open in this process. It is one for all; what came back it sees after all closed it."""
+    """The users of NVML in this process. NVML sees a GPU that came back only after all have closed it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -70,12 +70,12 @@ class NvmlUsers:
 
     @property
     def should_close(self) -> bool:
-        """Whether somebody waits to be alone; who has NVML open for long asks this again and again."""
+        """Whether another thread waits to be alone; a thread that has NVML open for long has to check it."""
         return self._waiting > 0
 
     @contextmanager
     def among_others(self) -> Iterator[None]:
-        """Have NVML open in the block, whoever else has; waits while somebody is, or wants to be, alone."""
+        """Have NVML open in the block, beside others; waits while another is, or wants to be, alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._waiting)
             self._count += 1
@@ -101,13 +101,13 @@ class NvmlUsers:
 
 
 NVML_USERS: Final = NvmlUsers()
-"""Those of this process."""
+"""The users of this process."""
 
 
 def read(host: Host, *, is_fresh: bool = False) -> GpuReading:
     """Return what the driver says now. May block for as long as the driver does; never raises for its errors.
 
-    A fresh reading also sees the GPUs, and the driver, that came back since somebody opened NVML.
+    With `is_fresh` NVML is closed and opened before, so that GPUs and a driver that came back are seen, too.
     """
     try:
         with NVML_USERS.alone() if is_fresh else NVML_USERS.among_others(), opened(host) as nvml:
@@ -161,7 +161,7 @@ def _library(host: Host) -> ctypes.CDLL | None:
 
 
 def _whole_reason(nvml: Any, error: Exception) -> str:  # noqa: ANN401
-    """Return why the driver cannot be asked, and what mends it."""
+    """Return why the driver cannot be asked, and what to do."""
     texts = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: f"{LIBRARY} was not found; run this pod with "
         "runtimeClassName: nvidia, or mount the driver's root folder",
@@ -177,7 +177,7 @@ def _whole_reason(nvml: Any, error: Exception) -> str:  # noqa: ANN401
 
 
 def concerns_all(nvml: Any, error: Exception) -> bool:  # noqa: ANN401
-    """Whether an error says that the driver went, and not one GPU of it."""
+    """Whether an error says that the driver is gone, and not one of its GPUs."""
     return getattr(error, "value", None) in {
         nvml.NVML_ERROR_UNINITIALIZED,
         nvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -213,7 +213,7 @@ def _lost_reason(nvml: Any, error: Exception) -> str:  # noqa: ANN401
 
 
 def optional(nvml: Any, ask: Callable[..., Result], *arguments: object, default: Result) -> Result:  # noqa: ANN401
-    """Return NVML's answer, `default` where this GPU or driver knows none; raises if the GPU is lost."""
+    """Return NVML's answer, or `default` if GPU or driver do not support it; raises if the GPU is lost."""
     try:
         return ask(*arguments)
     except nvml.NVMLError as error:
@@ -289,7 +289,7 @@ def _links(nvml: Any, handle: object) -> dict[str, int]:  # noqa: ANN401
 
 
 def _action_wanted(nvml: Any, handle: object) -> str | None:  # noqa: ANN401
-    """Return what the driver wants done, in words; None where it is too old to say (before R570)."""
+    """Return the recovery action that the driver wants, in words; None before R570, which cannot say."""
     values: Any = optional(nvml, nvml.nvmlDeviceGetFieldValues, handle, [RECOVERY_ACTION_FIELD], default=None)
     if values is None or values[0].nvmlReturn != nvml.NVML_SUCCESS:
         return None

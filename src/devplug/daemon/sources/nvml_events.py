@@ -1,4 +1,4 @@
-"""NVML's events: what the NVIDIA driver tells unasked, heard in a thread that does nothing else."""
+"""NVML's events, which one thread waits for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["EventListener"]
 logger = logging.getLogger(__name__)
 
 SLICE_SECONDS: Final = 1.0
-"""How long one wait in NVML lasts: nothing else can end it, and somebody may want NVML closed."""
+"""How long one wait in NVML lasts: nothing can end it earlier, and another thread may want NVML closed."""
 
 AGAIN_SECONDS: Final = 30.0
 """How long after a failure it is tried again, if nothing has changed before."""
@@ -29,22 +29,22 @@ AGAIN_SECONDS: Final = 30.0
 XID_EVENT: Final = 0x8
 DOUBLE_BIT_EVENT: Final = 0x2
 LOOK_EVENTS: Final = 0x100 | 0x4000 | 0x8000
-"""MIG was set up anew, a GPU cannot be used, the driver's wish for a reset changed. By number, as in nvml.h:
+"""MIG was set up anew, a GPU cannot be used, the wanted recovery action changed. By number, as in nvml.h:
 older versions of nvidia-ml-py lack the names."""
 
 EVENTS: Final = XID_EVENT | DOUBLE_BIT_EVENT | LOOK_EVENTS
 
 DOUBLE_BIT_XID: Final = 48
-"""What a double bit ECC error is as an Xid."""
+"""The Xid of a double bit ECC error."""
 
 _NO_INSTANCE: Final = 0xFFFFFFFF
 """nvml.h: the event is not about one instance."""
 
 
 class EventListener:
-    """Hears what the driver tells of some GPUs; lives as long as its source is followed.
+    """Receives the driver's events of some GPUs; lives as long as its source is followed.
 
-    `run` is one thread's whole work; the rest may be called by any other. `deliver` is called in that thread.
+    One thread calls `run`; any other may call the other methods. `deliver` is called in the thread of `run`.
     """
 
     def __init__(self, host: Host, deliver: Callable[[GpuEvent], None]) -> None:
@@ -53,32 +53,32 @@ class EventListener:
         self._lock = threading.Lock()
         self._wanted: frozenset[str] = frozenset()
         self._is_stopped = False
-        self._news = threading.Event()
+        self._woken = threading.Event()
         self._logged_reasons: set[str] = set()
 
     def follow(self, uuids: frozenset[str]) -> None:
-        """Hear of these GPUs from now on, and of no others."""
+        """Receive events of these GPUs, and of no others, from now on."""
         with self._lock:
             if uuids != self._wanted:
                 self._wanted = uuids
-                self._news.set()
+                self._woken.set()
 
     def stop(self) -> None:
         """End `run`, at the end of its slice."""
         with self._lock:
             self._is_stopped = True
-            self._news.set()
+            self._woken.set()
 
     def run(self) -> None:
-        """Hear and deliver until `stop`."""
+        """Receive and deliver events until `stop`."""
         while True:
             with self._lock:
-                self._news.clear()
+                self._woken.clear()
                 wanted = self._wanted
                 if self._is_stopped:
                     return
             if not wanted:
-                self._news.wait()
+                self._woken.wait()
                 continue
             try:
                 with NVML_USERS.among_others(), opened(self._host) as nvml:
@@ -87,7 +87,7 @@ class EventListener:
                 reason = str(error)
             if reason:
                 self._log_once(reason)
-                self._news.wait(AGAIN_SECONDS)
+                self._woken.wait(AGAIN_SECONDS)
 
     def _log_once(self, reason: str) -> None:
         if reason not in self._logged_reasons:
@@ -98,7 +98,7 @@ class EventListener:
             )
 
     def _hear(self, nvml: Any, wanted: frozenset[str]) -> str:  # noqa: ANN401 -- pynvml has no types
-        """Deliver events until something else is to be done; returns what made it end before."""
+        """Deliver events until there is other work; return the error that ended it earlier."""
         try:
             events = nvml.nvmlEventSetCreate()
         except nvml.NVMLError as error:
@@ -107,7 +107,7 @@ class EventListener:
             uuids = self._register(nvml, events, wanted)
             if not uuids:
                 return "no GPU of this machine reports its faults"
-            while not (self._news.is_set() or NVML_USERS.should_close):
+            while not (self._woken.is_set() or NVML_USERS.should_close):
                 try:
                     data = nvml.nvmlEventSetWait(events, int(SLICE_SECONDS * 1000))
                 except nvml.NVMLError_Timeout:
@@ -125,7 +125,7 @@ class EventListener:
     def _register(self, nvml: Any, events: object, wanted: frozenset[str]) -> dict[int | None, str]:  # noqa: ANN401
         """Return the UUIDs of the GPUs that will send events, by their handles.
 
-        Single bit ECC errors are left out: the hardware corrects them, and Xid 92 tells if they are many.
+        Single bit ECC errors are left out: the hardware corrects them, and there is Xid 92 if they are many.
         """
         uuids: dict[int | None, str] = {}
         for index in range(nvml.nvmlDeviceGetCount()):
@@ -142,7 +142,7 @@ class EventListener:
 
 
 def _identity(nvml: Any, index: int) -> tuple[object, str]:  # noqa: ANN401
-    """Return the handle of a GPU and its UUID; none of both if it is lost: the others are still heard."""
+    """Return the handle and the UUID of a GPU; None and "" for a lost one: the others are followed."""
     try:
         handle: object = nvml.nvmlDeviceGetHandleByIndex(index)
         return handle, nvml.nvmlDeviceGetUUID(handle)

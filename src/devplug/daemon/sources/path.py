@@ -1,4 +1,4 @@
-"""Devices by path: every device node that a glob covers is one device."""
+"""The source `path`: every device node that a glob matches is one device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNUSABLE: Final = "a device is advertised that no container can open"
 
 
 class PathSource(Struct):
-    """The nodes that the selectors of one resource cover; lives as long as the resource is served."""
+    """The nodes that the selectors of one resource match; lives as long as the resource is served."""
 
     resource_name: str
     selectors: tuple[PathSelector, ...]
@@ -48,7 +48,7 @@ class PathSource(Struct):
     resync_seconds: float = 30
     _logged_paths: set[str] = field(default_factory=set)
     _owners: dict[str, str] = field(default_factory=dict)
-    """The path that each name belongs to: the first one that had it, also while that is gone."""
+    """The path of each device ID: the first one that had the ID, also while nothing is there."""
 
     async def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -85,7 +85,7 @@ class PathSource(Struct):
         return tuple(found[name] for name in sorted(found))
 
     def _matches(self, selector: PathSelector) -> list[str]:
-        """Return the paths of the host that the selector covers, sorted, without those it excludes."""
+        """Return the paths of the host that the selector matches, sorted, without those that it excludes."""
         matched = sorted(
             self.host.outside(path)
             for path in glob.iglob(self.host.inside(selector.glob))  # noqa: PTH207
@@ -109,7 +109,7 @@ class PathSource(Struct):
         return True
 
     def _log_once(self, path: str, reason: str, message: str = _LEFT_OUT) -> None:
-        """Log once why a path that the file covers is no device, or not a good one."""
+        """Log once why a matching path is no device, or one that containers cannot use."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)
             logger.warning(

@@ -1,4 +1,4 @@
-"""Devices by PCI: every function is one device with its driver's nodes; so is an IOMMU group under VFIO."""
+"""The source `pci`: every function is one device with its driver's nodes; so is an IOMMU group under VFIO."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ ATTRIBUTES: Final = (
     *("vendor", "device", "subsystem_vendor", "subsystem_device", "class", "revision"),
     *("label", "sriov_totalvfs"),
 )
-"""What `{attr.NAME}` may say of a function: files in sysfs that stay as they are, unaltered (`0x8086`).
+"""The names that `{attr.NAME}` may have for a function: files in sysfs that never change; values as in sysfs
+(`0x8086`).
 
 Also `{attr.driver}`, `{attr.physfn}` (the physical function's address) and `{attr.iommu_group}` (a number,
 which a reboot may change): links in sysfs. And `{attr.vf}`, the number of a virtual function.
@@ -71,7 +72,8 @@ SUBSYSTEMS: Final = frozenset(
         *("ptp", "i2c-dev", "scsi_generic", "bsg", "dma", "dsa", "qat", "habanalabs", "mic", "char", "hwmon"),
     },
 )
-"""Whose events may concern a function: its own, and those of the nodes that drivers make for it."""
+"""Subsystems whose events may concern a function: its own, and those of the nodes that drivers make for
+it."""
 
 NOTHING: Final = "0xffff"
 """What a read over PCI gives if no device answers it (PCI Local Bus Specification 3.0, 6.1)."""
@@ -83,8 +85,8 @@ _VIRTUAL_FUNCTION: Final = re.compile(r"virtfn(\d+)")
 class PciSource(Struct):
     """The functions that the selectors of one resource match; lives as long as the resource is served.
 
-    A function is called by its address. Several that match and are of one IOMMU group under VFIO are one
-    device, because they can only be given out together; it is called by the first one's address.
+    The ID of a function is its address. Several that match and are in one IOMMU group under VFIO are one
+    device, because they can only be allocated together; its ID is the first one's address.
     """
 
     resource_name: str
@@ -170,7 +172,7 @@ def _value(function: SysDevice, name: str) -> str:
 
 
 def _is_meant(selectors: Collection[PciSelector], value: Callable[[str], str]) -> bool:
-    """Whether a function, by its values, is what one of the selectors asks for."""
+    """Whether one of the selectors matches a function with these values."""
     return any(_matches(selector, value) for selector in selectors)
 
 
@@ -196,7 +198,7 @@ def _matches(selector: PciSelector, value: Callable[[str], str]) -> bool:
 
 
 def _units(matched: Sequence[SysDevice]) -> list[tuple[str, list[SysDevice]]]:
-    """Return what is one device each: a function, with "", or an IOMMU group and all that match of it."""
+    """Return the devices: a function with "", or the functions of an IOMMU group with its number."""
     groups = {one.path: one.link("iommu_group") or "" for one in matched}
     claimed = {groups[one.path] for one in matched if groups[one.path] and is_for_user_space(one)}
     units: dict[str, tuple[str, list[SysDevice]]] = {}
@@ -219,7 +221,7 @@ def _is_other(name: str) -> bool:
 
 
 def _facts(function: SysDevice, numbers: Callable[[SysDevice], Mapping[str, int]]) -> dict[str, str | int]:
-    """Return what templates may say of a function, but for its nodes and its NUMA node."""
+    """Return the values of template variables for a function, without its nodes and its NUMA node."""
     facts: dict[str, str | int] = {
         **{f"attr.{name}": value for name in ATTRIBUTES if (value := function.attribute(name))},
         **{f"attr.{name}": value for name in LINKS if (value := function.link(name))},

@@ -1,4 +1,4 @@
-"""Devices without hardware: the IDs of the file are all there is. For tests and first steps."""
+"""The source `static`: devices without hardware, by the IDs in the file. For tests and first steps."""
 
 from __future__ import annotations
 

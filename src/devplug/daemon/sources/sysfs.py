@@ -1,8 +1,8 @@
-"""Devices of a kernel subsystem: whatever a class or a bus in /sys lists, by its name and its attributes.
+"""The source `sysfs`: devices of a kernel subsystem, a class or a bus in /sys, by name and attributes.
 
-Their IDs, which are a promise, are in `identities`. Templates may say `{attr.NAME}` of those attributes that
-the selectors name and of `STABLE_ATTRIBUTES`; each is the device's own, or its nearest parent's. The stable
-ones go up to what the device is called by: a camera has not its controller's vendor.
+Their IDs, which never change, are made in `identities`. Templates may have `{attr.NAME}` for the attributes
+that the selectors name and for `STABLE_ATTRIBUTES`; the value is the device's own or its nearest parent's.
+Stable ones are read up to the parent that gives the ID: a camera does not get its controller's vendor.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ STABLE_ATTRIBUTES: Final = (
 """Attributes that say what a device is, not how it is doing: they change with it or with its program."""
 
 _NODES_BELOW: Final = frozenset({"fpga_region", "infiniband", "input", "rc", "sound"})
-"""Subsystems whose devices have their nodes in devices of their own, which come a moment later."""
+"""Subsystems whose devices have their nodes in child devices, which appear a moment later."""
 
 _CARRIERS: Final = frozenset(
     {"usb", "pci", "platform", "hid", "nvme", "scsi", "infiniband_verbs", "infiniband_mad"},
 )
-"""What the devices hang on, or what hangs on them: attributes, drivers and nodes come and go with it."""
+"""Subsystems of their parents and children, with which attributes, drivers and nodes come and go."""
 
 
 class _Match(Struct, frozen=True):
@@ -66,7 +66,7 @@ class _Match(Struct, frozen=True):
     """As the selector has it."""
     nodes: tuple[HostDeviceNode, ...]
     is_whole: bool
-    """Whether the nodes are those of what hangs on it, so that this is part of the device."""
+    """Whether its nodes are those of its child devices, so that these are part of the device."""
 
 
 class SysfsSource(Struct):
@@ -82,9 +82,10 @@ class SysfsSource(Struct):
     _ranks: dict[str, Ranks] = field(default_factory=dict)
     """By subsystem."""
     _has_nodes: set[str] = field(default_factory=lambda: set(_NODES_BELOW))
-    """Subsystems of which some device has a node, and the folders of devices that had nodes once."""
+    """Subsystems of which some device has a node, and folders of devices that have had nodes."""
     _ambiguous: set[str] = field(default_factory=set)
-    """What two devices have said of themselves at once, ever: udev's by-id links go from one to the other."""
+    """Preferred IDs that two devices had at the same time: udev's by-id link may move from one to the
+    other."""
     _logged_paths: set[str] = field(default_factory=set)
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
@@ -132,7 +133,7 @@ class SysfsSource(Struct):
         return _Match(device, subsystem, with_rdma_cm(self.host, nodes), is_whole=not own)
 
     def _is_there(self, match: _Match) -> bool:
-        """Whether the device has what a container would get.
+        """Whether the device is complete: it has nodes, or devices of its subsystem never have any.
 
         LEDs and sensors never have nodes; others may not have theirs yet, or not any more.
         """
@@ -149,7 +150,7 @@ class SysfsSource(Struct):
         return True
 
     def _log_once(self, path: str, reason: str) -> None:
-        """Log once why something that the file covers is no device."""
+        """Log once why a device that matches cannot be served."""
         if path not in self._logged_paths:
             self._logged_paths.add(path)
             logger.warning(
@@ -202,7 +203,7 @@ class SysfsSource(Struct):
 
 
 class _Reader(Struct):
-    """Reads attributes within one look, and lives as long as that.
+    """A reader of attributes; lives as long as one scan.
 
     It opens only what is in a folder: a device and all its parents are asked for many attributes, and
     have few of them.
@@ -213,8 +214,8 @@ class _Reader(Struct):
     def attribute(self, device: SysDevice, name: str) -> str | None:
         """Return the device's own attribute, or None if it has none.
 
-        A link counts as one, with the last name of where it leads (`driver`, `subsystem`), and so does what
-        the kernel tells in events (`DEVTYPE`).
+        A link counts as one, with the last name of its target (`driver`, `subsystem`), and so does a variable
+        of its uevents (`DEVTYPE`).
         """
         first = name.partition("/")[0]
         if first not in self._names(device):
@@ -254,6 +255,6 @@ def _said_twice(identities: Iterable[Identity]) -> set[str]:
 
 
 def _is_part(match: _Match, matches: Mapping[str, _Match]) -> bool:
-    """Whether a match that has the nodes of all below it includes this one: a sound card has its streams."""
+    """Whether another match has the nodes of all below it, and of this one: a sound card has its streams."""
     above = (matches[parent.path] for parent in match.device.parents() if parent.path in matches)
     return any(one.is_whole and one.nodes for one in above)

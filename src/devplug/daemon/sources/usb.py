@@ -1,4 +1,4 @@
-"""Devices by USB: every gadget that is plugged in is one device, with all nodes that its drivers make."""
+"""The source `usb`: every USB device is one device, with all nodes that its drivers make."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTRIBUTES: Final = (
     *("idVendor", "idProduct", "bcdDevice", "bDeviceClass", "manufacturer", "product", "serial"),
     *("version", "speed", "busnum", "devnum", "devpath", "removable"),
 )
-"""What `{attr.NAME}` may say of a gadget: those of its files in sysfs that stay as they are while it is
+"""The names that `{attr.NAME}` may have for a USB device: files in sysfs that do not change while it is
 plugged in. `busnum` and `devnum` are others after each re-plug: never good for an ID."""
 
 SUBSYSTEMS: Final = frozenset(
@@ -57,7 +57,8 @@ SUBSYSTEMS: Final = frozenset(
         ),
     },
 )
-"""Whose events may concern a gadget: its own, and those of the nodes that drivers make for it."""
+"""Subsystems whose events may concern a USB device: its own, and those of the nodes that drivers make for
+it."""
 
 HUB: Final = "09"
 _ROOT_HUB: Final = re.compile(r"usb\d+")
@@ -66,7 +67,7 @@ _USB_3: Final = 3
 
 
 class _Gadget(Struct, frozen=True):
-    """What decides whether a gadget is meant, as it was read in one look."""
+    """A USB device with what selectors compare, as it was read in one scan."""
 
     device: SysDevice
     vendor: str
@@ -74,7 +75,7 @@ class _Gadget(Struct, frozen=True):
     serial: str
     is_hub: bool
     interface_classes: frozenset[str] = frozenset()
-    """Empty where nobody asks for them."""
+    """Empty if no selector asks for them."""
 
     @property
     def ids(self) -> str:
@@ -87,12 +88,13 @@ class _Gadget(Struct, frozen=True):
 
 
 class UsbSource(Struct):
-    """The gadgets that the selectors of one resource match; lives as long as the resource is served.
+    """The USB devices that the selectors of one resource match; lives as long as the resource is served.
 
-    A gadget is called by its serial number, as in `0403:6001:A50285BI`, or where it has none, or another has
-    the same, by the port it is plugged in, as in `0403:6001@0000:00:14.0-2.3`: the controller's address and
-    the chain of ports. `usb3-` before the ports is the other half of the controller, which counts its ports
-    anew. Bus and device numbers are in no ID: they change with the order in which things are plugged in.
+    The ID is made of the serial number, as in `0403:6001:A50285BI`, or, if there is none or another device
+    has the same, of the port where it is plugged in, as in `0403:6001@0000:00:14.0-2.3`: the controller's
+    address and the chain of ports. `usb3-` before the ports is the other half of the controller, which counts
+    its ports anew. Bus and device numbers are in no ID: they change with the order in which things are
+    plugged in.
     """
 
     resource_name: str
@@ -103,7 +105,8 @@ class UsbSource(Struct):
     resync_seconds: float = 30.0
     _names: Names = field(default_factory=Names)
     _ambiguous: set[str] = field(default_factory=set)
-    """What two gadgets have said of themselves at once, ever: udev's by-id links go from one to the other."""
+    """Preferred IDs that two devices had at the same time: udev's by-id link may move from one to the
+    other."""
 
     def looks(self) -> AsyncGenerator[tuple[HostDevice, ...], None]:
         """Yield what is there at once, at each change, and every `resync_seconds`."""
@@ -112,7 +115,7 @@ class UsbSource(Struct):
 
     @timed
     def look(self) -> tuple[HostDevice, ...]:
-        """Return the gadgets that are there now, sorted by name."""
+        """Return the USB devices that are there now, sorted by name."""
         reads_classes = any(selector.interface_class for selector in self.selectors)
         devices = devices_of_subsystem(self.host, "usb")
         gadgets = [gadget for device in devices if (gadget := _read(device, reads_classes=reads_classes))]
@@ -145,7 +148,7 @@ class UsbSource(Struct):
                 )
 
     def _found(self, gadget: _Gadget, links: StableLinks) -> HostDevice:
-        """Return the gadget as a device that has no name yet."""
+        """Return the USB device as a device that has no name yet."""
         device = gadget.device
         kernels = device.nodes_below(_is_gadget)
         if (bus_node := device.node()) is not None:
@@ -169,12 +172,12 @@ class UsbSource(Struct):
 
 
 def _is_gadget(name: str) -> bool:
-    """Whether a folder below /sys/devices is a gadget: not an interface, and not a controller's bus."""
+    """Whether a folder below /sys/devices is a USB device: no interface of one, and no controller's bus."""
     return _GADGET.fullmatch(name) is not None
 
 
 def _read(device: SysDevice, *, reads_classes: bool) -> _Gadget | None:
-    """Return what a gadget says of itself; None for anything else on the bus, and for one that goes away."""
+    """Read a USB device; None for anything else on the bus, and for one that is going away."""
     if not _is_gadget(device.name):
         return None
     vendor, product = (device.attribute(name) for name in ("idVendor", "idProduct"))
@@ -196,7 +199,7 @@ def _interface_classes(device: SysDevice) -> frozenset[str]:
 
 
 def _matches(selector: UsbSelector, gadget: _Gadget) -> bool:
-    """Whether a gadget is what a selector asks for. A hub is only if it is asked for as such."""
+    """Whether a selector matches a USB device. It matches a hub only if it asks for hubs."""
     vendor, product = (selector.vendor or "").lower(), (selector.product or "").lower()
     wanted_class = (selector.interface_class or "").lower()
     if gadget.is_hub and wanted_class != HUB and not (vendor and product):
@@ -210,7 +213,7 @@ def _matches(selector: UsbSelector, gadget: _Gadget) -> bool:
 
 
 def port_of(device: SysDevice) -> tuple[str, str]:
-    """Return where a gadget is plugged in: for its ID, and as the path that no other one has."""
+    """Return the port of a USB device, as its ID has it, and the path that no other port has."""
     found = _GADGET.fullmatch(device.name)
     ports = found[1] if found else device.name
     root = next((one for one in device.parents() if _ROOT_HUB.fullmatch(one.name)), None)
@@ -231,7 +234,7 @@ def _version(root: SysDevice) -> int:
 
 
 def _fault(device: SysDevice) -> str | None:
-    """Return what keeps a gadget from working, or None."""
+    """Return why a USB device cannot work, or None."""
     if device.attribute("authorized") == "0":
         return "it is not authorized: authorized is 0 in its sysfs folder"
     if device.attribute("bConfigurationValue") in {"", "0"}:

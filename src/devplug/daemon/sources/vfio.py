@@ -1,6 +1,7 @@
-"""What may be given out of an IOMMU group: all or nothing, and only if no driver of the host has a part.
+"""The IOMMU groups of VFIO: allocated as a whole, and only if no driver of the host has a part.
 
-The rules are the kernel's, Documentation/driver-api/vfio.rst: within a group nothing keeps devices apart.
+The rules are the kernel's, Documentation/driver-api/vfio.rst: the devices of a group are not isolated from
+each other.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ __all__ = ["Member", "group_fault", "group_nodes", "is_for_user_space", "members
 
 GROUPS: Final = "/sys/kernel/iommu_groups"
 BRIDGE_CLASSES: Final = ("0x0604", "0x0607")
-"""PCI-to-PCI and CardBus bridges, the ones with a header of their own, which the kernel lets be."""
+"""PCI-to-PCI and CardBus bridges, which the kernel ignores in a group: their PCI header has a type of its
+own."""
 
 HARMLESS_DRIVERS: Final = frozenset({"pci-stub", "pcieport"})
-"""Drivers beside those of VFIO that leave a device alone (the kernel's `driver_managed_dma`)."""
+"""Drivers other than VFIO's that may have a device of a group: they do no DMA by the kernel
+(`driver_managed_dma`)."""
 
 
 class Member(Struct, frozen=True):
@@ -44,7 +47,7 @@ class Member(Struct, frozen=True):
 def is_for_user_space(device: SysDevice) -> bool:
     """Whether a driver of VFIO has the device: vfio-pci, or a maker's own such as mlx5_vfio_pci.
 
-    All of them make a folder `vfio-dev` from kernel 6.1 on; before, their names tell.
+    All of them make a folder `vfio-dev` from kernel 6.1 on; before, they are known by their names.
     """
     driver = (device.driver or "").replace("_", "-")
     return driver.endswith("vfio-pci") or (
@@ -75,7 +78,7 @@ def members(host: Host, group: str) -> list[tuple[SysDevice, Member]]:
 
 
 def group_fault(group: str, of_group: Sequence[Member]) -> str | None:
-    """Return what keeps a group from being given out, or None: a member that has a driver of the host."""
+    """Return why a group cannot be allocated, or None: a driver of the host has one of its devices."""
     for member in of_group:
         if not (
             member.driver is None
@@ -93,14 +96,14 @@ def group_fault(group: str, of_group: Sequence[Member]) -> str | None:
 def group_nodes(host: Host, group: str) -> list[HostDeviceNode]:
     """Return the node of an IOMMU group, or none if it is not there (yet).
 
-    Where the kernel was set up to work without an IOMMU, it is called `noiommu-N`.
+    If the kernel was set up to work without an IOMMU, its name is `noiommu-N`.
     """
     names = (f"/dev/vfio/{group}", f"/dev/vfio/noiommu-{group}")
     return [replace(node, subsystem="vfio") for name in names if (node := _node(host, name)) is not None][:1]
 
 
 def shared_nodes(host: Host, nodes: Sequence[HostDeviceNode]) -> list[HostDeviceNode]:
-    """Return what comes along with `nodes` and is nobody's own.
+    """Return the nodes that a container needs beside `nodes`, and that all groups share.
 
     With group nodes, their container; with VFIO's nodes of devices (from kernel 6.6 on), the IOMMU's node.
     """

@@ -4,7 +4,7 @@ The rules and the sentences are those of sigs.k8s.io/json, which the server of K
 (internal/golang/encoding/json/decode.go, kubernetes_patch.go), and of Go for what is no time or no bytes
 (time/format.go, encoding/base64/base64.go).
 
-Null is read as the zero value of its type, so that who reads objects can count on lists without null in them
+Null is read as the zero value of its type, so that readers of objects find no null in lists
 (encoding/json decode.go literalStore).
 """
 
@@ -105,7 +105,7 @@ def _base64_fault(written: str) -> str:
 
 
 def _padding_fault(rest: list[tuple[int, str]], place: int, length: int) -> str:
-    """Judge the end, from the first `=` on, which stands at this place of four."""
+    """Return why the end, from the first `=` on, is wrong; `place` is its place in a group of four."""
     if place < 2:
         return _corrupt(rest[0][0])
     needed = 4 - place
@@ -156,7 +156,7 @@ class FieldReport:
     """The findings of a decoder in one object."""
 
     unknown: tuple[str, ...] = ()
-    """A sentence for each field that nobody knows, in the order of the object: `unknown field "spec.foo"`."""
+    """A sentence for each unknown field, in the order of the object: `unknown field "spec.foo"`."""
     unreadable: str = ""
     """Why the object cannot be read at all, as in `json: cannot unmarshal …`; empty if it can be.
 
@@ -167,7 +167,8 @@ class FieldReport:
 def field_report(resource: Resource, body: object) -> FieldReport:
     """Return what the decoder says of an object of a resource, `body` being its JSON.
 
-    Of what the sandbox only refuses nothing is said. Fields that stand twice cannot be seen here any more.
+    For a resource that the sandbox only refuses it is empty. Doubled fields are not found here: JSON is read
+    already.
     """
     type_ = type_of(resource)
     if type_ is None or body is None:
@@ -289,7 +290,7 @@ class _Decoder:
 
 
 def _said(value: object, type_: str) -> str:
-    """Return what a JSON value is called; a number is told where another number could stand."""
+    """Return Go's word for a JSON value; for a number, where another number is allowed, the number too."""
     match value:
         case bool():
             return "bool"
@@ -337,9 +338,9 @@ _ZEROS: Final[Mapping[str, object]] = {
 
 
 def with_zeros(resource: Resource, one: Object) -> Object:
-    """Return an object without null: a field is not there, and an element is the zero value of its type.
+    """Return an object without null: a null field is left out, a null element is the zero value of its type.
 
-    Times stay null. What is of another type than it should be stays as it is.
+    Times stay null. A value of another type than the field's stays as it is.
     """
     type_ = type_of(resource)
     return one if type_ is None else _struct(one, TYPES[type_.name].fields)

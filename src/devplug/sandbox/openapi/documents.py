@@ -117,11 +117,11 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _path_items(resource: Resource, *, dialect: int) -> Iterator[tuple[str, Object]]:
-    """Yield each path of a resource with what can be asked there.
+    """Yield each path of a resource with its operations.
 
-    What is refused is told as if it were served, so that kubectl sends it and prints why it is refused. Nor
-    does kubectl send what it finds no patch of: only there does it look for `fieldValidation`, and asks for
-    custom resources then. So one is told of bindings too, which the server answers with 405.
+    Operations that the sandbox refuses are listed as if they were served, so that kubectl sends them and
+    prints the reason. kubectl looks for `fieldValidation` only at the patch of a kind, and without one asks
+    for custom resources. So bindings have a patch here, too, which the server answers with 405.
     """
     verbs = (*_OF_COLLECTION, *_OF_ONE) if resource.refusal else (*resource.verbs, "patch")
     root = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
@@ -241,7 +241,7 @@ def _query(name: str, dialect: int) -> Object:
 
 
 def _parameters(names: tuple[str, ...], dialect: int) -> Object:
-    """Return what all operations of a path have in common: the steps of the path, and `pretty`."""
+    """Return the parameters of all operations of a path: the variables of the path, and `pretty`."""
     descriptions = {"name": "The name of the object.", "namespace": "The namespace of the object."}
     steps = [_parameter(name, "path", "string", descriptions[name], dialect) for name in names]
     return {"parameters": [*steps, _query("pretty", dialect)]}
@@ -258,7 +258,7 @@ def _parameter(name: str, place: str, type_: str, description: str, dialect: int
 
 
 def openapi_v3_index() -> Object:
-    """Return what `/openapi/v3` answers: where the document of each version is, with its hash."""
+    """Return the answer of `/openapi/v3`: the path of each version's document, with its hash."""
     found: Object = {}
     for group, version in dict.fromkeys((one.group, one.version) for one in _KNOWN):
         place = f"apis/{group}/{version}" if group else f"api/{version}"
@@ -268,7 +268,7 @@ def openapi_v3_index() -> Object:
 
 
 def openapi_v3(group: str, version: str) -> Object | None:
-    """Return the document of one version of a group; None for what is not here."""
+    """Return the document of one version of a group; None if there is none."""
     ours = [one for one in _KNOWN if (one.group, one.version) == (group, version)]
     if not ours:
         return None
@@ -284,7 +284,7 @@ def openapi_v3(group: str, version: str) -> Object | None:
 
 
 def openapi_v2() -> Object:
-    """Return what `/openapi/v2` answers: everything, in the older dialect."""
+    """Return the answer of `/openapi/v2`: all paths and types, in the older dialect."""
     return {
         "swagger": "2.0",
         "info": _INFO,
@@ -296,10 +296,10 @@ def openapi_v2() -> Object:
 
 
 def openapi_document(path: str, accept: str) -> tuple[bytes, str] | None:
-    """Return what is answered under `path` (without a query), and its content type.
+    """Return the document at `path` (without a query), and its content type.
 
-    That is JSON, but for `/openapi/v2` the protobuf form if it is asked for first. None for what is not here,
-    and for a client that takes neither; `accept` is its header, and empty for one that takes anything.
+    It is JSON, or at `/openapi/v2` protobuf if the client prefers that. None for a path without a document,
+    and for a client that takes neither; `accept` is its header, empty for a client that takes anything.
     """
     forms = [one.partition(";")[0].strip().lower() for one in (accept or _JSON).split(",")]
     if path.rstrip("/") == "/openapi/v2" and forms[0] in _PROTOBUF:

@@ -1,7 +1,8 @@
 """The OpenAPI 2.0 document in gnostic's protobuf form, the only one in which kubectl reads `/openapi/v2`.
 
-kubectl does so where the newer documents do not answer its question, and in its older versions always.
-Written is what the sandbox's document has; the numbers are those of gnostic-models' OpenAPIv2.proto.
+kubectl does so where the newer documents do not answer its question, and in its older versions always. Only
+the parts that the sandbox's document has are written; the field numbers are those of gnostic-models'
+OpenAPIv2.proto.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["V2_MEDIA_TYPE", "protobuf_of_v2"]
 
 V2_MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What the form is called; kubectl asks for it with an `@` for a dot, which is no proper media type."""
+"""The media type of the form; kubectl asks for it with an `@` in place of a dot, which is no valid one."""
 
 _METHODS: Final[Mapping[str, int]] = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
 

@@ -1,6 +1,6 @@
 """The fields of metadata, nodes, reviews and all kinds but pods, as tables.
 
-What a line means is said in `types`. Names and types are those of Kubernetes 1.36 (apimachinery
+`types` has the notation. Names and types are those of Kubernetes 1.36 (apimachinery
 pkg/apis/meta/v1/types.go and types.go of api/core/v1, api/apps/v1, api/coordination/v1, api/events/v1,
 api/authentication/v1 and api/authorization/v1).
 """

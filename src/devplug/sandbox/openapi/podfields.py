@@ -1,6 +1,6 @@
 """The fields of pods, of their containers, volumes and statuses, as tables.
 
-What a line means is said in `types`. Names and types are those of Kubernetes 1.36 (api/core/v1/types.go).
+`types` has the notation. Names and types are those of Kubernetes 1.36 (api/core/v1/types.go).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _IN_3: Final[Mapping[str, Object]] = {
     "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
     "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
 }
-"""What the dialect 2.0 has no words for."""
+"""Parts of schemas that only the dialect 3.0 has."""
 
 _EVERYWHERE: Final = ("DeleteOptions", "Patch", "Status")
 """The types that every version's document has."""
@@ -81,7 +81,7 @@ def list_name(resource: Resource) -> str:
 
 
 def schemas(resources: Iterable[Resource], *, dialect: int) -> dict[str, Object]:
-    """Return the schemas of these resources' objects and of all that stands inside, by name."""
+    """Return the schemas of these resources' objects and of all types inside of them, by name."""
     listed = list(resources)
     types = [type_ for one in listed if (type_ := type_of(one))]
     found: dict[str, Object] = {}
@@ -133,7 +133,7 @@ def _property(owner: Type, field: Field, dialect: int) -> Object:
 
 
 def _value(type_: str, dialect: int, *, aside: bool = False) -> Object:
-    """Return the schema of one value; `aside` where more stands beside it, which 3.0 forbids a reference."""
+    """Return the schema of one value; `aside` if keys stand beside it, which 3.0 forbids for references."""
     if type_ == "ResourceList":
         return {"type": "object", "additionalProperties": _value("Quantity", dialect)}
     name = TYPES[type_].qualified if type_ in TYPES else _NAMED.get(type_)
@@ -152,7 +152,7 @@ def _plain(type_: str, dialect: int) -> Object:
 
 
 def _kinds_of(one: Type) -> list[Object]:
-    """Return which objects are of this type, in the words of Kubernetes."""
+    """Return the kinds of objects of this type, as group, version and kind."""
     if one.name in {"DeleteOptions", "Status"}:
         versions = dict.fromkeys((served.group, served.version) for served in (*SERVED, *REFUSED))
         asked = versions if one.name == "DeleteOptions" else [("", "v1")]

@@ -7,7 +7,7 @@ type and `{…}` for a map of texts to it. Without a type it is a text. `*Type` 
 type, which has no place of its own in an object (a Go struct's embedded one).
 
 The values of enums are those that Kubernetes' OpenAPI has as `enum` (`+enum` in api/core/v1/types.go and its
-like), in the order of the alphabet. A decoder takes any text; what may stand there is decided by validation.
+like), in the order of the alphabet. The decoder takes any text; validation decides which values are allowed.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(_OPEN.split(), ()),
     **{word: tuple(value.strip('"') for value in values.split()) for word, values in _VALUES.items()},
 }
-"""The values by type; none for a type of which Kubernetes tells none."""
+"""The values by type; none for a type for which Kubernetes lists none."""
 
 # ── Types ──
 

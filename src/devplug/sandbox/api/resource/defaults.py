@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, text, with_part
-from devplug.sandbox.api.defaults import canonical_quantity
 from devplug.k8s.times import stamp
+from devplug.sandbox.api.defaults import canonical_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
