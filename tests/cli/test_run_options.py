@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from unittest.mock import patch
-
 import click
 import pytest
 from hypothesis import given
@@ -34,7 +31,11 @@ ENVIRONMENTS = st.dictionaries(
 
 
 def read_by_click(arguments: list[str], environment: dict[str, str]) -> RunOptions:
-    with patch.dict(os.environ, environment, clear=True):
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:
+            patch.delenv(name, raising=False)
+        for name, text in environment.items():
+            patch.setenv(name, text)
         above = commands.make_context("devplug", [*arguments])
         with above, run_command.make_context("run", arguments[1:], parent=above) as context:
             return run_options_of(context)

@@ -180,14 +180,13 @@ def test_auto_suits_the_devices() -> None:
 
 words = st.text(max_size=6) | st.sampled_from(["a", "b", "c", "a::0", "a::1", "gpu2", "gpu10", "1²", "٣"])
 paths = st.lists(st.sampled_from(["pci0000:00", "0000:00:01.0", "0000:01:00.0", "usb1", "", "x"]), max_size=5)
-anything = st.builds(
-    Candidate,
+anything = st.tuples(
     words,
     words,
     st.lists(st.integers(-1, 5) | st.integers(), max_size=3).map(tuple),
     paths.map(lambda parts: "/sys/devices/" + "/".join(parts)) | words,
     st.dictionaries(words, st.integers(-2, 20) | st.integers(-(10**400), 10**400), max_size=3),
-)
+).map(lambda fields: Candidate(*fields))
 policies = st.sampled_from(POLICIES) | words
 nodes = st.integers(-1, 5)
 

@@ -87,33 +87,33 @@ WAIT = (Step.WAIT, LEVEL_CHECK_SECONDS)
 
 identities = st.sampled_from([None, KUBELET, NEXT_KUBELET])
 times = st.floats(0, 200)
-situations = st.builds(
-    Situation,
-    st.builds(
-        RegistrationFacts,
-        now=st.just(100.0),
-        folder=st.sampled_from(Folder),
-        has_list=st.booleans(),
-        has_lock=st.booleans(),
-        is_bound=st.booleans(),
-        lock_not_before=times,
-        bind_not_before=times,
-        kubelet=identities,
-        has_leftovers=st.booleans(),
-    ),
-    st.builds(
-        SocketRegistration,
-        call=st.sampled_from(CallState),
-        calling=identities,
-        registered_with=identities,
-        registered_at=times,
-        stream=st.sampled_from(StreamState),
-        stream_since=times,
-        cut_wait_seconds=st.floats(0.25, 1.2),
-        register_not_before=times,
-        failed_with=identities,
-    ),
-)
+facts = st.fixed_dictionaries(
+    {
+        "now": st.just(100.0),
+        "folder": st.sampled_from(Folder),
+        "has_list": st.booleans(),
+        "has_lock": st.booleans(),
+        "is_bound": st.booleans(),
+        "lock_not_before": times,
+        "bind_not_before": times,
+        "kubelet": identities,
+        "has_leftovers": st.booleans(),
+    }
+).map(lambda fields: RegistrationFacts(**fields))
+states = st.fixed_dictionaries(
+    {
+        "call": st.sampled_from(CallState),
+        "calling": identities,
+        "registered_with": identities,
+        "registered_at": times,
+        "stream": st.sampled_from(StreamState),
+        "stream_since": times,
+        "cut_wait_seconds": st.floats(0.25, 1.2),
+        "register_not_before": times,
+        "failed_with": identities,
+    }
+).map(lambda fields: SocketRegistration(**fields))
+situations = st.builds(Situation, facts, states)
 
 
 # ── the three triggers ──
