@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
 
 __all__ = ["ApiServer", "Request", "api_server", "refusal", "write_kubeconfig"]
 

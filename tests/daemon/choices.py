@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from devplug.daemon.preference import Candidate, preferred
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["chosen", "indexes", "linked", "on_nodes", "replicas"]
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.daemon.gpumachines import GpuMachine
 from tests.daemon.idhosts import nic, vfio
 from tests.daemon.machines import Machine
 from tests.daemon.systrees import camera, interface, listed
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CONTROLLER = "0000:00:14.0"
 ADAPTER = "0000:3b:00.0"
 
-CARDS = {
-    "0000:01:00.0": "0",
-    "0000:81:00.0": "1",
-}
+CARDS = {"0000:01:00.0": "0", "0000:81:00.0": "1"}
 """Where there are two of a kind: an address near each NUMA node. The kinds differ in the middle of it."""
 
 

@@ -9,17 +9,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.daemon.hosts import link, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 HERE = Path(__file__).parent
 LIBRARY = "libnvidia-ml.so.1"

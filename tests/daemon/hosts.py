@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from devplug.daemon.config.loader import load, read
+from devplug.daemon.config.loader import ConfigReading, load, read
+from devplug.daemon.config.types import Config, Resource
 from devplug.daemon.sources.path import PathSource
 from devplug.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devplug.daemon.config.loader import ConfigReading
-    from devplug.daemon.config.types import Config, Resource
 
 NULL = (1, 3)
 UNUSED_MAJOR = 240

@@ -6,20 +6,16 @@ import json
 import os
 import tarfile
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devplug.daemon.container_response import device_ids, with_room_for_replicas
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from tests.daemon.hosts import link, resource
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.systrees import camera, interface, listed, machine_with_everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from devplug.daemon.sources.device import HostDevice
 
 TABLE = Path(__file__).with_name("ids.json")
 ARCHIVES = Path(__file__).parents[3] / "shared" / "data" / "hwloc"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.pci import PciSource
 from devplug.daemon.sources.usb import UsbSource
 from tests.daemon.hosts import NULL, UNUSED_MAJOR, resource, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NO_ATTRIBUTES: Mapping[str, str] = {}
 

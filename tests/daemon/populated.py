@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.daemon.machines import machine_with_usb
-
-if TYPE_CHECKING:
-    from tests.daemon.machines import Machine
+from tests.daemon.machines import Machine, machine_with_usb
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A6008isP-if00-port0"
 

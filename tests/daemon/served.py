@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,17 +13,11 @@ from devplug.daemon.context import DaemonContext
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.errors import RemoteError
 from devplug.kubelet.kubelet import Kubelet
-from devplug.kubelet.pods import PodPhase
+from devplug.kubelet.pods import ContainerOptions, PodPhase
 from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.daemon.hosts import link, resource
 from tests.kubelet.fakes import RESOURCE, pod
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from devplug.kubelet.pods import ContainerOptions
 
 
 @asynccontextmanager

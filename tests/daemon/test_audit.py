@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from devplug.logs import AUDIT
 from tests.holders.nodes import QUICK, asking, questions, turns
 from tests.kubelet.fakes import RESOURCE, healthy, pod, registered
 from tests.kubelet.monitors import monitored, socket_below
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> set[tuple[str, str, str]]:

@@ -7,8 +7,10 @@ import logging
 import ssl
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +23,6 @@ from devplug.daemon.cluster import (
 )
 from tests.daemon.apiserver import ApiServer, api_server, refusal
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-    from pathlib import Path
-    from typing import Any
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]")
 

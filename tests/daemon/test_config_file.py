@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,15 +16,10 @@ from devplug.daemon.service import serve_config
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
+from devplug.plugin.serving import Serving
 from tests.daemon.hosts import char_node, link, needs_mknod
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug.plugin.serving import Serving
 
 anyio_backend = on_virtual_time
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.config.types import Resource
 from devplug.daemon.container_response import (
     container_response,
     found_name,
@@ -20,9 +21,6 @@ from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import ContainerResponse, Device, DeviceNode, Health, Mount
 from devplug.errors import InvalidRequestError, UnhealthyDeviceError
 from tests.daemon.hosts import resource
-
-if TYPE_CHECKING:
-    from devplug.daemon.config.types import Resource
 
 
 def tty(number: int, folder: str = "/dev", **facts: str | int) -> HostDevice:

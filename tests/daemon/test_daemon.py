@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from devplug.daemon.sources.static import StaticSource
 from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.hosts import config
 from tests.virtualtime import on_virtual_time
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 anyio_backend = on_virtual_time
 TWO = """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 from devplug.daemon.device_links import Weights, heaviest
 from devplug.daemon.preference import Candidate, preferred
 from tests.daemon.choices import chosen, indexes, linked, on_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 BATCHES = range(10)
 PER_BATCH = 200
@@ -188,8 +185,7 @@ def least_shared_worth(taken: Counter[str], others: Counter[str], mine: Counter[
     [("packed", packed_worth), ("spread", spread_worth), ("leastShared", least_shared_worth)],
 )
 def test_no_choice_of_replicas_is_better_than_the_one_that_is_taken(
-    policy: str,
-    worth: Callable[[Counter[str], Counter[str], Counter[str]], tuple[int, ...]],
+    policy: str, worth: Callable[[Counter[str], Counter[str], Counter[str]], tuple[int, ...]]
 ) -> None:
     for seed in range(400):
         rng = Random(seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import resource
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from devplug.daemon.sources.follower import follow, still_there
 from devplug.linux.uevents import shared_uevents
 from tests.daemon.hosts import link
 from tests.kerneldevices import (
+    KernelDevice,
     announce,
     loop_device,
     needs_uevents,
@@ -26,12 +27,6 @@ from tests.kerneldevices import (
 )
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.wire.fakes import open_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.kerneldevices import KernelDevice
 
 anyio_backend = on_virtual_time
 NONE = {"no-subsystem-of-any-kernel"}

@@ -7,11 +7,11 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,6 @@ from devplug.devices import Health
 from tests.daemon.hosts import char_node, link, needs_mknod, tree
 from tests.plugin.fakes import Time
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 RESOURCE = "example.com/a"
 NULL = HostDeviceNode("/dev/null", (1, 3))

@@ -171,42 +171,29 @@ def test_a_watchdog_is_known_by_number_subsystem_or_name(
 # ── readings in a row ─────────────────────────────────────────────────────────────────────────────
 
 
+DOWN = Health.unhealthy("link down")
+
+
 @pytest.mark.parametrize(
-    ("first", "health"),
+    ("thresholds", "readings", "health"),
     [
-        (GOOD, Health.healthy()),
-        (BAD, Health.unhealthy("link down")),
-        (UNKNOWN, Health.unknown("no answer")),
+        ((3, 1), [], Health.unknown("not checked yet")),
+        ((3, 3), [GOOD], Health.healthy()),
+        ((3, 3), [BAD], DOWN),
+        ((3, 3), [UNKNOWN], Health.unknown("no answer")),
+        ((3, 3), [UNKNOWN, UNKNOWN, BAD], DOWN),
+        ((3, 2), [GOOD, BAD, BAD], Health.healthy()),
+        ((3, 2), [GOOD, BAD, BAD, BAD], DOWN),
+        ((3, 2), [GOOD, BAD, BAD, BAD, GOOD], DOWN),
+        ((3, 2), [GOOD, BAD, BAD, BAD, GOOD, GOOD], Health.healthy()),
+        ((2, 1), [GOOD, BAD, GOOD, BAD], Health.healthy()),
+        ((2, 1), [GOOD, BAD, UNKNOWN, BAD], DOWN),
     ],
 )
-def test_the_first_reading_decides_at_once(first: Reading, health: Health) -> None:
-    assert after(Judgement(3, 3), first).health == health
-
-
-def test_before_any_reading_nothing_is_known() -> None:
-    assert Judgement(3, 1).health == Health.unknown("not checked yet")
-
-
-def test_an_unknown_beginning_leaves_the_decision_to_the_first_reading_that_says_something() -> None:
-    assert after(Judgement(3, 3), UNKNOWN, UNKNOWN, BAD).health == Health.unhealthy("link down")
-
-
-def test_bad_readings_in_a_row_worsen_and_good_ones_recover() -> None:
-    judgement = after(Judgement(3, 2), GOOD, BAD, BAD)
-    assert judgement.health == Health.healthy()
-    judgement = after(judgement, BAD)
-    assert judgement.health == Health.unhealthy("link down")
-    judgement = after(judgement, GOOD)
-    assert judgement.health == Health.unhealthy("link down")
-    assert after(judgement, GOOD).health == Health.healthy()
-
-
-def test_a_good_reading_between_bad_ones_begins_the_count_anew() -> None:
-    assert after(Judgement(2, 1), GOOD, BAD, GOOD, BAD).health == Health.healthy()
-
-
-def test_an_unknown_reading_between_bad_ones_leaves_the_count() -> None:
-    assert after(Judgement(2, 1), GOOD, BAD, UNKNOWN, BAD).health == Health.unhealthy("link down")
+def test_the_first_reading_that_says_something_decides_and_then_so_many_in_a_row(
+    thresholds: tuple[int, int], readings: list[Reading], health: Health
+) -> None:
+    assert after(Judgement(*thresholds), *readings).health == health
 
 
 def test_unknown_readings_never_heal_and_never_worsen() -> None:

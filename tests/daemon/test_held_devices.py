@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug import serve
+from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.held_devices import HeldDevices
 from devplug.daemon.resource import ConfiguredPlugin
@@ -26,12 +28,6 @@ from tests.daemon.hosts import config, link, resource
 from tests.kubelet.fakes import RESOURCE, healthy, registered
 from tests.virtualtime import on_virtual_time, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from devplug.daemon.config.types import Resource
 
 anyio_backend = on_virtual_time
 QUICK = Rules(period_seconds=0.05, grace_seconds=0.05)
@@ -65,8 +61,7 @@ async def test_a_device_that_cannot_be_cleaned_is_refused_and_unhealthy_until_it
     broken = tmp_path / "broken"
     broken.touch()
     held = HeldDevices(
-        with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"),
-        None,
+        with_command("onRelease", f"test ! -e {broken} || {{{{ echo stuck; exit 7; }}}}"), None
     )
     held.give([Device("a")])
     with pytest.raises(UnhealthyDeviceError) as refused:
@@ -170,10 +165,7 @@ async def daemon(root: Path) -> AsyncIterator[tuple[Kubelet, Path, Callable[[], 
         memory = kubelet.plugin_dir / ".devplug"
         return any('"p"' in one.read_text() for one in memory.glob("held-*.json"))
 
-    async with (
-        kubelet.running(),
-        serve_config(file, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring),
-    ):
+    async with kubelet.running(), serve_config(file, plugin_dir=kubelet.plugin_dir, pod_resources=monitoring):
         yield kubelet, root / "log", is_remembered
 
 
@@ -223,10 +215,7 @@ async def test_ids_of_another_number_of_replicas_leave_the_list_once_they_are_fr
     def shared(replicas: int) -> Resource:
         return resource(f'discover: {{path: "{short_dir}/by-id/*"}}, share: {{replicas: {replicas}}}')
 
-    async with (
-        told(short_dir) as (kubelet, holders),
-        serve(plugin_dir=short_dir / "device-plugins") as one,
-    ):
+    async with told(short_dir) as (kubelet, holders), serve(plugin_dir=short_dir / "device-plugins") as one:
         machine = DaemonContext(holders=holders)
         holders.own(RESOURCE)
         four = ConfiguredPlugin(shared(4), machine)

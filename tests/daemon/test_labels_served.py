@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from devplug.kubelet.kubelet import Kubelet
 from tests.daemon.apiserver import api_server, write_kubeconfig
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 anyio_backend = on_virtual_time
 

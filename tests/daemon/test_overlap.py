@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 
 from devplug.daemon.overlap import Claim, DeviceOverlap, decide
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 
 def found(name: str, hardware: str = "", minor: int | None = None, major: int = 188) -> HostDevice:
@@ -37,8 +35,13 @@ class Table:
         )
 
 
-def test_what_only_one_resource_finds_belongs_to_it() -> None:
-    overlaps = Table(a=False, b=False)
+@pytest.fixture
+def overlaps() -> Table:
+    """Two resources that do not share."""
+    return Table(a=False, b=False)
+
+
+def test_what_only_one_resource_finds_belongs_to_it(overlaps: Table) -> None:
     assert overlaps.claim("a", [found("x", "/sys/devices/x")]) == {}
     assert overlaps.claim("b", [found("y", "/sys/devices/y")]) == {}
 
@@ -51,22 +54,21 @@ def test_what_only_one_resource_finds_belongs_to_it() -> None:
     ],
     ids=["the same hardware", "the same node"],
 )
-def test_the_first_in_the_file_has_what_two_resources_find(one: HostDevice, other: HostDevice) -> None:
-    overlaps = Table(a=False, b=False)
+def test_the_first_in_the_file_has_what_two_resources_find(
+    overlaps: Table, one: HostDevice, other: HostDevice
+) -> None:
     assert overlaps.claim("a", [one]) == {}
     assert overlaps.claim("b", [other]) == {other.name: "a"}
 
 
-def test_the_order_of_the_looks_does_not_matter_and_who_loses_is_woken() -> None:
-    overlaps = Table(a=False, b=False)
+def test_the_order_of_the_looks_does_not_matter_and_who_loses_is_woken(overlaps: Table) -> None:
     assert overlaps.claim("b", [found("x", "h")]) == {}
     assert overlaps.claim("a", [found("x", "h")]) == {}
     assert overlaps.woken == ["b"]
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
 
 
-def test_what_the_first_one_loses_the_second_one_gets() -> None:
-    overlaps = Table(a=False, b=False)
+def test_what_the_first_one_loses_the_second_one_gets(overlaps: Table) -> None:
     overlaps.claim("a", [found("x", "h")])
     overlaps.claim("b", [found("x", "h")])
     overlaps.leave("a")
@@ -96,21 +98,18 @@ def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
     assert overlaps.claim("c", [found("video", "", 0, 81)]) == {}
 
 
-def test_the_null_device_is_no_hardware() -> None:
-    overlaps = Table(a=False, b=False)
+def test_the_null_device_is_no_hardware(overlaps: Table) -> None:
     overlaps.claim("a", [found("x", "", 3, 1)])
     assert overlaps.claim("b", [found("y", "", 3, 1)]) == {}
 
 
-def test_nodes_that_a_driver_shares_out_belong_to_nobody() -> None:
-    overlaps = Table(a=False, b=False)
+def test_nodes_that_a_driver_shares_out_belong_to_nobody(overlaps: Table) -> None:
     control = HostDeviceNode("/dev/nvidiactl", (195, 255), is_shared=True)
     overlaps.claim("a", [HostDevice("x", (control,))])
     assert overlaps.claim("b", [HostDevice("y", (control,))]) == {}
 
 
-def test_another_order_in_the_file_moves_the_device() -> None:
-    overlaps = Table(a=False, b=False)
+def test_another_order_in_the_file_moves_the_device(overlaps: Table) -> None:
     overlaps.claim("a", [found("x", "h")])
     overlaps.claim("b", [found("x", "h")])
     overlaps.reorder(["b", "a"])
@@ -122,16 +121,14 @@ def test_another_order_in_the_file_moves_the_device() -> None:
 # ── what a container holds ──
 
 
-def test_what_is_held_stays_with_its_resource_when_an_earlier_one_finds_it() -> None:
-    overlaps = Table(a=False, b=False)
+def test_what_is_held_stays_with_its_resource_when_an_earlier_one_finds_it(overlaps: Table) -> None:
     overlaps.claim("b", [found("x", "h")], {"x"})
     assert overlaps.claim("a", [found("y", "h")]) == {"y": "b"}
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
     assert overlaps.woken == []
 
 
-def test_what_is_let_go_goes_to_the_first_in_the_file() -> None:
-    overlaps = Table(a=False, b=False)
+def test_what_is_let_go_goes_to_the_first_in_the_file(overlaps: Table) -> None:
     overlaps.claim("b", [found("x", "h")], {"x"})
     overlaps.claim("a", [found("y", "h")])
     assert overlaps.claim("b", [found("x", "h")]) == {"x": "a"}
@@ -139,8 +136,7 @@ def test_what_is_let_go_goes_to_the_first_in_the_file() -> None:
     assert overlaps.claim("a", [found("y", "h")]) == {}
 
 
-def test_what_was_pulled_out_stays_taken_until_it_is_let_go() -> None:
-    overlaps = Table(a=False, b=False)
+def test_what_was_pulled_out_stays_taken_until_it_is_let_go(overlaps: Table) -> None:
     overlaps.claim("b", [found("x", "h", 0)], {"x"})
     overlaps.claim("b", [], {"x"})
     assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {"y": "b", "z": "b"}
@@ -149,8 +145,7 @@ def test_what_was_pulled_out_stays_taken_until_it_is_let_go() -> None:
     assert overlaps.claim("a", [found("y", "h"), found("z", "", 0)]) == {}
 
 
-def test_a_resource_that_is_served_anew_is_woken_as_its_last_claim_says() -> None:
-    overlaps = Table(a=False, b=False)
+def test_a_resource_that_is_served_anew_is_woken_as_its_last_claim_says(overlaps: Table) -> None:
     anew = list[str]()
     overlaps.claim("b", [found("x", "h")])
     overlaps.overlaps.claim("b", [found("x", "h")], on_change=lambda: anew.append("b"))
@@ -158,8 +153,7 @@ def test_a_resource_that_is_served_anew_is_woken_as_its_last_claim_says() -> Non
     assert (overlaps.woken, anew) == ([], ["b"])
 
 
-def test_another_order_in_the_file_leaves_what_is_held_where_it_is() -> None:
-    overlaps = Table(a=False, b=False)
+def test_another_order_in_the_file_leaves_what_is_held_where_it_is(overlaps: Table) -> None:
     overlaps.claim("a", [found("x", "h")], {"x"})
     overlaps.claim("b", [found("x", "h")])
     overlaps.reorder(["b", "a"])
@@ -180,16 +174,14 @@ def test_a_renamed_resource_gets_its_devices_as_containers_of_the_old_name_end()
     assert overlaps.woken == ["new", "new"]
 
 
-def test_a_resource_that_comes_back_still_has_what_it_held() -> None:
-    overlaps = Table(a=False, b=False)
+def test_a_resource_that_comes_back_still_has_what_it_held(overlaps: Table) -> None:
     overlaps.claim("b", [found("x", "h")], {"x"})
     overlaps.claim("b", [], {"x"})
     overlaps.claim("a", [found("x", "h")])
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
 
 
-def test_a_resource_that_left_holds_nothing_and_may_leave_again() -> None:
-    overlaps = Table(a=False, b=False)
+def test_a_resource_that_left_holds_nothing_and_may_leave_again(overlaps: Table) -> None:
     overlaps.claim("a", [found("x", "h")], {"x"})
     overlaps.leave("a")
     overlaps.leave("a")
@@ -223,8 +215,9 @@ def test_when_sharing_ends_the_first_in_the_file_has_it_and_the_other_holder_com
     assert overlaps.claim("b", [found("x", "h")], {"x"}) == {}
 
 
-def test_a_held_device_that_was_plugged_in_elsewhere_frees_its_old_place_but_not_its_old_node() -> None:
-    overlaps = Table(a=False, b=False)
+def test_a_held_device_that_was_plugged_in_elsewhere_frees_its_old_place_but_not_its_old_node(
+    overlaps: Table,
+) -> None:
     overlaps.claim("a", [found("x", "port1", 0)], {"x"})
     overlaps.claim("a", [found("x", "port2", 1)], {"x"})
     others = [found("p1", "port1"), found("p2", "port2"), found("n0", "", 0), found("n1", "", 1)]

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import string
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.rules import selector_faults
+from devplug.daemon.config.types import Resource
 from devplug.daemon.placement import claimed_twice, placement_of
 from tests.daemon.hosts import config
-
-if TYPE_CHECKING:
-    from devplug.daemon.config.types import Resource
 
 TWO = config(
     """

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +14,8 @@ from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
 from tests.daemon.hosts import needs_mknod, resource
-from tests.daemon.machines import machine_with_usb
+from tests.daemon.machines import Machine, machine_with_usb
 from tests.virtualtime import now, on_virtual_time, passes
-
-if TYPE_CHECKING:
-    from tests.daemon.machines import Machine
 
 anyio_backend = on_virtual_time
 KINDS = {

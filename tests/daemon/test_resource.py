@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,13 +20,8 @@ from tests.daemon.served import container, look_again, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, Clock, happened
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-async def test_a_numa_node_that_the_machine_lacks_is_told_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_numa_node_that_the_machine_lacks_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     static = resource("discover: {static: {ids: [a, b], numaNodes: {a: 0, b: 1}}}")
     for numa_nodes, told in (((0,), 1), ((0, 1), 0), ((), 0)):
         caplog.clear()

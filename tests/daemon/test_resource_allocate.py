@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from devplug import Device
 from devplug.daemon.resource import ConfiguredPlugin
 from devplug.devices import DeviceNode
 from devplug.errors import UnhealthyDeviceError
@@ -25,13 +27,6 @@ from tests.daemon.served import (
 )
 from tests.kubelet.fakes import RESOURCE, pod
 from tests.virtualtime import in_virtual_time, now, passes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
-
-    from devplug import Device
-
 
 # ── Allocate ──────────────────────────────────────────────────────────────────────────────────────
 

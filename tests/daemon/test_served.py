@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from devplug.daemon.cdi.spec import kind_of, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
+from devplug.daemon.config.types import Resource
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.daemon import PreferringPlugin, plugin_of
 from devplug.daemon.resource import ConfiguredPlugin
@@ -17,13 +20,6 @@ from tests.daemon.served import container, plugin, serving, table
 from tests.kubelet.fakes import RESOURCE, happened, pod
 from tests.virtualtime import on_virtual_time
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from devplug.daemon.config.types import Resource
 
 anyio_backend = on_virtual_time
 

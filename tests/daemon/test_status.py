@@ -7,8 +7,12 @@ import json
 import logging
 import socket
 import stat
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from devplug.daemon.config.loader import load
 from devplug.daemon.context import DaemonContext
@@ -25,12 +29,6 @@ from devplug.web.client import get, lines
 from tests.daemon.hosts import char_node, link, needs_mknod, resource
 from tests.virtualtime import on_virtual_time
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    import pytest
 
 anyio_backend = on_virtual_time
 A = "- {name: example.com/a, discover: {static: {ids: [a0, a1]}}}"
@@ -112,9 +110,7 @@ async def test_only_its_owner_may_read_the_status_socket(short_dir: Path) -> Non
     assert not path.exists()
 
 
-async def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away(
-    short_dir: Path,
-) -> None:
+async def test_a_lost_status_socket_is_made_again_and_a_dead_one_is_cleared_away(short_dir: Path) -> None:
     folder = short_dir / "device-plugins" / ".devplug"
     folder.mkdir(parents=True)
     dead = folder / ".status-1-dead.sock"

@@ -6,8 +6,12 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from devplug.daemon.config.loader import load
 from devplug.daemon.device_list import Answered
@@ -30,12 +34,6 @@ from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy
 from tests.kubelet.fakes import pod as wanting
 from tests.virtualtime import in_virtual_time, now, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    import pytest
 
 NAME = "example.com/a"
 FILE = """version: 1

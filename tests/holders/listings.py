@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from devplug.holders.held_device import Rules
 from devplug.status import Holder
 from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 RESOURCE = "example.com/a"
 RULES = Rules(period_seconds=10, grace_seconds=20)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.holders.held_device import Rules
+from devplug.holders.holders import Holders
+from devplug.kubelet.kubelet import Kubelet
 from devplug.wire.podresources import LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import Listener, unary
+from devplug.wire.values import PodResources
 from tests.holders.listings import RESOURCE, holder
 from tests.kubelet.fakes import LONG_SECONDS
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from devplug.holders.holders import Holders
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.wire.values import PodResources
-
-    Serve = Callable[[], Awaitable[Sequence[PodResources]]]
+Serve = Callable[[], Awaitable[Sequence[PodResources]]]
 
 QUICK = Rules(period_seconds=0.02, grace_seconds=0.05)
 """Times that a test can wait for."""

@@ -7,7 +7,8 @@ holds what; the ledger sees only its answers, some of them late.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,18 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from devplug.daemon.device_list import DeviceList, ScanResult
 from devplug.daemon.sources.device import HostDevice
+from devplug.devices import Device
 from devplug.holders.held_device import Released, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
 from devplug.plugin.inventory import Inventory
+from devplug.wire.values import PodResources
 from tests.daemon.hosts import resource
 from tests.holders.listings import RESOURCE, RULES, pods
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
-
-    from devplug.devices import Device
-    from devplug.wire.values import PodResources
 
 IDS = tuple("abc")
 FILE = resource('discover: {usb: {vendor: "0403"}}, whenUnplugged: {keepUnhealthyFor: 0s}')

@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from devplug.holders.client import (
 )
 from devplug.holders.ledger import Ledger
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
-from devplug.kubelet.checkpoint import encode
+from devplug.kubelet.checkpoint import Checkpoint, encode
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected, socket_identity
 from devplug.wire.values import PodResources
@@ -34,12 +35,6 @@ from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
 from tests.kubelet.test_checkpoint import checkpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.checkpoint import Checkpoint
 
 PODS = (pod("p", "a"),)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.linux.notifier import Notifier
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
+from devplug.wire.values import PodResources
 from tests.holders.listings import RESOURCE, holder, pod
 from tests.holders.nodes import (
     OLD,
@@ -31,12 +33,6 @@ from tests.kubelet.fakes import Clock, healthy, registered
 from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
 from tests.virtualtime import now, on_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.wire.values import PodResources
 
 anyio_backend = on_virtual_time
 

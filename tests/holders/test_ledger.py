@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from devplug.holders.held_device import Allocated, Released, Remembered, ledger_memory, ledger_text
 from devplug.holders.ledger import Ledger
+from devplug.wire.values import PodResources
 from tests.holders.listings import KUBELET, NEXT_KUBELET, RESOURCE, RULES, holder, pod, pods
-
-if TYPE_CHECKING:
-    from devplug.wire.values import PodResources
 
 OTHER = pod("other", "z")
 """Holds a device for ever."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,6 @@ from tests.kubelet.fakes import pod as new_pod
 from tests.kubelet.monitors import monitored, socket_below
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 OTHER = "example.com/b"
 KEEP_ASKING = Rules(period_seconds=0.02, grace_seconds=3600)

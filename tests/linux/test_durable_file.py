@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from devplug.daemon.held_devices import DirtyFile
 from devplug.holders.held_device import Remembered
 from devplug.holders.ledger_store import LedgerFile
 from devplug.linux.durable_file import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def write_ledger(folder: Path) -> None:

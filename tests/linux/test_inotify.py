@@ -8,11 +8,12 @@ import os
 import resource
 import shutil
 import sys
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import pytest
 
@@ -20,6 +21,7 @@ from devplug.linux import inotify
 from devplug.linux.inotify import (
     EventKind,
     FileEvent,
+    Subscription,
     Watcher,
     folders_to_watch,
     shared_watcher,
@@ -27,12 +29,6 @@ from devplug.linux.inotify import (
     until_present,
 )
 from tests.wire.fakes import open_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import FrameType
-
-    from devplug.linux.inotify import Subscription
 
 EVENTS_KEPT = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 """How many events the kernel keeps for a reader."""

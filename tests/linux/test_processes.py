@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +26,6 @@ from devplug.linux.processes import (
     wants_default_dir,
     with_default_dir,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAY_MOUNT = wants_default_dir(["plugin"])
 

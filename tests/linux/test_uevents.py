@@ -9,8 +9,9 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from devplug.linux.uevents import Uevent, UeventListener, parse_uevent, shared_uevents
 from tests.kerneldevices import (
+    KernelDevice,
     announce,
     loop_device,
     needs_uevents,
@@ -28,13 +30,6 @@ from tests.kerneldevices import (
     zram_device,
 )
 from tests.wire.fakes import open_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from contextlib import AbstractContextManager
-    from typing import Any
-
-    from tests.kerneldevices import KernelDevice
 
 NULL = "/sys/devices/virtual/mem/null"
 """A device that every machine has, and that can be announced as often as one likes."""

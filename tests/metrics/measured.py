@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 
 from devplug.metrics.families import Family, Histogram, HistogramSample, Kind, Metric, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Series: TypeAlias = tuple[str, tuple[tuple[str, str], ...], float]
 """The name, labels and value of one line; the value as a number that equals itself."""

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.metrics_core import Metric as ReadMetric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from devplug.metrics.catalogue import REGISTRATIONS, START_TIME
 from devplug.metrics.exposition import Form, exposition
 from devplug.metrics.families import Family, HistogramSample, Kind, Metric, Sample
-from tests.metrics.measured import comparable, families, series_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from prometheus_client.metrics_core import Metric as ReadMetric
-
-    from tests.metrics.measured import Series
+from tests.metrics.measured import Series, comparable, families, series_of
 
 TEMPERATURE = Metric("devplug_heat", Kind.GAUGE, "How warm.", labels=("device",))
 WAIT = Metric("devplug_wait_seconds", Kind.HISTOGRAM, "How long.", "seconds", ("resource",))

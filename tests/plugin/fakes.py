@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Literal
 
-from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health, serve
+from devplug import ContainerResponse, Device, DeviceFeed, DevicePlugin, Health, Serving, serve
 from devplug.errors import RemoteError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
@@ -20,18 +22,10 @@ from devplug.plugin.inventory import Inventory
 from devplug.plugin.service import PluginService
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, Peer, connected, unary
+from devplug.wire.values import AdvertisedDevice, RegisterRequest
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-    from typing import Literal
-
-    from devplug import Serving
-    from devplug.wire.values import AdvertisedDevice, RegisterRequest
-
-    RegistrationMode = Literal["socket", "watcher"]
+RegistrationMode = Literal["socket", "watcher"]
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"
@@ -144,9 +138,7 @@ async def refusal(call: Awaitable[object]) -> str:
 
 @asynccontextmanager
 async def served(
-    folder: Path,
-    plugin: DevicePlugin,
-    listed: Iterable[Device] | None = None,
+    folder: Path, plugin: DevicePlugin, listed: Iterable[Device] | None = None
 ) -> AsyncIterator[Served]:
     """Serve a plugin's calls at a socket in `folder`; its inventory is the test's to change."""
     inventory = Inventory(plugin.resource_name)
@@ -171,11 +163,12 @@ async def served(
 async def registered(
     folder: Path, *plugins: DevicePlugin, compat: bool = True
 ) -> AsyncIterator[tuple[Kubelet, Serving]]:
-    """A kubelet and the plugins that are registered with it."""
+    """A kubelet and the plugins that are registered with it, once it has a list of each."""
     clock = asyncio.get_running_loop().time
     kubelet = Kubelet(folder, KubeletSettings(clock=clock, compat=compat))
     async with kubelet.running(), serve(*plugins, plugin_dir=folder) as serving:
         await serving.wait_registered()
+        await kubelet.wait(lambda: all(one.resource_name in kubelet.capacity() for one in plugins))
         yield kubelet, serving
 
 
@@ -212,10 +205,11 @@ class Node:
     async def registered(
         self, *plugins: DevicePlugin, compat: bool = True
     ) -> AsyncIterator[tuple[Kubelet, Serving]]:
-        """A kubelet and the plugins that are registered with it."""
+        """A kubelet and the plugins that are registered with it, once it has a list of each."""
         kubelet = self.kubelet(compat=compat)
         async with kubelet.running(), self.serving(*plugins) as serving:
             await serving.wait_registered()
+            await kubelet.wait(lambda: all(one.resource_name in kubelet.capacity() for one in plugins))
             yield kubelet, serving
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,10 +37,6 @@ from tests.plugin.fakes import (
 )
 from tests.virtualtime import in_no_time, still
 from tests.wire.fakes import allocate_raw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 ADVICE = "delete and recreate the pod to get another device"
 
@@ -79,7 +77,7 @@ def raised(error: BaseException) -> Callable[[object], Any]:
 async def test_by_default_a_container_gets_the_device_nodes_of_its_devices(short_dir: Path) -> None:
     async with served(short_dir, Listed(), devices("a", "b")) as plugin:
         assert list(await plugin.allocate(["b", "a"])) == [
-            ContainerResponse(device_nodes=[DeviceNode("/dev/a"), DeviceNode("/dev/b")]),
+            ContainerResponse(device_nodes=[DeviceNode("/dev/a"), DeviceNode("/dev/b")])
         ]
 
 
@@ -280,7 +278,6 @@ async def test_the_replacement_of_a_refused_pod_gets_another_device(short_dir: P
 
     steered = Two(refuse_the_first)
     async with registered(short_dir, steered) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 2)
         first = await kubelet.admit(pod("first"))
         assert first.phase is PodPhase.FAILED
         assert "is unhealthy (link down); delete and recreate the pod" in first.message
@@ -482,8 +479,9 @@ async def test_many_calls_at_once_run_one_after_the_other(short_dir: Path) -> No
         running -= 1
 
     steered = Steered(count)
-    async with served(short_dir, steered, devices("a")) as plugin:
-        await asyncio.gather(*(plugin.allocate(["a"]) for _ in range(64)))
+    async with served(short_dir, steered, devices("a")) as plugin, asyncio.TaskGroup() as group:
+        for _ in range(64):
+            group.create_task(plugin.allocate(["a"]))
     assert most == 1
     assert len(steered.calls) == 64
 

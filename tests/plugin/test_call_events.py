@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 from msgspec.structs import replace
@@ -20,9 +21,6 @@ from devplug.plugin.socket_registration import (
     may_bring_stream,
     streams_owed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 KUBELET = (1, 10, 100)
 NEXT_KUBELET = (1, 11, 200)

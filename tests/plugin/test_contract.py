@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,6 @@ from devplug import Device, DevicePlugin, PluginError, serve
 from devplug.plugin.contract import offers, options_of, plugin_faults
 from devplug.wire.values import PluginOptions
 from tests.plugin.fakes import Fed, Listed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOOKS = ("devices", "allocate", "prefer", "prepare", "pre_start")
 

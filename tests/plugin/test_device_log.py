@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +15,6 @@ from devplug.plugin.device_log import FLAPPING_LINES, FLAPPING_SECONDS, LINES_LI
 from devplug.plugin.inventory import LOGGED_AT_ONCE, Inventory
 from devplug.plugin.snapshot import Snapshot, next_snapshot, whole
 from tests.virtualtime import in_no_time, passes
-
-if TYPE_CHECKING:
-    import pytest
 
 ILL = Health.unhealthy("too hot")
 lists = st.lists(

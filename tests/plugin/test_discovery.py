@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from devplug.plugin.inventory import Inventory
 from tests.plugin.fakes import RESOURCE, Time, devices, our_threads
 from tests.virtualtime import in_no_time, now, still
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
 A, B = Device("a"), Device("b")
 
@@ -66,18 +64,13 @@ async def refused(plugin: DevicePlugin) -> str:
 # ── shapes ──
 
 
-class ReturnsList(DevicePlugin):
-    resource_name = RESOURCE
-
-    def devices(self) -> list[Device]:
-        return [A]
+async def later(answer: Any) -> Any:
+    return answer
 
 
-class ReturnsLater(DevicePlugin):
-    resource_name = RESOURCE
-
-    async def devices(self) -> list[Device]:
-        return [A]
+class ReturnsLater(Asked):
+    async def devices(self) -> Any:
+        return super().devices()
 
 
 class Yields(DevicePlugin):
@@ -99,59 +92,28 @@ class YieldsLater(DevicePlugin):
         await asyncio.Event().wait()
 
 
-class ReturnsFeed(DevicePlugin):
-    resource_name = RESOURCE
-
-    def devices(self) -> DeviceFeed:
-        return DeviceFeed([A])
-
-
-class ReturnsFeedLater(DevicePlugin):
-    resource_name = RESOURCE
-
-    async def devices(self) -> Any:
-        return DeviceFeed([A])
+SHAPES = {
+    "def, a list": Asked(lambda _: [A]),
+    "async def, a list": ReturnsLater(lambda _: [A]),
+    "def, a coroutine": Asked(lambda _: later([A])),
+    "def, an iterator": Asked(lambda _: iter([[B], [A]])),
+    "def, a feed": Asked(lambda _: DeviceFeed([A])),
+    "async def, a feed": ReturnsLater(lambda _: DeviceFeed([A])),
+    "def, yields": Yields(),
+    "async def, yields": YieldsLater(),
+}
 
 
-class ReturnsCoroutine(DevicePlugin):
-    resource_name = RESOURCE
-
-    def devices(self) -> Any:
-        async def later() -> list[Device]:
-            return [A]
-
-        return later()
-
-
-class ReturnsIterator(DevicePlugin):
-    resource_name = RESOURCE
-
-    def devices(self) -> Any:
-        return iter([[B], [A]])
-
-
-SHAPES = [
-    ReturnsList,
-    ReturnsLater,
-    Yields,
-    YieldsLater,
-    ReturnsFeed,
-    ReturnsFeedLater,
-    ReturnsCoroutine,
-    ReturnsIterator,
-]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_devices_may_have_this_shape(shape: type[DevicePlugin]) -> None:
-    async with discovered(shape()) as inventory:
+@pytest.mark.parametrize("plugin", SHAPES.values(), ids=SHAPES)
+async def test_devices_may_have_this_shape(plugin: DevicePlugin) -> None:
+    async with discovered(plugin) as inventory:
         await until(lambda: listed(inventory) == {"a": ""})
 
 
-@pytest.mark.parametrize("shape", [ReturnsList, ReturnsLater, ReturnsCoroutine])
-async def test_a_returned_list_is_all_there_is(shape: type[DevicePlugin]) -> None:
+@pytest.mark.parametrize("shape", ["def, a list", "async def, a list", "def, a coroutine"])
+async def test_a_returned_list_is_all_there_is(shape: str) -> None:
     inventory = Inventory(RESOURCE)
-    await discover(shape(), inventory)  # which so has an end
+    await discover(SHAPES[shape], inventory)  # which so has an end
     assert listed(inventory) == {"a": ""}
 
 
@@ -187,7 +149,7 @@ def explode(_: int) -> Any:
 
 
 async def explode_later() -> Any:
-    raise OSError(19, "no such bus")
+    explode(0)
 
 
 def explode_in_a_step() -> Iterator[list[Device]]:
@@ -471,7 +433,7 @@ async def test_a_generator_that_blocks_holds_the_close_for_half_a_second_only_an
 
 
 async def test_no_thread_is_left_after_the_close() -> None:
-    async with discovered(ReturnsList()) as inventory:
+    async with discovered(Asked(lambda _: [A])) as inventory:
         await until(lambda: inventory.is_ready)
     await until(lambda: not our_threads())
 

@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from devplug.kubelet.settings import KubeletSettings
 from tests.kubelet.fakes import happened
 from tests.plugin.fakes import RESOURCE, Fed, allocatable, our_threads, plugin_sockets, registered
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.parametrize(
     "part", [10, pytest.param(1, marks=pytest.mark.nightly)], ids=["a tenth", "all"]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug import Device, DeviceFeed, Health
 from tests.plugin.fakes import Fed, allocatable, devices, registered
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-    from pathlib import Path
-
 
 A, B, C = devices("a", "b", "c")
 SICK = A.with_health(Health.unhealthy("dust"))
@@ -155,7 +152,6 @@ async def test_threads_may_push_at_the_same_time_and_nothing_is_lost() -> None:
 async def test_a_push_of_another_thread_reaches_the_kubelet(short_dir: Path) -> None:
     plugin = Fed("a")
     async with registered(short_dir, plugin) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         callback = threading.Thread(target=plugin.feed.put, args=devices("b"))
         callback.start()
         await kubelet.wait(lambda: allocatable(kubelet) == 2)

@@ -8,12 +8,13 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from devplug import PluginError, serve
+from devplug import Device, PluginError, serve
 from devplug.errors import RegistrationError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
@@ -25,6 +26,7 @@ from devplug.plugin.resource_lock import ResourceLock
 from devplug.plugin.service import PluginService
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected
+from devplug.wire.values import RegisterRequest
 from tests.kubelet.fakes import FakePlugin, happened, healthy, pod
 from tests.plugin.fakes import (
     RESOURCE,
@@ -43,13 +45,6 @@ from tests.plugin.fakes import (
 )
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug import Device
-    from devplug.wire.values import RegisterRequest
 
 anyio_backend = on_virtual_time
 
@@ -88,7 +83,6 @@ async def test_a_folder_that_is_too_deep_for_sockets_is_refused_with_the_limit(s
 
 async def test_a_plugin_is_back_soon_after_a_kubelet_restart(short_dir: Path) -> None:
     async with registered(short_dir, Fed("a")) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         with kubelet.changes() as changes:
             await kubelet.restart()
             started = await happened(changes, ChangeKind.STARTED)
@@ -102,9 +96,7 @@ async def test_a_kubelet_that_stops_in_order_and_comes_back_is_registered_with(s
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
 
 
-async def test_a_device_that_leaves_or_gets_ill_does_not_wait_behind_those_that_come(
-    short_dir: Path,
-) -> None:
+async def test_a_device_that_leaves_or_gets_ill_does_not_wait_behind_those_that_come(short_dir: Path) -> None:
     names = [f"{kind}{n}" for n in range(10) for kind in ("gone", "ill")]
     plugin, waits = Fed(*names), []
     async with registered(short_dir, plugin) as (kubelet, serving):
@@ -131,7 +123,6 @@ async def test_a_removed_socket_is_made_again_while_the_stream_lives_without_a_r
 ) -> None:
     plugin = Fed("a")
     async with registered(short_dir, plugin) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         (path,) = plugin_sockets(short_dir)
         old = path.stat()
         path.unlink()
@@ -184,9 +175,7 @@ async def test_the_end_of_anothers_old_stream_costs_a_registration_in_1_36_and_n
         await kubelet.wait(lambda: allocatable(kubelet) == 1)
         with kubelet.changes() as changes:
             await old.die()
-            async for change in changes:
-                if change.kind is ChangeKind.STREAM_ENDED:
-                    break
+            await happened(changes, ChangeKind.STREAM_ENDED)
         await kubelet.wait(
             lambda: kubelet.registrations(RESOURCE) == registrations and allocatable(kubelet) == 1
         )
@@ -441,7 +430,6 @@ async def test_who_has_lost_his_lock_to_another_closes_his_socket_until_it_is_fr
 ) -> None:
     """Of two streams for one name the kubelet believes both."""
     async with registered(short_dir, Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         other = ResourceLock(short_dir, RESOURCE)
         other.path.unlink()
         assert other.take() is None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from devplug.wire.values import AdvertisedDevice
 from tests.plugin.fakes import UNPLUGGED, Listed, devices, refusal, served
 from tests.virtualtime import in_no_time, now, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 def ids(listed: Sequence[AdvertisedDevice]) -> list[str]:
@@ -124,10 +121,7 @@ async def test_a_stream_that_nobody_reads_gets_the_latest_list_and_no_backlog(sh
 
 
 async def test_a_dropped_device_that_was_handed_out_stays_unhealthy(short_dir: Path) -> None:
-    async with (
-        served(short_dir, Listed(), devices("a", "b")) as plugin,
-        aclosing(plugin.lists()) as lists,
-    ):
+    async with served(short_dir, Listed(), devices("a", "b")) as plugin, aclosing(plugin.lists()) as lists:
         await anext(lists)
         await plugin.allocate(["a"])
         await plugin.inventory.replace([])

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from devplug import Serving, serve
+from devplug.plugin.takeover_detector import TakeoverDetector
+from devplug.status import Takeover
+from devplug.wire.values import RegisterRequest
 from tests.kubelet.fakes import FakePlugin, healthy
 from tests.plugin.fakes import RESOURCE, Fed, Listed, Registrar, allocatable, registered, served
 from tests.virtualtime import on_virtual_time
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug import Serving
-    from devplug.plugin.takeover_detector import TakeoverDetector
-    from devplug.status import Takeover
-    from devplug.wire.values import RegisterRequest
 
 anyio_backend = on_virtual_time
 
@@ -30,7 +26,6 @@ async def test_three_streams_that_a_living_kubelet_ends_are_a_sign_and_leave_the
     short_dir: Path,
 ) -> None:
     async with registered(short_dir, Fed("a", "b")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 2)
         for _ in range(3):
             assert takeover(serving) is None
             kubelet.drop_stream(RESOURCE)
@@ -84,7 +79,6 @@ async def test_a_kubelet_that_has_forgotten_the_name_is_registered_with_again_an
 ) -> None:
     """In 1.36 it has forgotten both plugins of a name when the last that registered ends."""
     async with registered(short_dir, Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         guard = serving.guards[RESOURCE]
         for _ in range(4):
             other = FakePlugin(short_dir, "vendor", healthy("x"))
@@ -114,9 +108,7 @@ async def test_a_registration_that_takes_long_is_no_lost_stream(short_dir: Path)
     async def accept(_: RegisterRequest) -> None:
         return
 
-    async with Registrar(short_dir, accept).running() as registrar:
-        from devplug import serve
-
-        async with serve(Fed("a"), plugin_dir=short_dir) as serving:
-            await until(lambda: registrar.requests)
-            assert takeover(serving) is None
+    registrar = Registrar(short_dir, accept)
+    async with registrar.running(), serve(Fed("a"), plugin_dir=short_dir) as serving:
+        await until(lambda: registrar.requests)
+        assert takeover(serving) is None

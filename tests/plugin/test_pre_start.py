@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,17 +21,12 @@ from tests.plugin.fakes import (
     UNPLUGGED,
     Listed,
     Served,
-    allocatable,
     devices,
     refusal,
     registered,
     served,
 )
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 class Resetting(Listed):
@@ -151,8 +148,9 @@ async def test_starts_that_hang_for_ever_do_not_use_up_the_threads_of_allocate(s
     go = threading.Event()
     both = Both(lambda _: go.wait() and None)
     async with served(short_dir, both, devices("a")) as plugin:
-        refusals = await asyncio.gather(*(refusal(pre_start(plugin, "a")) for _ in range(20)))
-        assert {text.partition(" ")[0] for text in refusals} == {"DeadlineExceeded"}
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(refusal(pre_start(plugin, "a"))) for _ in range(20)]
+        assert {call.result().partition(" ")[0] for call in calls} == {"DeadlineExceeded"}
         await plugin.allocate(["a"])
         go.set()
 
@@ -166,7 +164,6 @@ async def test_a_container_waits_with_the_refusal_and_starts_when_there_is_none(
 
     resetting = Resetting(refuse_at_first)
     async with registered(short_dir, resetting) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         status = await kubelet.run_pod(pod("p"))
         assert status.phase is PodPhase.PENDING
         assert status.container("c").reason == "CreateContainerConfigError"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -21,19 +22,16 @@ from devplug.linux.inotify import until_present
 from devplug.linux.notifier import Notifier
 from devplug.metrics.probes import Probes
 from devplug.plugin.counters import FORMER_LIMIT
+from devplug.plugin.serving import probes_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get, lines
-from devplug.web.messages import ListenError, Request, Stream
+from devplug.web.messages import ListenError, Page, Request, Stream
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import connected
 from tests.kubelet.fakes import pod
 from tests.plugin.fakes import RESOURCE, Fed, Listed, devices, plugin_sockets, refusal
 from tests.virtualtime import in_no_time, passes, still
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
-    from pathlib import Path
 
 
 @asynccontextmanager
@@ -126,10 +124,7 @@ async def test_what_devices_raises_makes_the_program_unready_until_it_gives_a_li
             await asyncio.Event().wait()
 
     faults = []
-    async with (
-        told(short_dir, FailingOnce()) as (_, address),
-        lines(address, "/status?watch=1") as documents,
-    ):
+    async with told(short_dir, FailingOnce()) as (_, address), lines(address, "/status?watch=1") as documents:
         async for document in documents:
             faults.append(json.loads(document)["resources"][0]["fault"])
             if faults[-1] == "" and len(faults) > 1:
@@ -149,32 +144,25 @@ async def test_code_that_holds_the_thread_of_allocate_makes_the_program_unready_
             goes_on.wait()
             return ContainerResponse.of(devices)
 
-    async def hang_and_come_back() -> None:
-        async with told(short_dir, Hanging()) as (_, address):
-            (socket,) = plugin_sockets(short_dir / "device-plugins")
-            async with connected(socket) as peer:
-                assert await page(address, "/readyz") == (200, "ready\n")
-                call: Awaitable[Sequence[ContainerResponse]] = peer.call(deviceplugin.ALLOCATE, [("a",)])
-                async with asyncio.TaskGroup() as group:
-                    refused = group.create_task(refusal(call))
-                    async with still():
-                        await asyncio.to_thread(begun.wait)
-                    assert "no answer in" in await refused
-            status, text = await page(address, "/readyz")
-            assert (status, "hangs in a call" in text) == (503, True)
-            goes_on.set()
-            while await page(address, "/readyz") != (200, "ready\n"):
-                pass
-
-    await hang_and_come_back()
-    gc.collect()  # gRPC's servers want their loop when they go, and an aborted call keeps its server
+    async with told(short_dir, Hanging()) as (_, address):
+        (socket,) = plugin_sockets(short_dir / "device-plugins")
+        async with connected(socket) as peer:
+            assert await page(address, "/readyz") == (200, "ready\n")
+            call: Awaitable[Sequence[ContainerResponse]] = peer.call(deviceplugin.ALLOCATE, [("a",)])
+            async with asyncio.TaskGroup() as group:
+                refused = group.create_task(refusal(call))
+                async with still():
+                    await asyncio.to_thread(begun.wait)
+                assert "no answer in" in await refused
+        status, text = await page(address, "/readyz")
+        assert (status, "hangs in a call" in text) == (503, True)
+        goes_on.set()
+        while await page(address, "/readyz") != (200, "ready\n"):
+            pass
 
 
 async def test_calls_are_counted_by_what_came_of_them(short_dir: Path) -> None:
-    async with told(short_dir, Fed("a"), Refusing("x", resource_name="example.com/r")) as (
-        kubelet,
-        address,
-    ):
+    async with told(short_dir, Fed("a"), Refusing("x", resource_name="example.com/r")) as (kubelet, address):
         await kubelet.wait(lambda: len(kubelet.allocatable()) == 2)
         await kubelet.admit(pod("good"))
         status = await kubelet.admit(pod("bad", resource_name="example.com/r"))
@@ -213,9 +201,6 @@ async def test_the_status_is_for_unix_sockets_only(short_dir: Path) -> None:
     plugin_dir = short_dir / "device-plugins"
     plugin_dir.mkdir()
     async with serve(Fed("a"), plugin_dir=plugin_dir, listen="127.0.0.1:0") as serving:
-        from devplug.plugin.serving import probes_of
-        from devplug.web.messages import Page
-
         probes = probes_of(serving)
         for path in ("/status", "/nothing"):
             answer = await probes.answer(Request(path))
@@ -380,10 +365,6 @@ async def test_the_counts_of_names_that_come_and_go_for_years_are_forgotten(shor
 
 
 async def test_a_script_may_be_told_by_its_environment_where_to_listen(short_dir: Path) -> None:
-    import os
-    import subprocess
-    import sys
-
     script = short_dir / "script.py"
     script.write_text(
         "from devplug import ContainerResponse, Device, DevicePlugin, run\n"
@@ -396,15 +377,11 @@ async def test_a_script_may_be_told_by_its_environment_where_to_listen(short_dir
     variables = {"DEVPLUG_PLUGIN_DIR": str(short_dir / "device-plugins"), "DEVPLUG_LISTEN": f"unix:{pages}"}
     process = subprocess.Popen([sys.executable, script], env={**os.environ, **variables})
 
-    async def story() -> None:
+    try:
         async with Kubelet.under(short_dir).running():
             await until_present(pages)
-            status = 0
-            while status != 200:
-                status, _ = await page(UnixAddress(str(pages)), "/readyz")
-
-    try:
-        await story()
+            while (await page(UnixAddress(str(pages)), "/readyz"))[0] != 200:
+                pass
     finally:
         process.terminate()
         assert process.wait(timeout=40) == 0

@@ -7,7 +7,7 @@ import logging
 import shutil
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from tests.kubelet.watched import in_state
 from tests.plugin.fakes import OTHER_RESOURCE, RESOURCE, Fed, Node, allocatable, devices, ended, start
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 anyio_backend = on_virtual_time
 
@@ -108,7 +105,6 @@ async def test_a_lost_stream_is_followed_by_a_registration_after_a_quarter_of_a_
 ) -> None:
     """The way to be found again is a new socket."""
     async with node.registered(Fed("a"), compat=compat) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         (path,) = node.sockets()
         before = socket_identity(path)
         with kubelet.changes() as changes:
@@ -140,7 +136,6 @@ async def test_a_stream_that_is_cut_again_and_again_is_followed_ever_more_slowly
 @pytest.mark.parametrize("how", ["removed", "renamed away"])
 async def test_a_folder_that_is_lost_between_two_kubelets_heals(node: Node, how: str) -> None:
     async with node.registered(Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         shutil.rmtree(node.folder) if how == "removed" else node.folder.rename(node.root / "old")
         await kubelet.restart()
         await kubelet.wait(lambda: kubelet.devices(RESOURCE))
@@ -151,7 +146,6 @@ async def test_a_folder_that_is_lost_between_two_kubelets_heals(node: Node, how:
 
 async def test_plugins_that_come_and_go_do_not_touch_the_others(node: Node) -> None:
     async with node.registered(Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         with kubelet.changes() as changes:
             for _ in range(3):
                 serving.add(Fed("x", "y", resource_name=OTHER_RESOURCE))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -12,12 +13,7 @@ from msgspec.structs import replace
 from devplug.errors import RemoteError
 from devplug.plugin.registration import Folder, RegistrationFacts, Step
 from devplug.plugin.socket_registration import CALLS, STREAMS, CallState, SocketRegistration, StreamState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from enum import StrEnum
-
-    from devplug.wire.values import SocketIdentity
+from devplug.wire.values import SocketIdentity
 
 FIRST, SECOND = (1, 1, 1), (1, 2, 2)
 LONG_AGO, NOW = -1000.0, 0.0

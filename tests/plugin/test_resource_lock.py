@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,10 +16,6 @@ from hypothesis import strategies as st
 
 from devplug.plugin.resource_lock import LOCK_FOLDER, ResourceLock, new_socket_name, remove_stale_sockets
 from tests.plugin.fakes import OTHER_RESOURCE, RESOURCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # ── names ──
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug import Device
 from devplug.plugin.list_streams import TAKEN_SECONDS, SentLists
 from devplug.plugin.snapshot import SLICE_DEVICES, whole
 from tests.plugin.fakes import devices
 from tests.virtualtime import now, on_virtual_time, passes
-
-if TYPE_CHECKING:
-    from devplug import Device
 
 anyio_backend = on_virtual_time
 A = {device.id: device for device in devices("a")}

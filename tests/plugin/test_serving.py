@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,11 +33,6 @@ from tests.plugin.fakes import (
     waiting,
 )
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
-
 
 # ── a set of plugins that changes ──
 
@@ -92,7 +89,6 @@ async def test_removing_a_plugin_waits_for_its_call_in_flight(short_dir: Path) -
     go = asyncio.Event()
     plugin = Steered(waiting(go))
     async with registered(short_dir, plugin) as (kubelet, serving), asyncio.TaskGroup() as group:
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         admission = group.create_task(kubelet.admit(pod("p")))
         await plugin.entered.wait()
         removal = group.create_task(serving.remove(RESOURCE))

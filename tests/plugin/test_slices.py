@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,6 @@ from devplug.plugin.snapshot import (
 )
 from devplug.wire.deviceplugin import DEVICE_LIST, list_pieces
 from devplug.wire.values import AdvertisedDevice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 SLICES = 5
 MANY = [Device(f"d{number:05}") for number in reversed(range(SLICES * SLICE_DEVICES))]

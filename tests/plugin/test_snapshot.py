@@ -60,54 +60,47 @@ def test_numa_nodes_are_advertised_sorted_and_once_each() -> None:
     assert tuple(after([device]).advertised()) == (AdvertisedDevice("a", "Healthy", (0, 1)),)
 
 
-def test_an_unhealthy_device_is_advertised_with_the_one_word_that_the_api_has() -> None:
-    assert told(after([Device("a", health=Health.unhealthy("dust"))])) == {"a": "Unhealthy"}
+DUST, UNKNOWN = Health.unhealthy("dust"), Health.unknown("no answer")
+A, B, SICK, MUTE = Device("a"), Device("b"), Device("a", health=DUST), Device("a", health=UNKNOWN)
 
 
-def test_a_new_device_of_unknown_health_is_healthy() -> None:
-    assert told(after([Device("a", health=Health.unknown("no answer"))])) == {"a": "Healthy"}
-
-
-@pytest.mark.parametrize(("before", "word"), [(None, "Healthy"), ("dust", "Unhealthy")])
-def test_unknown_health_never_changes_what_was_told(before: str | None, word: str) -> None:
-    known = Device("a", health=Health.from_fault(before))
-    unknown = Device("a", health=Health.unknown("no answer"))
-    assert told(after([known], [unknown], [unknown])) == {"a": word}
-
-
-def test_unknown_health_keeps_the_reason_that_was_told() -> None:
-    known, unknown = Device("a", health=Health.unhealthy("dust")), Device("a", health=Health.unknown("?"))
-    assert after([known], [unknown]).devices["a"].health.reason == "dust"
-
-
-def test_a_dropped_device_that_a_pod_may_hold_stays_unhealthy_and_gone() -> None:
-    snapshot = after([Device("a"), Device("b")], [Device("b")], held={"a"})
-    assert told(snapshot) == {"a": "Unhealthy", "b": "Healthy"}
-    assert snapshot.devices["a"].health == GONE
-
-
-def test_a_dropped_device_that_nobody_holds_leaves() -> None:
-    assert told(after([Device("a"), Device("b")], [Device("b")], held={"b"})) == {"b": "Healthy"}
-
-
-def test_a_held_id_that_was_never_listed_is_not_made_up() -> None:
-    assert told(after([Device("b")], held={"a"})) == {"b": "Healthy"}
+@pytest.mark.parametrize(
+    ("lists", "last", "healths"),
+    [
+        ([[SICK]], {}, {"a": DUST}),
+        ([[MUTE]], {}, {"a": Health.healthy()}),
+        ([[A], [MUTE], [MUTE]], {}, {"a": Health.healthy()}),
+        ([[SICK], [MUTE], [MUTE]], {}, {"a": DUST}),
+        ([[A, B], [B]], {"held": {"a"}}, {"a": GONE, "b": Health.healthy()}),
+        ([[A, B], [B]], {"held": {"b"}}, {"b": Health.healthy()}),
+        ([[B]], {"held": {"a"}}, {"b": Health.healthy()}),
+        ([[A, B]], {"marked": {"a": "dust"}}, {"a": DUST, "b": Health.healthy()}),
+        ([[MUTE, B]], {"failing": "dust"}, {"a": DUST, "b": DUST}),
+    ],
+    ids=[
+        "unhealthy",
+        "healthy if it is new and of unknown health",
+        "healthy as before if its health is unknown now",
+        "unhealthy as before, with the reason",
+        "gone if a pod may hold what was dropped",
+        "nothing if nobody holds what was dropped",
+        "nothing if what is held was never listed",
+        "as a mark says",
+        "unhealthy if the list is not to be believed",
+    ],
+)
+def test_a_device_is_told_as(
+    lists: list[list[Device]], last: dict[str, Any], healths: dict[str, Health]
+) -> None:
+    snapshot = after(*lists, **last)
+    assert {device.id: device.health for device in snapshot.devices.values()} == healths
+    assert told(snapshot) == {
+        id_: "Healthy" if health == Health.healthy() else "Unhealthy" for id_, health in healths.items()
+    }
 
 
 def test_a_device_that_is_gone_comes_back_with_the_list() -> None:
-    gone = after([Device("a")], [], held={"a"})
-    assert told(next_snapshot(gone, [Device("a")], held={"a"})) == {"a": "Healthy"}
-
-
-def test_a_marked_device_is_unhealthy_with_the_reason_of_the_mark() -> None:
-    snapshot = after([Device("a"), Device("b")], marked={"a": "link down"})
-    assert told(snapshot) == {"a": "Unhealthy", "b": "Healthy"}
-    assert snapshot.devices["a"].health.reason == "link down"
-
-
-def test_a_list_that_is_not_to_be_believed_makes_every_device_unhealthy_with_the_reason() -> None:
-    snapshot = after([Device("a"), Device("b", health=Health.unknown("?"))], failing="nobody answers")
-    assert {device.health for device in snapshot.devices.values()} == {Health.unhealthy("nobody answers")}
+    assert told(next_snapshot(after([A], [], held={"a"}), [A], held={"a"})) == {"a": "Healthy"}
 
 
 def test_a_change_of_health_keeps_all_else_of_a_device() -> None:
@@ -201,11 +194,7 @@ def test_after_a_rest_the_burst_is_whole_again_and_no_larger() -> None:
         assert pace.wait_seconds(now) > 0
 
 
-@given(
-    st.lists(st.floats(0, 3), max_size=60),
-    st.floats(0.5, 10),
-    st.integers(1, 10),
-)
+@given(st.lists(st.floats(0, 3), max_size=60), st.floats(0.5, 10), st.integers(1, 10))
 def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(
     pauses: list[float], per_second: float, burst: int
 ) -> None:

@@ -189,11 +189,7 @@ def test_a_suspicion_names_the_signs_the_devices_and_what_was_seen() -> None:
 
 @pytest.mark.parametrize(
     "seen",
-    [
-        Seen(1, given={"a": math.inf, "b": math.inf}),
-        Seen(1, strange_calls=(0, 1)),
-        Seen(1, cuts=(0, 0, 1)),
-    ],
+    [Seen(1, given={"a": math.inf, "b": math.inf}), Seen(1, strange_calls=(0, 1)), Seen(1, cuts=(0, 0, 1))],
     ids=["given", "asked", "cut"],
 )
 def test_a_name_is_lost_only_if_the_kubelets_list_is_another_ones(seen: Seen) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +13,9 @@ from devplug.logs import AUDIT
 from devplug.plugin.inventory import Inventory
 from devplug.plugin.takeover import LASTS_SECONDS, Listed
 from devplug.plugin.takeover_detector import TakeoverDetector
+from devplug.status import Takeover
 from tests.plugin.fakes import RESOURCE, devices
 from tests.virtualtime import now, on_virtual_time, passes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.status import Takeover
 
 anyio_backend = on_virtual_time
 TOLD = "another plugin registers this resource name"

@@ -6,17 +6,15 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from devplug.plugin.callbacks import THREADS_BESIDE, DaemonThreads, Hooks
 from tests.waiting import until
 from tests.wire.fakes import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
 
 LONG = 40
 """So many seconds only a hang outlasts."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from devplug.plugin.discovery import LOOKS_AT_ONCE, LOOKS_PER_SECOND
 from tests.plugin.fakes import RESOURCE, allocatable, registered, start
 from tests.virtualtime import now, on_virtual_time
 from tests.wire.fakes import open_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-    from pathlib import Path
 
 anyio_backend = on_virtual_time
 LONG = 3600

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from devplug import serve
+from devplug import DevicePlugin, Serving, serve
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.deviceplugin import LIST_AND_WATCH
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import connected, socket_identity
+from devplug.wire.sockets import Peer, connected, socket_identity
 from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.kubelet.fakes import happened, healthy, pod
 from tests.kubelet.watched import WatchedPlugin, in_state
@@ -33,13 +34,6 @@ from tests.plugin.fakes import (
 from tests.virtualtime import now, on_virtual_time, passes
 from tests.waiting import until
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug import DevicePlugin, Serving
-    from devplug.wire.sockets import Peer
-
 anyio_backend = on_virtual_time
 BOTH = pytest.mark.parametrize("compat", [True, False])
 
@@ -54,7 +48,6 @@ def node(short_dir: Path) -> Node:
 
 async def test_a_plugin_is_found_and_never_calls(node: Node) -> None:
     async with node.registered(Fed("a", "b")) as (kubelet, _):
-        await kubelet.wait(lambda: allocatable(kubelet) == 2)
         assert kubelet.registrations(RESOURCE) == 0
         assert len(node.sockets()) == 1
         assert plugin_sockets(kubelet.plugin_dir) == []
@@ -80,10 +73,7 @@ async def test_a_program_that_is_given_only_the_registry_is_found_by_itself(node
         node.root / "far",
         KubeletSettings(plugins_registry=node.root / "plugins_registry", reconcile_period_seconds=0.01),
     )
-    async with (
-        kubelet.running(),
-        serve(Fed("a"), plugin_dir=node.root / "device-plugins") as serving,
-    ):
+    async with kubelet.running(), serve(Fed("a"), plugin_dir=node.root / "device-plugins") as serving:
         await serving.wait_registered()
         assert kubelet.registrations(RESOURCE) == 0
         assert len(node.sockets()) == 1
@@ -162,7 +152,6 @@ async def test_a_refused_plugin_is_registered_when_the_kubelet_asks_again(
 
 async def test_a_stranger_who_asks_does_not_disturb_a_registered_plugin(node: Node) -> None:
     async with node.registered(Fed("a")) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         before = socket_identity(node.sockets()[0])
         async with connected(node.sockets()[0]) as peer:
             await peer.call(GET_INFO, None)
@@ -181,16 +170,13 @@ async def test_a_stranger_who_asks_does_not_disturb_a_registered_plugin(node: No
 async def test_a_lost_socket_is_made_again_and_found(node: Node, compat: bool, loss: str) -> None:
     plugin = Fed("a")
     async with node.registered(plugin, compat=compat) as (kubelet, serving):
-        await kubelet.wait(lambda: allocatable(kubelet) == 1)
         (path,) = node.sockets()
         before = socket_identity(path)
         with kubelet.changes() as changes:
             path.rename(node.root / "aside") if loss == "renamed away" else path.unlink()
             if loss == "replaced":
                 path.touch()
-            async for change in changes:
-                if change.kind is ChangeKind.REGISTERED:
-                    break
+            await happened(changes, ChangeKind.REGISTERED)
         await serving.wait_registered()
         plugin.feed.put(*devices("b"))
         await kubelet.wait(lambda: allocatable(kubelet) == 2)

@@ -268,9 +268,7 @@ def test_nobody_can_ask_at_a_socket_that_was_never_made() -> None:
 
 
 @given(events)
-def test_a_plugin_is_registered_only_while_a_stream_is_open(
-    happened: list[tuple[str, float, float]],
-) -> None:
+def test_a_plugin_is_registered_only_while_a_stream_is_open(happened: list[tuple[str, float, float]]) -> None:
     state, _, streams = after(happened)
     if state.is_registered:
         assert state.stream in streams

@@ -6,15 +6,17 @@ import ast
 import asyncio
 import re
 import socket
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import grpc
 import grpc.aio
 import pytest
 
+from devplug import ContainerResponse
 from devplug.daemon.commands import OUTPUT_LIMIT_BYTES
 from devplug.daemon.config.document import SIZE_LIMIT_BYTES
 from devplug.devices import DEVICE_ID_LIMIT_BYTES
@@ -32,11 +34,6 @@ from tests.plugin.fakes import Listed, Steered, devices, served, waiting
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
 from tests.wire.fakes import open_descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devplug import ContainerResponse
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()

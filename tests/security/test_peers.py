@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 from devplug.linux.unix_sockets import Peer, may_call, peer_of
 from devplug.web.addresses import UnixAddress
 from devplug.web.client import get
+from devplug.web.messages import Page, Request
 from devplug.web.server import serving
 from tests.web.raw import hello
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.web.messages import Page, Request
 
 users = st.integers(0, 2**32 - 1)
 

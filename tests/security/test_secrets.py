@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -32,9 +33,6 @@ from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from tests.cli.programs import said_until, started
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GIVEN, CHECKED = "example.com/given", "example.com/checked"
 PLACES = ("env", "templated", "annotation", "health", "missing", "release")

@@ -8,9 +8,9 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +27,6 @@ from devplug.wire.sockets import Listener
 from tests.plugin.fakes import Listed, plugin_sockets
 from tests.waiting import until
 from tests.web.raw import hello
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
 INTRUDER = Path(__file__).with_name("intruder.py")

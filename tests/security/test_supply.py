@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from email.message import Message
+from importlib.metadata import PackageMetadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -14,9 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supply.sbom import LOCKS, bom_text, boms, locked_in, main, needs_of
-
-if TYPE_CHECKING:
-    from importlib.metadata import PackageMetadata
 
 ROOT = Path(__file__).parents[2]
 ALL_LOCKS = sorted((ROOT / "requirements").glob("*.lock"))

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec, name_of, names_that_are_held
-from devplug.daemon.cdi.spec import UNPLUGGED_PATH, kind_of, parse, qualified_name
+from devplug.daemon.cdi.spec import UNPLUGGED_PATH, CdiSpec, kind_of, parse, qualified_name
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
-from devplug.daemon.container_response import share_of, shares_of
+from devplug.daemon.config.types import Resource
+from devplug.daemon.container_response import Share, share_of, shares_of
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.daemon.sources.host import Host
 from devplug.devices import Device
@@ -23,14 +26,6 @@ from devplug.errors import AllocationError, ForbiddenPathError, KubeletError, Un
 from devplug.wire.values import ContainerDevices, ContainerResources, PodResources
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource, source
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from devplug.daemon.cdi.spec import CdiSpec
-    from devplug.daemon.config.types import Resource
-    from devplug.daemon.container_response import Share
 
 NULL = (1, 3)
 

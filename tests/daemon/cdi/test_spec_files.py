@@ -8,18 +8,15 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug.daemon.cdi.spec import CdiDevice, CdiNode, CdiSpec, qualified_name, text
 from devplug.daemon.cdi.spec_files import CdiFolder, file_name
 from devplug.errors import KubeletError, PluginError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KIND = "devplug.example.com/serial"
 OTHER_KIND = "devplug.example.com/camera"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -18,9 +19,6 @@ from devplug.daemon.sources.pci import ATTRIBUTES as PCI_ATTRIBUTES
 from devplug.daemon.sources.sysfs import STABLE_ATTRIBUTES
 from devplug.daemon.sources.usb import ATTRIBUTES as USB_ATTRIBUTES
 from tests.daemon import idhosts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = (DOCS / "configuration.md").read_text(encoding="utf-8")
@@ -150,8 +148,7 @@ def test_every_id_on_the_page_of_devices_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "attributes"),
-    [("usb", USB_ATTRIBUTES), ("pci", PCI_ATTRIBUTES), ("sysfs", STABLE_ATTRIBUTES)],
+    ("kind", "attributes"), [("usb", USB_ATTRIBUTES), ("pci", PCI_ATTRIBUTES), ("sysfs", STABLE_ATTRIBUTES)]
 )
 def test_every_attribute_for_templates_is_on_the_page_of_devices(
     kind: str, attributes: tuple[str, ...]

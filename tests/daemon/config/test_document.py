@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,9 +12,6 @@ from devplug.daemon.config.document import FASTEST_LOADER, SIZE_LIMIT_BYTES, par
 from devplug.daemon.config.tree import ListNode, MapNode, ScalarNode, path_text
 from devplug.daemon.config_reader import read_config_file
 from devplug.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def problems(source: bytes | str) -> list[tuple[int, int, str]]:

@@ -161,7 +161,7 @@ def test_a_device_that_two_resources_claim_names_both_lines(one: str, other: str
             f'resources[1].discover.path: "{path_of_both}" belongs to another resource already; '
             "write overlap: "
             "shared in both, or exclude it (resources[0].discover.path, line 3)"
-        ),
+        )
     ]
     assert len(messages(resources(f"{both[0]}, overlap: shared", both[1]))) == 1
     assert messages(resources(*(f"{text}, overlap: shared" for text in both))) == []

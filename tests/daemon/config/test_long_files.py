@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from devplug.daemon.config.globs import covers, covers_whole_root, regex_fault
 from devplug.daemon.config.loader import load
 from devplug.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HEAD = "version: 1\nresources:\n  - name: example.com/a\n    discover: "
 

@@ -94,7 +94,7 @@ def test_a_resource_that_exists_twice_names_both_lines() -> None:
         "- {name: a.b/c, discover: {path: /dev/y}}\n"
     )
     assert messages(text) == [
-        'resources[1].name: the resource "a.b/c" exists already (resources[0].name, line 3)',
+        'resources[1].name: the resource "a.b/c" exists already (resources[0].name, line 3)'
     ]
 
 

@@ -84,10 +84,10 @@ def test_all_static_devices_count_for_the_list() -> None:
 
 def test_an_id_template_must_tell_devices_apart() -> None:
     assert messages(tty("id: port")) == [
-        "id: all devices would have this one ID; add a variable, as in dev-{file}",
+        "id: all devices would have this one ID; add a variable, as in dev-{file}"
     ]
     assert messages(tty('id: "a b/{file}"')) == [
-        'id: " " cannot stand in a device ID; use letters, digits and ._:@+-',
+        'id: " " cannot stand in a device ID; use letters, digits and ._:@+-'
     ]
     assert messages(path("/dev/ttyS0", "id: console")) == []
 
@@ -117,7 +117,7 @@ def test_permissions_are_one_of_four_words(permissions: str, advice: str) -> Non
 
 def test_mknod_needs_a_word_of_its_own() -> None:
     assert messages(tty("expose: {permissions: rwm}")) == [
-        "expose.permissions: m lets the container make device nodes of its own; write rw, or allow: [mknod]",
+        "expose.permissions: m lets the container make device nodes of its own; write rw, or allow: [mknod]"
     ]
     assert messages(tty("expose: {permissions: rwm}, allow: [mknod]")) == []
 
@@ -179,7 +179,7 @@ def test_a_path_in_the_container_that_no_two_devices_take_is_fine(text: str) -> 
 def test_a_host_path_that_gives_away_the_machine_needs_a_word_of_its_own(host_path: str, what: str) -> None:
     rest = f'expose: {{mounts: [{{hostPath: "{host_path}", containerPath: /data}}]}}'
     assert messages(tty(rest)) == [
-        f'expose.mounts[0].hostPath: "{host_path}" {what}; write allow: [hostMounts] if you must',
+        f'expose.mounts[0].hostPath: "{host_path}" {what}; write allow: [hostMounts] if you must'
     ]
     assert messages(tty(f"{rest}, allow: [hostMounts]")) == []
 
@@ -233,11 +233,11 @@ def test_loader_variables_need_a_word_of_their_own() -> None:
 def test_values_of_variables_and_annotations_have_a_limit() -> None:
     assert messages(tty(f"expose: {{env: {{A: {'x' * 32768}}}}}")) == []
     assert messages(tty(f"expose: {{env: {{A: {'x' * 32769}}}}}")) == [
-        "expose.env.A: is 32769 bytes long; at most 32768 are possible",
+        "expose.env.A: is 32769 bytes long; at most 32768 are possible"
     ]
     many = ", ".join(f"a{number}: {'x' * 30_000}" for number in range(9))
     assert messages(tty(f"expose: {{annotations: {{{many}}}}}")) == [
-        "expose.annotations: have 270018 bytes together; at most 262144 are possible",
+        "expose.annotations: have 270018 bytes together; at most 262144 are possible"
     ]
     assert messages(tty('expose: {env: {A: "x\\0"}}')) == ["expose.env.A: has a NUL byte"]
 
@@ -270,5 +270,5 @@ def test_machine_names_are_globs() -> None:
         (
             'nodeNames[0]: "^lab.*$" looks like a regular expression; write a glob: * is any '
             "text, ? any character"
-        ),
+        )
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 import yaml
@@ -14,9 +15,6 @@ from devplug.daemon.config.decoder import sections_of
 from devplug.daemon.config.schema import SCHEMA_FILE, config_schema, schema_text
 from devplug.daemon.config.types import Config
 from tests.daemon.config.test_loader import EXAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MORE = """\
 - {name: example.com/more, discover: {path: [{glob: "/dev/x*", exclude: [/dev/x1]}, /dev/y]}, whenUnplugged: {keepUnhealthyFor: forever}, onRelease: {exec: {command: [/x], timeout: 1m30s}}}

@@ -240,7 +240,7 @@ def test_the_wrong_number_is_told_the_right_one(singular: str) -> None:
     plural = PLURALS[singular]
     kind = "net" if singular == "interface" else "nvidia" if singular in {"uuid", "pciAddress"} else "usb"
     assert faults(f"{{{singular}{rest}}}", kind, TemplatePlace.ALL) == [
-        f"{{{singular}{rest}}} stands for one device; write {{{plural}{rest}}}",
+        f"{{{singular}{rest}}} stands for one device; write {{{plural}{rest}}}"
     ]
     assert faults(f"{{{plural}{rest}}}", kind) == [
         f"{{{plural}{rest}}} stands for all devices; write {{{singular}{rest}}}"

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import subprocess
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,17 +22,12 @@ from devplug.plugin.probes import status_of
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS, NODES
 from devplug.sandbox.settings import SandboxSettings
+from devplug.status import ProcessStatus
 from tests.daemon.apiserver import api_server, refusal
 from tests.daemon.events.statuses import device, resource, status
 from tests.daemon.hosts import char_node, needs_mknod
 from tests.sandbox.kubectl.stage import why_kubectl_is_missing
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from devplug.status import ProcessStatus
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -22,11 +21,8 @@ from devplug.daemon.events.policy import (
     ReportedState,
     next_report,
 )
-from devplug.status import Takeover
+from devplug.status import ProcessStatus, Takeover
 from tests.daemon.events.statuses import config, device, resource, status
-
-if TYPE_CHECKING:
-    from devplug.status import ProcessStatus
 
 START = 1_700_000_000.0
 GOOD = status(resource(device("a0"), device("a1")))
@@ -109,7 +105,7 @@ def test_a_device_that_becomes_unhealthy_is_told_with_reason_and_pod() -> None:
                 (
                     "ConfigRefused devplug.yaml: not applied; the previous configuration stays in effect: "
                     "line 3: no such key"
-                ),
+                )
             ],
         ),
         (GOOD, replace(GOOD, config=config(2.0)), ["ConfigApplied devplug.yaml: applied"]),
@@ -123,11 +119,7 @@ def test_a_change_between_two_looks_is_told_once(
     assert (
         heard == told
         if told is not None
-        else [line.split()[0] for line in heard]
-        == [
-            "DeviceAdded",
-            "DeviceUnhealthy",
-        ]
+        else [line.split()[0] for line in heard] == ["DeviceAdded", "DeviceUnhealthy"]
     )
     assert cluster.hears(now, 1) == []
 

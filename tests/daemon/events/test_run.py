@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug.sandbox.client import SandboxClient
 from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import said_until, started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 CONFIG = """\
 version: 1

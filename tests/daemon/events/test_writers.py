@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,17 +14,11 @@ from msgspec.structs import replace
 from devplug.daemon.events.objects import Event, Notice, Reason, event_name
 from devplug.daemon.events.writers import EVENT_LIFE_SECONDS, EVENTS_LIMIT, EventWriter
 from devplug.k8s.account import chosen_account
-from devplug.k8s.client import connected
+from devplug.k8s.client import ApiServer, connected
 from devplug.k8s.errors import ClusterError
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.registry import EVENTS
 from devplug.sandbox.settings import SandboxSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug.k8s.client import ApiServer
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 
@@ -41,10 +37,7 @@ def lane() -> EventWriter:
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[tuple[Sandbox, ApiServer, EventWriter]]:
     sandbox = Sandbox(SandboxSettings(folder=folder / "s"))
-    async with (
-        sandbox.running(),
-        connected(lambda: chosen_account(str(sandbox.kubeconfig), None)) as server,
-    ):
+    async with sandbox.running(), connected(lambda: chosen_account(str(sandbox.kubeconfig), None)) as server:
         yield sandbox, server, lane()
 
 

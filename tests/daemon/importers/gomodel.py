@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
 Token: TypeAlias = "str | tuple[bool, tuple[tuple[str, str], ...]]"
 """`*`, `?`, a literal as `=x`, or a class: whether it is negated, and its ranges."""

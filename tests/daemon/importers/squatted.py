@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devplug.daemon.config.loader import load
+from devplug.daemon.config.types import Config
 from devplug.daemon.importers.draft import Grade
 from devplug.daemon.importers.translation import Translation, translated
-
-if TYPE_CHECKING:
-    from devplug.daemon.config.types import Config
 
 
 def config_of(found: Translation) -> Config:

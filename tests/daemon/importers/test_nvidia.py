@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.loader import load
+from devplug.daemon.config.types import Resource
 from devplug.daemon.importers.draft import Grade
 from devplug.daemon.importers.translation import Translation, translated
-
-if TYPE_CHECKING:
-    from devplug.daemon.config.types import Resource
 
 
 def nvidia(source: str) -> Translation:

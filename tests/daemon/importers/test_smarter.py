@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.loader import load
+from devplug.daemon.config.types import Resource
 from devplug.daemon.importers.draft import Grade
 from devplug.daemon.importers.translation import Translation, translated
-
-if TYPE_CHECKING:
-    from devplug.daemon.config.types import Resource
 
 
 def smarter(*entries: tuple[str, int]) -> Translation:

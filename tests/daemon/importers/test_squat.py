@@ -21,9 +21,7 @@ def test_a_glob_in_each_group_is_one_resource_with_a_list_of_globs() -> None:
     found = squat({"paths": [{"path": "/dev/ttyUSB*"}]}, {"paths": [{"path": "/dev/ttyACM*"}]}, name="serial")
     assert found.config == {
         "version": 1,
-        "resources": [
-            {"name": "squat.ai/serial", "discover": {"path": ["/dev/ttyUSB*", "/dev/ttyACM*"]}},
-        ],
+        "resources": [{"name": "squat.ai/serial", "discover": {"path": ["/dev/ttyUSB*", "/dev/ttyACM*"]}}],
     }
     assert found.is_whole
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from devplug.daemon.config.types import Config
 from devplug.daemon.container_response import share_of
 from devplug.daemon.importers.translation import translated
 from devplug.daemon.sources.host import Host
@@ -20,11 +22,6 @@ from devplug.errors import ConfigError
 from tests.daemon.hosts import char_node, needs_mknod
 from tests.daemon.importers.gomodel import squat_devices
 from tests.daemon.importers.squatted import config_of, only, squat, warnings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from devplug.daemon.config.types import Config
 
 NODES = ("ttyUSB0", "ttyUSB1", "ttyUSB10", "ttyACM0", "video0", "video[0", "my/cam-a", "my/cam-b", "own/x")
 """Below /dev; one folder is not known to any list of ours."""
@@ -158,12 +155,7 @@ def test_the_model_and_the_translation_do_not_agree_by_finding_nothing() -> None
     st.recursive(
         st.one_of(st.none(), st.booleans(), st.integers(0, 99), st.text("a/*[{\\ ", max_size=5), GLOBS),
         lambda inner: st.one_of(
-            st.lists(inner, max_size=3),
-            st.dictionaries(
-                st.sampled_from(KEYS),
-                inner,
-                max_size=4,
-            ),
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
         ),
         max_leaves=20,
     )

@@ -62,10 +62,7 @@ def test_a_device_shows_what_a_container_would_get_that_has_only_this_one() -> N
     )
     assert [
         [(node.host_path, node.container_path) for node in match.nodes] for match in row.matches or ()
-    ] == [
-        [("/dev/x1", "/dev/y0")],
-        [("/dev/x2", "/dev/y0")],
-    ]
+    ] == [[("/dev/x1", "/dev/y0")], [("/dev/x2", "/dev/y0")]]
 
 
 def test_replicas_are_in_the_capacity_and_not_in_the_names() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import string
 from collections import Counter
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.daemon.config.loader import load
+from devplug.daemon.config.types import Config
 from devplug.daemon.container_response import shares_of
-from devplug.daemon.inspection.device_kinds import Survey, named_devices
+from devplug.daemon.inspection.device_kinds import NamedDevice, Survey, named_devices
 from devplug.daemon.inspection.proposal import finder_of, proposals_of, proposed_text
 from devplug.daemon.inspection.survey import survey
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
@@ -22,12 +23,6 @@ from devplug.daemon.sources.kinds import source_of
 from devplug.devices import Device, stable_id
 from tests.daemon.hosts import MAY_MAKE_NODES, NO_NODES
 from tests.daemon.populated import populated
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.daemon.config.types import Config
-    from devplug.daemon.inspection.device_kinds import NamedDevice
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -18,9 +18,6 @@ from devplug.daemon.inspection.warnings import (
 from devplug.daemon.sources.device import HostDevice, HostDeviceNode
 from devplug.devices import Health
 from tests.daemon.hosts import reading
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 NO_REMARKS: Mapping[int, Sequence[Remark]] = {}
 NO_OWNERS: Mapping[str, NodeOwner] = {}

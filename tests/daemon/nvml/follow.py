@@ -10,17 +10,15 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from devplug.daemon.config.selectors import NvidiaSelector
 from devplug.daemon.config.templates import parse_template
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.nvidia import NvidiaSource
-
-if TYPE_CHECKING:
-    from devplug.daemon.sources.device import HostDevice
 
 
 class _Teller(logging.Handler):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from devplug.daemon.sources.bundle import BundleSource
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.host import Host
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from devplug.daemon.sources.device import HostDevice
 
 
 def source(rest: str, host: Host | None = None) -> BundleSource:

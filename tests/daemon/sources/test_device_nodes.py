@@ -49,11 +49,7 @@ def test_the_shortest_of_several_links_counts_and_then_the_first_of_the_alphabet
 
 def test_an_absolute_link_and_one_two_folders_up_lead_to_the_same(tmp_path: Path) -> None:
     tree(
-        tmp_path,
-        {
-            "dev/input/by-id/event": "-> /dev/input/event0",
-            "dev/snd/by-path/card": "-> ../controlC0",
-        },
+        tmp_path, {"dev/input/by-id/event": "-> /dev/input/event0", "dev/snd/by-path/card": "-> ../controlC0"}
     )
     links = stable_links(Host(tmp_path))
     assert links.of("/dev/input/event0", is_unique=True) == "/dev/input/by-id/event"
@@ -73,10 +69,7 @@ def test_a_node_has_both_its_paths(tmp_path: Path) -> None:
     link(tmp_path / "dev" / "ttyUSB0")
     links = linked(tmp_path, "/dev/serial/by-id/a")
     (node,) = nodes_with_links(
-        Host(tmp_path),
-        [HostDeviceNode("/dev/ttyUSB0", NULL, subsystem="tty")],
-        links,
-        is_unique=True,
+        Host(tmp_path), [HostDeviceNode("/dev/ttyUSB0", NULL, subsystem="tty")], links, is_unique=True
     )
     assert node == HostDeviceNode("/dev/serial/by-id/a", NULL, subsystem="tty", real_path="/dev/ttyUSB0")
     assert node.file_name == "ttyUSB0"

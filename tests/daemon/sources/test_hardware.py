@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,9 +22,6 @@ from devplug.daemon.sources.hardware import (
 from devplug.daemon.sources.host import Host
 from tests.daemon.hosts import tree
 from tests.daemon.machines import Machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CARD = "/sys/devices/pci0000:00/0000:00:03.0"
 
@@ -182,9 +179,7 @@ def test_a_numa_node_without_processors_is_not_believed(tmp_path: Path) -> None:
     ],
 )
 def test_local_processors_tell_the_numa_node_that_no_number_does(
-    tmp_path: Path,
-    attributes: dict[str, str],
-    numa_node: int | None,
+    tmp_path: Path, attributes: dict[str, str], numa_node: int | None
 ) -> None:
     Machine(tmp_path).numa(node0="0-7", node8="8-15", node255="")
     assert card(tmp_path, **attributes).numa_node == numa_node

@@ -177,10 +177,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Host:
     ],
 )
 def test_the_numa_node_of_a_real_machines_device_is_its_pci_parents(
-    machine: Host,
-    name: str,
-    number: tuple[int, int],
-    numa_node: int | None,
+    machine: Host, name: str, number: tuple[int, int], numa_node: int | None
 ) -> None:
     """A PCI function may say -1, as nvme0's does, and have processors near to it all the same."""
     assert Path(machine.inside(f"/sys/dev/char/{number[0]}:{number[1]}"), "dev").exists()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -11,10 +13,6 @@ from devplug.daemon.config.types import Config
 from devplug.devices import device_id_fault
 from tests.daemon import idhosts
 from tests.daemon.hosts import needs_mknod
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 TTYS = "discover: {sysfs: {subsystem: tty}}"
 PROMISE = (

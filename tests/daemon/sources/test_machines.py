@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import tarfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARCHIVES = Path(__file__).parents[4] / "shared" / "data" / "hwloc"
 PARTS = ("/sys/bus/pci/", "/sys/devices/pci", "/sys/devices/system/node/")
@@ -69,11 +66,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Machine
             dict.fromkeys(["0000:02:00.0", "0000:02:00.1", "0000:03:00.0", "0000:03:00.1"]),
         ),
         # local_cpulist says all processors, local_cpus the four that are one of each node.
-        (
-            CONFLICTS,
-            '{address: "*"}',
-            dict.fromkeys(["0000:00:00.0", "0000:00:03.0", "0000:01:00.0"]),
-        ),
+        (CONFLICTS, '{address: "*"}', dict.fromkeys(["0000:00:00.0", "0000:00:03.0", "0000:01:00.0"])),
         (CONFLICTS, "{driver: megaraid_sas}", {"0000:01:00.0": None}),
         (NO_PCI, '{address: "*"}', {}),
         # No numbers at all; processors on nodes 0 and 8, and memory alone on 250 to 255.
@@ -88,10 +81,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Machine
     ],
 )
 def test_the_functions_of_real_machines_have_their_addresses_and_numa_nodes(
-    machine: Callable[[str], Machine],
-    name: str,
-    selector: str,
-    ids_and_numa_nodes: dict[str, int | None],
+    machine: Callable[[str], Machine], name: str, selector: str, ids_and_numa_nodes: dict[str, int | None]
 ) -> None:
     found = machine(name).pci_source(f"discover: {{pci: {selector}}}").look()
     assert {one.name: one.numa_node for one in found} == ids_and_numa_nodes
@@ -114,10 +104,7 @@ def test_the_functions_of_real_machines_have_their_addresses_and_numa_nodes(
     ],
 )
 def test_the_functions_of_real_machines_are_all_there(
-    machine: Callable[[str], Machine],
-    name: str,
-    selector: str,
-    counts: dict[int | None, int],
+    machine: Callable[[str], Machine], name: str, selector: str, counts: dict[int | None, int]
 ) -> None:
     found = machine(name).pci_source(f"discover: {{pci: {selector}}}").look()
     assert Counter(one.numa_node for one in found) == counts

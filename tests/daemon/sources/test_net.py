@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.net import NetSource
 from devplug.devices import Health
@@ -15,9 +15,6 @@ from tests.daemon.hosts import needs_mknod, resource
 from tests.daemon.machines import Machine, machine_with_usb
 from tests.daemon.systrees import interface, listed
 from tests.kerneldevices import macvtap_device, needs_uevents, tap_device, veth_device
-
-if TYPE_CHECKING:
-    from devplug.daemon.sources.device import HostDevice
 
 NIC = {"class": "0x020000", "vendor": "0x15b3", "device": "0x1019"}
 PF, VF0, VF1 = "0000:3b:00.0", "0000:3b:00.2", "0000:3b:00.3"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,6 @@ from tests.daemon.gpumachines import (
     needs_standin,
 )
 from tests.daemon.hosts import link
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = needs_standin
 

@@ -175,11 +175,7 @@ def test_links_are_the_same_from_both_ends(ends: list[dict[str, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("bus_id", "address"),
-    [
-        ("00000000:3B:00.0", "0000:3b:00.0"),
-        ("00010000:01:00.0", "10000:01:00.0"),
-        ("nonsense", "nonsense"),
-    ],
+    [("00000000:3B:00.0", "0000:3b:00.0"), ("00010000:01:00.0", "10000:01:00.0"), ("nonsense", "nonsense")],
 )
 def test_addresses_are_written_as_in_sysfs(bus_id: str, address: str) -> None:
     assert pci_address(bus_id) == address

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.kinds import source_of
 from devplug.daemon.sources.path import PathSource
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource, source, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def names(one: PathSource) -> list[str]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.vfio import Member, group_fault
 from devplug.devices import Health, HealthState
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.daemon.sources.device import HostDevice
 
 CLASS_12 = 'discover: {pci: {class: "12"}}'
 VFIO = "discover: {pci: {driver: vfio-pci}}"
@@ -73,9 +69,7 @@ def two_sockets(root: Path) -> Machine:
     ],
 )
 def test_a_function_is_meant_if_all_keys_of_a_selector_match(
-    tmp_path: Path,
-    selector: str,
-    addresses: list[str],
+    tmp_path: Path, selector: str, addresses: list[str]
 ) -> None:
     assert names(two_sockets(tmp_path).pci_source(f"discover: {{pci: {selector}}}").look()) == addresses
 
@@ -137,8 +131,7 @@ def test_a_virtual_function_knows_its_physical_one_and_its_number(tmp_path: Path
 
 @pytest.mark.parametrize("numbers", [["2", "-1"], ["-1", "-1"]])
 def test_where_no_number_is_given_the_local_processors_tell_the_numa_node(
-    tmp_path: Path,
-    numbers: list[str],
+    tmp_path: Path, numbers: list[str]
 ) -> None:
     machine = Machine(tmp_path)
     machine.numa(node0="0-3,8-11", node2="4-7,12-15", node255="")

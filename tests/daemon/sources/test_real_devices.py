@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,11 +24,6 @@ from tests.kerneldevices import (
     veth_device,
     zram_device,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
 
 
 @contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.sources.device import HostDevice
 from devplug.daemon.sources.host import Host
 from devplug.daemon.sources.identities import Part, Ranks, shape_of
 from devplug.daemon.sources.sysfs import SysfsSource
@@ -26,9 +26,6 @@ from tests.daemon.systrees import (
     unplug_camera,
 )
 from tests.kerneldevices import loop_device, needs_uevents, vcs_device, zram_device
-
-if TYPE_CHECKING:
-    from devplug.daemon.sources.device import HostDevice
 
 SHORT = "allow: [rawDisks]"
 

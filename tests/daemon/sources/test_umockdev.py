@@ -11,14 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS = Path(__file__).parents[1]
@@ -277,10 +275,7 @@ async def test_cameras_keep_their_ids_when_they_come_back_in_another_order() -> 
 async def test_an_fpga_card_is_found_lost_and_found_again_with_all_its_nodes() -> None:
     async with machine(FPGAS, *fpga("3b", 0, 0), *fpga("af", 1, 1)) as made:
         found = await made.has("0000:3b:00.0", "0000:af:00.0")
-        assert {id_: one["numa_node"] for id_, one in found.items()} == {
-            "0000:3b:00.0": 0,
-            "0000:af:00.0": 1,
-        }
+        assert {id_: one["numa_node"] for id_, one in found.items()} == {"0000:3b:00.0": 0, "0000:af:00.0": 1}
         assert found["0000:af:00.0"]["nodes"] == ["/dev/dfl-fme.1", "/dev/dfl-port.1"]
         made.remove("/sys/devices/pci0000:af/0000:af:00.0")
         await made.has("0000:3b:00.0")

@@ -6,18 +6,15 @@ import asyncio
 import logging
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.daemon.sources.device import HostDevice
 from devplug.devices import Health, HealthState, device_id_fault
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine, machine_with_usb
-
-if TYPE_CHECKING:
-    from devplug.daemon.sources.device import HostDevice
 
 FTDI = 'discover: {usb: {vendor: "0403"}}'
 
@@ -48,9 +45,7 @@ def paths(found: HostDevice) -> list[str]:
     ],
 )
 def test_a_gadget_is_meant_if_all_keys_of_a_selector_match(
-    tmp_path: Path,
-    selector: str,
-    ids: list[str],
+    tmp_path: Path, selector: str, ids: list[str]
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     machine.gadget(bus, "1", "A1", number=2)
@@ -70,14 +65,7 @@ def test_a_gadget_is_meant_if_all_keys_of_a_selector_match(
 )
 def test_a_hub_is_a_device_only_if_it_is_asked_for(tmp_path: Path, selector: str, is_meant: bool) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(
-        bus,
-        "1",
-        idVendor="05e3",
-        idProduct="0610",
-        bDeviceClass="09",
-        interface_class="09",
-    )
+    machine.gadget(bus, "1", idVendor="05e3", idProduct="0610", bDeviceClass="09", interface_class="09")
     found = machine.usb_source(f"discover: {{usb: {selector}}}").look()
     assert names(found) == ["05e3:0610@0000:00:14.0-1"] * is_meant
 
@@ -106,8 +94,7 @@ def test_a_gadget_whose_files_have_begun_to_go_is_not_there(tmp_path: Path) -> N
 
 
 def test_four_identical_sticks_are_four_devices_called_by_their_ports(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     for number, ports in enumerate(("1", "2.1", "2.3", "2.10"), 2):
@@ -143,8 +130,7 @@ def test_a_gadget_with_a_serial_number_keeps_its_id_in_another_port(tmp_path: Pa
 
 @pytest.mark.parametrize("serial", ["", "0001"])
 def test_twins_keep_their_ids_when_the_kernel_numbers_buses_and_devices_anew(
-    tmp_path: Path,
-    serial: str,
+    tmp_path: Path, serial: str
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     source = machine.usb_source(FTDI)
@@ -191,9 +177,7 @@ def test_both_halves_of_a_controller_count_ports_and_their_gadgets_differ(tmp_pa
     ],
 )
 def test_a_controller_that_is_not_on_pci_is_called_as_the_board_says(
-    tmp_path: Path,
-    controller: str,
-    name: str,
+    tmp_path: Path, controller: str, name: str
 ) -> None:
     machine = Machine(tmp_path)
     machine.gadget(machine.usb_bus(controller), "1")
@@ -223,8 +207,7 @@ SERIALS = st.lists(st.sampled_from(["", "0001", "A1", "@0000:00:14.0-1", "ü /"]
 
 @given(SERIALS, PLUGGED)
 def test_ids_are_unique_and_stay_and_come_back_at_the_same_port(
-    serials: list[str],
-    plugged: list[tuple[int, bool]],
+    serials: list[str], plugged: list[tuple[int, bool]]
 ) -> None:
     """Any gadgets, plugged and unplugged in any order, on buses that may be numbered anew meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
@@ -380,9 +363,7 @@ def test_a_gadget_without_words_has_its_ids_as_model_and_no_serial(tmp_path: Pat
     ],
 )
 def test_a_gadget_that_the_host_holds_back_is_unhealthy(
-    tmp_path: Path,
-    attributes: dict[str, str],
-    reason: str | None,
+    tmp_path: Path, attributes: dict[str, str], reason: str | None
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     gadget = machine.gadget(bus, "1")
