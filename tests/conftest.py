@@ -6,14 +6,11 @@ import secrets
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 settings.register_profile("steady", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("brief", deadline=None, max_examples=10, derandomize=True)

@@ -13,15 +13,12 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # linux/loop.h, linux/vt.h, linux/if_tun.h, linux/sched.h
 _LOOP_CTL_ADD, _LOOP_CTL_REMOVE = 0x4C80, 0x4C81

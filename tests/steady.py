@@ -9,15 +9,13 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 ROUNDS: Final = 3
 TIMES: Final = 100

@@ -6,16 +6,14 @@ import json
 import logging
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.logs import FactFormatter, JsonFormatter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def line(facts: Mapping[str, object], level: int = logging.INFO) -> str:

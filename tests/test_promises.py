@@ -7,17 +7,15 @@ import gc
 import re
 import tokenize
 import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
 
 import devplug
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
 
 TESTS = Path(__file__).parent
 SOURCE = Path(devplug.__file__).parent

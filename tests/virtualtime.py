@@ -10,13 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
 
 __all__ = ["BACKEND", "in_no_time", "in_virtual_time", "now", "on_virtual_time", "passes", "play", "still"]
 

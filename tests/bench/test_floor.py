@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from bench.floor import bare_interpreter, echo, echo_client, exchanged_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_echo_answers_one_and_many(tmp_path: Path) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from bench.measures import Counts, measure
+from bench.report import Report
 from bench.subjects import Subject
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from bench.report import Report
 
 PLUGIN = (sys.executable, "-m", "bench.baseline")
 COUNTS = Counts(starts=1, calls=20, plugs=1, restarts=1, pause_seconds=0, idle_seconds=0.1)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+from pathlib import Path
 
 DEVPLUG = (sys.executable, "-m", "devplug")
 IN_BACKGROUND = ("sh", "-c", 'trap "" INT HUP; exec "$@"', "sh")

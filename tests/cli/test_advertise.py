@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,6 @@ from devplug.sandbox.api.errors import forbidden
 from devplug.sandbox.registry import NODES
 from tests.cli.programs import devplug, run
 from tests.sandbox.standin import StandIn, up_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WIDGET = "example.com/widget"
 NOT_INSTALLED = """

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from devplug.cli.demo import play
 from devplug.cli.demo_devices import TerminalPlug
 from devplug.cli.demo_report import JsonReporter
 from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, said_until, started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WORDS = "requested number of devices unavailable"
 

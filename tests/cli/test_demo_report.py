@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from devplug.cli.demo_report import JsonReporter, TextReporter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from devplug.cli.demo_report import Reporter
+from devplug.cli.demo_report import JsonReporter, Reporter, TextReporter
 
 RESTARTED: dict[str, Any] = {"registered_ms": 9.5, "pod": "pod-a", "phase": "Running", "kept": ["a", "b"]}
 STOPPED: dict[str, Any] = {"exit_code": 0, "ms": 7.0, "left_behind": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,9 +16,6 @@ from tests.cli.programs import devplug
 from tests.daemon.hosts import needs_mknod
 from tests.daemon.machines import Machine
 from tests.daemon.populated import BY_ID, populated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

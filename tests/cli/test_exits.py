@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
 import pytest
@@ -12,9 +12,6 @@ import pytest
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, FAILED, INTERRUPTED, OK, OUR_BUG, exit_code_of
 from devplug.errors import ConfigError, KubeletError, PluginFolderLostError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def raising(error: BaseException) -> Callable[[], int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,9 +11,6 @@ from click.testing import CliRunner, Result
 from devplug.cli.import_ import import_
 from devplug.daemon.config.loader import load
 from devplug.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHOLE = "- devicematch: ^fuse$\n  nummaxdevices: 10\n"
 PARTLY = WHOLE + "- devicematch: video\n  nummaxdevices: 1\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from devplug import __version__
 from devplug.cli.new import write_project
 from devplug.scaffold.project import Project, project_files
 from tests.cli.programs import DEVPLUG, devplug, environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def new_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

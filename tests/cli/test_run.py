@@ -8,9 +8,9 @@ import re
 import signal
 import stat
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +27,6 @@ from tests.cli.programs import (
     said_until,
     started,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 NOBODY = 65534
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from devplug.cli.commands import commands
 from devplug.cli.exits import exit_code_of
+from devplug.k8s.objects import Object
 from tests.cli.programs import devplug
 from tests.sandbox.standin import StandIn, up_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.k8s.objects import Object
 
 
 class Ask(Protocol):

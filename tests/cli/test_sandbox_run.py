@@ -10,18 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import DEVPLUG, IN_BACKGROUND, devplug, ended, environment, run, said_until, started
 from tests.sandbox.standin import up_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.sandbox.sandboxdir import SandboxDir
 
 PYTHON = (sys.executable, "-c")
 TELLS = "import json, os, sys; print(json.dumps({'words': sys.argv[1:], **os.environ}))"

@@ -11,16 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import DEVPLUG, devplug, ended, environment, run, said_until, started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 

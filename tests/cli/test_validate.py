@@ -7,17 +7,14 @@ import os
 import pty
 import subprocess
 import termios
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from devplug.cli.validate import validate
 from tests.cli.programs import DEVPLUG, devplug, environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TEN_MISTAKES = """version: 2
 resources:

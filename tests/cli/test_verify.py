@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,9 +15,6 @@ from devplug.cli.exits import BAD_INPUT, OK, exit_code_of
 from devplug.conformance.checks import all_checks
 from tests.cli.programs import devplug
 from tests.conformance.trials import ROOT
-
-if TYPE_CHECKING:
-    import subprocess
 
 PLAY = (sys.executable, "-m", "tests.conformance.play")
 

@@ -11,7 +11,8 @@ import json
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.errors import (
@@ -24,13 +25,7 @@ from devplug.errors import (
 )
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import Binding, Listener, connected, socket_identity, stream, unary
-from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from devplug.wire.values import PreferenceRequest
+from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
 Ids = tuple[str, ...]
 

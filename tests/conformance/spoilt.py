@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def node(host_path: str, container_path: str = "", permissions: str = "rw") -> DeviceNode:

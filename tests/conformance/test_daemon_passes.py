@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -21,8 +22,8 @@ from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
 from devplug.conformance.rules import absent_numa_faults
 from devplug.conformance.runner import judge
-from devplug.conformance.testbed import once
-from devplug.conformance.verdicts import Outcome, SkippedError
+from devplug.conformance.testbed import TestBed, once
+from devplug.conformance.verdicts import Check, Outcome, SkippedError, Verdict
 from devplug.daemon.config.loader import load
 from devplug.daemon.config.selectors import Discover
 from devplug.daemon.sources.host import Host
@@ -30,12 +31,6 @@ from tests.conformance.trials import TIMES, asked_for, on_one_start, side_by_sid
 from tests.daemon.examplemachines import add_gpus, machine_of_the_examples, write_nvidia_spec
 from tests.daemon.gpumachines import build, needs_standin
 from tests.daemon.hosts import needs_mknod
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-
-    from devplug.conformance.testbed import TestBed
-    from devplug.conformance.verdicts import Check, Verdict
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLES: Final = ROOT / "examples"

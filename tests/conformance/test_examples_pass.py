@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from devplug.conformance.checks import all_checks
 from devplug.conformance.program import Subject
 from devplug.conformance.runner import judge
-from devplug.conformance.verdicts import Outcome, chosen
+from devplug.conformance.verdicts import Outcome, Verdict, chosen
 from tests.conformance.trials import ROOT, TIMES, asked_for, on_one_start, side_by_side, told
 from tests.daemon.gpumachines import GpuMachine, build, needs_standin
 from tests.examples.beds import EXAMPLES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from devplug.conformance.verdicts import Verdict
 
 FILES: Final = sorted(path.name for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from devplug.conformance.checks import all_checks
 from devplug.conformance.runner import ARRIVAL
-from devplug.conformance.verdicts import Outcome
+from devplug.conformance.verdicts import Check, Outcome, Verdict
 from tests.conformance.mutants import mutants
 from tests.conformance.trials import TIMES, asked_for, lanes_of, side_by_side, told, trial, trial_here
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-
-    from devplug.conformance.verdicts import Check, Verdict
 
 RIGHT: Final = "right"
 MUTANTS: Final = mutants()

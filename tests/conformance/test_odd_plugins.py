@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -12,6 +13,7 @@ from devplug.conformance.checks import all_checks
 from devplug.conformance.checks.changes import ONE_CALL_LIMIT
 from devplug.conformance.runner import judge
 from devplug.conformance.streams import FALLS, clients_of
+from devplug.conformance.testbed import TestBed
 from devplug.conformance.verdicts import FailedError, Outcome, SkippedError, check, chosen
 from devplug.errors import InvalidRequestError, PluginError, RemoteError
 from devplug.linux.notifier import within
@@ -19,11 +21,6 @@ from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import mutants
 from tests.conformance.right import RightPlugin
 from tests.conformance.trials import TIMES, subject_of, trial_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-
-    from devplug.conformance.testbed import TestBed
 
 
 class GivesOneAtATime(RightPlugin):

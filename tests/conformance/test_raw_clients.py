@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,10 +23,6 @@ from devplug.errors import RemoteError
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import Listener, connected, unary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("one", [one for one in MALFORMED if one.must_be_refused], ids=lambda one: one.name)

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -38,9 +38,6 @@ from devplug.conformance.verdicts import (
     is_failure,
 )
 from tests.conformance.trials import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # ── reports ──
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 import yaml
@@ -33,9 +33,6 @@ from devplug.conformance.response_rules import (
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.errors import one_line
 from tests.conformance.spoilt import changed, mount, node
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789", min_size=1, max_size=8)
 PATHS = NAMES.map(lambda name: f"/dev/{name}")

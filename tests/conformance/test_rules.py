@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -20,6 +22,7 @@ from devplug.conformance.restart_scenes import dead_sockets, sockets
 from devplug.conformance.rules import (
     DESCRIPTORS_MORE,
     MEBIBYTE,
+    Ids,
     changed_ids,
     completing_questions,
     foreign_fault,
@@ -38,14 +41,7 @@ from devplug.devices import Device, Health
 from devplug.wire.deviceplugin import LIST_AND_WATCH
 from devplug.wire.values import LIST_LIMIT_BYTES, AdvertisedDevice, PreferenceRequest, list_size_bytes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from random import Random
-
-    from devplug.conformance.rules import Ids
-
-    Rule = Callable[[Sequence[AdvertisedDevice]], list[str]]
+Rule = Callable[[Sequence[AdvertisedDevice]], list[str]]
 
 # ── lists ──
 

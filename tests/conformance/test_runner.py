@@ -6,7 +6,7 @@ import os
 import pkgutil
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from devplug.conformance.testbed import TestRun
 from devplug.conformance.verdicts import Outcome, UnknownCheckError, chosen
 from devplug.errors import PluginError, RegistrationError
 from tests.conformance.trials import ROOT, TIMES, subject_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # ── runs ──
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -16,15 +17,10 @@ from devplug.conformance.program import Subject
 from devplug.conformance.runner import ARRIVAL, judge
 from devplug.conformance.testbed import TestBed, TestRun
 from devplug.conformance.times import Times
-from devplug.conformance.verdicts import Outcome, SkippedError, Verdict
+from devplug.conformance.verdicts import Check, Outcome, SkippedError, Verdict
 from devplug.errors import DevplugError
 from tests.conformance.mutants import mutants
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-
-    from devplug.conformance.verdicts import Check
-    from tests.conformance.right import RightPlugin
+from tests.conformance.right import RightPlugin
 
 TIMES: Final = Times(
     start_seconds=60.0,

@@ -13,8 +13,9 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
@@ -26,10 +27,6 @@ from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError
 from tests.daemon.hosts import block_node, char_node, link, needs_mknod, resource
 from tests.deploy.security_context import seccomp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Result = TypeVar("Result")
 

@@ -8,12 +8,9 @@ of a cluster; none names a job, which everybody calls differently.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from devplug.k8s.yaml import yaml_text
-
-if TYPE_CHECKING:
-    from devplug.k8s.yaml import Value
+from devplug.k8s.yaml import Value, yaml_text
 
 __all__ = ["ALERTS", "Alert", "prometheus_rule_text", "rules_text"]
 

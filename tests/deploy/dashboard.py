@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from devplug.k8s.yaml import Value
 from tests.deploy.panels import (
     GREEN_FROM_ONE,
     RED_FROM_ONE,
@@ -19,9 +20,6 @@ from tests.deploy.panels import (
     table,
     timeline,
 )
-
-if TYPE_CHECKING:
-    from devplug.k8s.yaml import Value
 
 __all__ = ["dashboard_text"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from devplug import __version__
 from devplug.daemon.config.loader import load
@@ -22,9 +23,6 @@ from devplug.deploy.security_context import needs_of
 from devplug.k8s.yaml import flow
 from tests.deploy.alerts import prometheus_rule_text, rules_text
 from tests.deploy.dashboard import dashboard_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["BEGIN", "PAGE", "Row", "generated", "main", "rows"]
 

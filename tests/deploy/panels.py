@@ -6,13 +6,11 @@ The options are those of Grafana 10's panels (public/app/plugins/panel), the fie
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from devplug.k8s.yaml import Value
+from devplug.k8s.yaml import Value
 
 __all__ = [
     "COLUMNS",

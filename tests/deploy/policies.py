@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from tests.deploy.renderings import container, pod_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.deploy.renderings import Objects
+from tests.deploy.renderings import Objects, container, pod_spec
 
 ALWAYS = {"/var/lib/kubelet/device-plugins": False, "/var/lib/kubelet/pod-resources": True}
 """Host paths that each deployment has, and whether they are read-only."""

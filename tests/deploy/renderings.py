@@ -6,8 +6,9 @@ import importlib.util
 import json
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import pytest
 import yaml
@@ -15,9 +16,6 @@ import yaml
 from devplug import __version__
 from devplug.deploy.manifests import base_files, manifests
 from devplug.deploy.names import Release
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Objects: TypeAlias = "dict[tuple[str, str], dict[str, Any]]"
 

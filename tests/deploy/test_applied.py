@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from devplug.deploy.manifests import manifests
 from devplug.deploy.names import Release
 from devplug.k8s.yaml import yaml_text
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KINDS = ("Namespace", "ConfigMap", "DaemonSet")
 """Those of ours that the sandbox has; the others do nothing in it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,6 +26,7 @@ from tests.deploy.generated import rows
 from tests.deploy.policies import faults
 from tests.deploy.renderings import (
     CHART,
+    Objects,
     helm_error,
     needs_helm,
     ours,
@@ -31,12 +34,6 @@ from tests.deploy.renderings import (
     rendered,
     written,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.deploy.renderings import Objects
 
 pytestmark = needs_helm
 

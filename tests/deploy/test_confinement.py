@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,9 +22,6 @@ from tests.deploy.security_context.stage import (
     play,
     until_advertised,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [pytest.mark.root, needs_namespaces]
 

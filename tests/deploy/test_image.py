@@ -12,18 +12,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 import devplug
 from tests.deploy.security_context.manifest import daemon_set
 from tests.deploy.security_context.stage import CONFIG
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "deploy" / "Dockerfile").read_text()

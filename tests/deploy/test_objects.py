@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from devplug.deploy.names import Release
 from tests.deploy.policies import faults, granted
 from tests.deploy.renderings import (
+    Objects,
     base,
     kustomized,
     needs_helm,
@@ -21,13 +24,6 @@ from tests.deploy.renderings import (
     pod_spec,
     rendered,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from jsonschema import Draft202012Validator
-
-    from tests.deploy.renderings import Objects
 
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
 MOST: dict[str, Any] = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from devplug import __version__
 from devplug.cli.exits import BAD_INPUT, OK
@@ -27,11 +28,6 @@ from tests.deploy.renderings import (
     pod_spec,
     rendered,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.testing import Result
 
 NEEDY = """\
 version: 1

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.deploy.generated import BEGIN, PAGE, generated, rows
 from tests.deploy.renderings import CHART, ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 AGAIN = "run: make deploy"
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -27,9 +28,6 @@ from tests.deploy.security_context.stage import (
 )
 from tests.kerneldevices import announce, needs_uevents
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.root, needs_namespaces]
 

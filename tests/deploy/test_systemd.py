@@ -7,16 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from tests.deploy.security_context.grants import grants_of
+from tests.deploy.security_context.grants import Grants, grants_of
 from tests.deploy.security_context.manifest import daemon_set
 from tests.deploy.security_context.stage import CONFIG
-
-if TYPE_CHECKING:
-    from tests.deploy.security_context.grants import Grants
 
 UNIT: Final = Path(__file__).parents[2] / "deploy" / "systemd" / "devplug.service"
 PROGRAM: Final = "/opt/devplug/bin/devplug"

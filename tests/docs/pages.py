@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 __all__ = ["DOCS", "PAGES", "ROOT", "Block", "anchors_of", "blocks_of", "links_of", "prose_of", "spans_of"]
 

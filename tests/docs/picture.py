@@ -12,16 +12,13 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 
-from devplug.cli.demo_report import TextReporter
+from devplug.cli.demo_report import Reporter, TextReporter
 from tests.docs.pages import DOCS, ROOT
-
-if TYPE_CHECKING:
-    from devplug.cli.demo_report import Reporter
 
 __all__ = ["PICTURE", "README", "RECORDING", "SHOWN", "drawn", "recording", "told"]
 

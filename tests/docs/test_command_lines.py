@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -12,10 +13,6 @@ import pytest
 from devplug.cli.commands import commands
 from devplug.cli.kubectl import devices_command
 from tests.docs.pages import PAGES, ROOT, blocks_of, prose_of, spans_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 LANGUAGES = {"console", "sh", "shell", "bash", ""}
 OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"}

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from devplug.plugin.socket_registration import CALLS, STREAMS
 from devplug.plugin.watcher_registration import TRANSITIONS
 from tests.docs.pages import DOCS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["DRAWN", "TABLES", "drawn"]
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.dra.node_selectors import Node
+from devplug.dra.objects import Slice
 from devplug.dra.pools import AS_DOCUMENTED, Inventory
-from tests.dra.worlds import GPU, N1, N2, NIC, device, slice_of
-
-if TYPE_CHECKING:
-    from devplug.dra.node_selectors import Node
-    from devplug.dra.objects import Slice
-    from tests.dra.worlds import Json
+from tests.dra.worlds import GPU, N1, N2, NIC, Json, device, slice_of
 
 ZONE_A = {
     "nodeSelector": {

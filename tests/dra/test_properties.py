@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.allocator import Allocator
-from devplug.dra.objects import DeviceID
-from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36, Inventory
+from devplug.dra.objects import Claim, DeviceID, Slice
+from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36, Inventory, Like
 from devplug.dra.search import AttemptError
 from devplug.k8s.quantity import Quantity
 from tests.dra.worlds import (
@@ -29,10 +29,6 @@ from tests.dra.worlds import (
     slice_of,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from devplug.dra.objects import Claim, Slice
-    from devplug.dra.pools import Like
 
 WHOLE = 40
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from devplug.dra.allocator import Allocator
-from devplug.dra.objects import Claim, DeviceClass
+from devplug.dra.objects import Claim, DeviceClass, Slice
 from devplug.dra.pools import Inventory
 from devplug.dra.results import with_share_ids
 from tests.dra.worlds import (
@@ -25,9 +25,6 @@ from tests.dra.worlds import (
     slice_of,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from devplug.dra.objects import Slice
 
 
 def allocation(asked: Claim, *slices: Slice, classes: dict[str, DeviceClass] = CLASSES) -> Any:

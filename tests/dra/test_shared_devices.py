@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from devplug.dra.allocations import Allocations
+from devplug.dra.objects import Slice
 from devplug.dra.pools import AS_DOCUMENTED
 from tests.dra.worlds import GPU, NIC, Json, claim, cluster_of, device, in_use, request, shared, slice_of
-
-if TYPE_CHECKING:
-    from devplug.dra.objects import Slice
-
 
 # ── taints ──
 

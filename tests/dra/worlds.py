@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.allocator import Allocator
 from devplug.dra.node_selectors import Node
-from devplug.dra.objects import Claim, DeviceClass, Slice
-from devplug.dra.pools import LIKE_1_36, Inventory
+from devplug.dra.objects import Claim, Device, DeviceClass, Slice
+from devplug.dra.pools import LIKE_1_36, Inventory, Like
 from devplug.dra.scheduling import Cluster
+from devplug.dra.search import Found
 from devplug.dra.selectors import SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devplug.dra.objects import Device
-    from devplug.dra.pools import Like
-    from devplug.dra.search import Found
 
 Json = dict[str, Any]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.devices import HEALTHY, UNHEALTHY
+from devplug.testing import SyncKubelet
 from examples.fpga_tutorial import Fpga
 from tests.examples.beds import command, nodes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
 
 NAME = "example.com/fpga"
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.devices import HEALTHY, UNHEALTHY
+from devplug.testing import SyncKubelet
+from devplug.testing.programs import Program
 from tests.daemon.gpumachines import IS_LOST, NOT_LOADED, GpuMachine, build, linked_machine, needs_standin
 from tests.examples.beds import EXAMPLES, command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
-    from devplug.testing.programs import Program
 
 pytest.importorskip("pynvml", reason="gpu.py needs nvidia-ml-py")
 

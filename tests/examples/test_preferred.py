@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug import Device
+from devplug.testing import SyncKubelet
 from examples.preferred import Chips
 from tests.examples.beds import command, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
 
 NAME = "example.com/chip"
 

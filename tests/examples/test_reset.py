@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from devplug.testing import SyncKubelet
 from examples.reset import Dsp
 from tests.examples.beds import command, nodes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
 
 NAME = "example.com/dsp"
 

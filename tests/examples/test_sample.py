@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from devplug import Device
+from devplug.testing import SyncKubelet
 from devplug.testing.programs import Program
 from examples.sample import Sample
 from tests.examples.beds import command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug import Device
-    from devplug.testing import SyncKubelet
 
 NAME = "example.com/resource"
 

@@ -10,16 +10,13 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests import virtualtime
 from tests.golden import claims, dra_timeline, validation
 from tests.golden.player import differences, records, sample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SHOWN_DIFFERENCES = 5
 FOLDERS = next(filter(os.path.isdir, ("/dev/shm", "/tmp")))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.extended_resources import extended_claim
@@ -31,9 +32,6 @@ from devplug.dra.scheduling import (
 from devplug.dra.search import AttemptError
 from devplug.dra.selectors import CelSelectors
 from devplug.k8s.pod_requests import device_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 Json = Any
 """What stands in a recording."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
-from devplug.kubelet.pods import Container, ContainerState, Pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devplug.kubelet.pods import PodStatus
+from devplug.kubelet.pods import Container, ContainerState, Pod, PodStatus
 
 Json = Any
 """What stands in a recording."""

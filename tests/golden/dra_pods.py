@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from devplug.errors import KubeletError
 from devplug.kubelet.dra.manager import UNPREPARE_AGAIN_SECONDS
-from devplug.kubelet.pods import ContainerState, PodPhase
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.pods import ContainerState, Pod, PodPhase
 from tests.virtualtime import passes
-
-if TYPE_CHECKING:
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.kubelet.pods import Pod
 
 PREPARE_AGAIN_SECONDS = 80.0
 """Of the 60 to 90 s that the real kubelet may take: it took 69 s once, and more than 74 s another time."""

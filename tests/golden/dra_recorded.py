@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from devplug.errors import RemoteError
+from devplug.wire.deviceplugin import Method
 from devplug.wire.dra import PREPARE, UNPREPARE, WATCH_RESOURCES
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import stream, unary
+from devplug.wire.sockets import Binding, stream, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.golden.dra_notation import ROOT
 from tests.kubelet.dra_driver import FakeDriver
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from devplug.wire.deviceplugin import Method
-    from devplug.wire.sockets import Binding
 
 Json = Any
 

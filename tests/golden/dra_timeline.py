@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.errors import KubeletError
 from devplug.kubelet.dra import checkpoint
@@ -27,10 +29,6 @@ from tests.golden.dra_pods import PodWorker
 from tests.golden.dra_recorded import RecordedDriver
 from tests.kubelet.dra_driver import FakeCluster
 from tests.virtualtime import passes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Json = Any
 """What stands in a recording."""

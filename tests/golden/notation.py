@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.kubelet import checkpoint as checkpoints
 from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
-from devplug.kubelet.pods import Container, Pod
-from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologyHint, TopologySettings
+from devplug.kubelet.pods import Container, ContainerOptions, Pod
+from devplug.kubelet.topology import (
+    Hints,
+    NodeHardware,
+    NumaNode,
+    Policy,
+    Scope,
+    TopologyHint,
+    TopologySettings,
+)
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
-from devplug.wire.values import AdvertisedDevice, PluginOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from devplug.devices import ContainerResponse
-    from devplug.kubelet.pods import ContainerOptions
-    from devplug.kubelet.topology import Hints
-    from devplug.wire.values import ContainerDevices, PodResources
-    from tests.kubelet.fakes import Devices
+from devplug.wire.values import AdvertisedDevice, ContainerDevices, PluginOptions, PodResources
+from tests.kubelet.fakes import Devices
 
 Json = Any
 """What stands in a recording."""

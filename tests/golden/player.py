@@ -10,16 +10,12 @@ import asyncio
 import json
 import lzma
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 from devplug.errors import KubeletCrashError
-from tests.golden.world import world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from tests.golden.world import World
+from tests.golden.world import World, world
 
 Json = Any
 """What stands in a recording."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.kubelet.changes import ChangeKind
+from devplug.wire.values import PreferenceRequest
 from tests.golden.notation import as_devices, as_options, as_refusal
-from tests.kubelet.fakes import FakePlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devplug.wire.values import PreferenceRequest
-    from tests.golden.world import World
-    from tests.kubelet.fakes import Ids
+from tests.golden.world import World
+from tests.kubelet.fakes import FakePlugin, Ids
 
 Json = Any
 """What stands in a recording."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.kinds import resource_of_kind
+from devplug.sandbox.api.kinds import Resource, resource_of_kind
 from devplug.sandbox.registry import NAMESPACES, Registry
 from devplug.sandbox.server.handlers import RequestHandlers
 from devplug.sandbox.server.routes import Request, Verb
-
-if TYPE_CHECKING:
-    from devplug.sandbox.api.kinds import Resource
 
 Json = Any
 NOW = datetime(2026, 11, 22, 16, tzinfo=UTC)

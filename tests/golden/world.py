@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.errors import (
     AllocationError,
@@ -18,14 +20,15 @@ from devplug.errors import (
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.admission import allocatable_for
 from devplug.kubelet.changes import ChangeKind, Changes
+from devplug.kubelet.devicemanager import DeviceManager
 from devplug.kubelet.pluginfolder import PluginFolder
 from devplug.kubelet.podresources import allocatable_resources, pod_resources
-from devplug.kubelet.pods import PodPhase, PodStatus
+from devplug.kubelet.pods import Pod, PodPhase, PodStatus
 from devplug.kubelet.podtable import PodTable
 from devplug.kubelet.process import KubeletProcess
 from devplug.kubelet.registration import check_watched_plugin
 from devplug.kubelet.settings import KubeletSettings
-from devplug.kubelet.topology import Policy, Scope, TopologyRules, TopologySettings
+from devplug.kubelet.topology import NodeHardware, Policy, Scope, TopologyRules, TopologySettings
 from tests.golden.notation import (
     as_container_devices,
     as_devices,
@@ -42,14 +45,6 @@ from tests.golden.notation import (
     run_options_of,
 )
 from tests.golden.plugin import RecordedPlugin
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.devicemanager import DeviceManager
-    from devplug.kubelet.pods import Pod
-    from devplug.kubelet.topology import NodeHardware
 
 Json = Any
 """What stands in a recording."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
-
-if TYPE_CHECKING:
-    from decimal import Decimal
 
 LARGEST = 2**63 - 1
 FACTORS = {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1)}

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Self
 
 from devplug.errors import KubeletError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pod_claims import ContainerClaim, PodClaim
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
-from devplug.wire.dra import PREPARE, UNPREPARE, WATCH_RESOURCES, PreparedClaim, PreparedDevice
+from devplug.wire.dra import (
+    PREPARE,
+    UNPREPARE,
+    WATCH_RESOURCES,
+    ClaimName,
+    DeviceHealthReport,
+    PreparedClaim,
+    PreparedDevice,
+)
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import Listener, stream, unary
-from devplug.wire.values import PluginInfo
+from devplug.wire.sockets import Binding, Listener, stream, unary
+from devplug.wire.values import PluginInfo, RegistrationStatus
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
-    from typing import Self
-
-    from devplug.wire.dra import ClaimName, DeviceHealthReport
-    from devplug.wire.sockets import Binding
-    from devplug.wire.values import RegistrationStatus
-
-    Reports = Sequence[DeviceHealthReport]
+Reports = Sequence[DeviceHealthReport]
 
 DRIVER = "gpu.example.com"
 NAMESPACE = "ns"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
 from devplug.errors import KubeletError
-from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.changes import Change, ChangeKind
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
@@ -23,17 +25,8 @@ from devplug.wire.deviceplugin import (
     PRE_START_CONTAINER,
     REGISTER,
 )
-from devplug.wire.sockets import Listener, connected, stream, unary
-from devplug.wire.values import AdvertisedDevice, PluginOptions, RegisterRequest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-    from typing import Self
-
-    from devplug.kubelet.changes import Change
-    from devplug.wire.sockets import Binding
-    from devplug.wire.values import PreferenceRequest
+from devplug.wire.sockets import Binding, Listener, connected, stream, unary
+from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest, RegisterRequest
 
 RESOURCE = "example.com/a"
 OTHER_RESOURCE = "vendor.io/b"

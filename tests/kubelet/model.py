@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from devplug.devices import HEALTHY
-
-if TYPE_CHECKING:
-    from tests.kubelet.fakes import Devices
+from tests.kubelet.fakes import Devices
 
 GRACE_SECONDS = 300.0
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal, TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import NodeHardware
+from devplug.wire.deviceplugin import Method
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
 from devplug.wire.sockets import connected
-from devplug.wire.values import PodName
+from devplug.wire.values import AllocatableResources, ContainerResources, PodName, PodResources
 from tests.kubelet.fakes import LONG_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
-
-    from devplug.wire.deviceplugin import Method
-    from devplug.wire.values import AllocatableResources, ContainerResources, PodResources
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
     Clock,
+    Devices,
+    Ids,
     happened,
     healthy,
     pod,
@@ -26,12 +29,6 @@ from tests.kubelet.fakes import (
     unhealthy,
 )
 from tests.virtualtime import BACKEND
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.kubelet.fakes import Devices, Ids
 
 
 @pytest.fixture(scope="module")

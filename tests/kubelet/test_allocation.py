@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from devplug.kubelet.allocation import DeviceAllocations, Need, numa_grouping
 from devplug.kubelet.resources import UNKNOWN, disconnected, dropped, listed, split_by_affinity
 from devplug.wire.values import AdvertisedDevice, PreferenceRequest
 from tests.kubelet.fakes import RESOURCE, Devices, healthy, unhealthy
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 GIVEN = ContainerResponse()
 

@@ -6,10 +6,11 @@ import asyncio
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from devplug.devices import HEALTHY, UNHEALTHY
+from devplug.devices import HEALTHY, UNHEALTHY, ContainerResponse
 from devplug.errors import KubeletCrashError, KubeletError, RemoteError
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.k8s.pod_requests import ALWAYS
@@ -37,24 +38,19 @@ from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, Topo
 from devplug.testing.loopthread import Held, LoopThread
 from devplug.wire.deviceplugin import CONTAINER_RESPONSE
 from devplug.wire.sockets import socket_identity
-from devplug.wire.values import AdvertisedDevice, PluginOptions
+from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest
 from tests.kubelet.fakes import (
     NO_OPTIONS,
     OTHER_RESOURCE,
     RESOURCE,
     Clock,
+    Devices,
     FakePlugin,
+    Ids,
     happened,
     register,
 )
 from tests.kubelet.model import Model
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Sequence
-
-    from devplug.devices import ContainerResponse
-    from devplug.wire.values import PreferenceRequest
-    from tests.kubelet.fakes import Devices, Ids
 
 RESOURCES = (RESOURCE, OTHER_RESOURCE)
 STEP_SECONDS = 15.0

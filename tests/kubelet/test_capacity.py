@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from devplug.errors import KubeletError
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.resources import UNKNOWN, count, disconnected, dropped, grace_is_over, listed, restored
+from devplug.kubelet.resources import (
+    UNKNOWN,
+    ResourceState,
+    count,
+    disconnected,
+    dropped,
+    grace_is_over,
+    listed,
+    restored,
+)
 from devplug.wire.values import AdvertisedDevice
 from tests.kubelet.fakes import (
     RESOURCE,
@@ -24,11 +33,6 @@ from tests.kubelet.fakes import (
     running,
     unhealthy,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.kubelet.resources import ResourceState
 
 device_lists = st.lists(
     st.builds(

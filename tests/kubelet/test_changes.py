@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.kubelet.changes import Change, ChangeKind, Changes
 from tests.kubelet.fakes import RESOURCE, Clock, FakePlugin, happened, healthy, pod, registered, running
 from tests.virtualtime import BACKEND
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

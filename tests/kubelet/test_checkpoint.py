@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from devplug.devices import ContainerResponse
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
@@ -41,13 +43,6 @@ from tests.kubelet.fakes import (
     served,
     unhealthy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from hypothesis.strategies import SearchStrategy
-
 
 REAL_FILE = (
     b'{"Data":{"PodDeviceEntries":[{"PodUID":"bf52b2cd-b611-4e79-86b1-280b283185c3","ContainerName":"check",'

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.kubelet.fakes import (
     RESOURCE,
     Clock,
     FakePlugin,
+    Ids,
     healthy,
     never,
     pod,
@@ -27,12 +29,6 @@ from tests.kubelet.fakes import (
     served,
 )
 from tests.virtualtime import BACKEND
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.kubelet.fakes import Ids
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,16 +11,10 @@ from hypothesis import strategies as st
 
 from devplug.errors import KubeletError, RegistrationError
 from devplug.kubelet.dra.drivers import SERVICES, chosen_service
-from devplug.wire.dra import PreparedClaim
+from devplug.wire.dra import ClaimName, PreparedClaim
 from devplug.wire.values import RegistrationStatus
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now, passes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devplug.wire.dra import ClaimName
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,17 +15,11 @@ from hypothesis import strategies as st
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.dra import health as healths
 from devplug.kubelet.dra.health import HealthCache
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
-from devplug.wire.dra import DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
+from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now, passes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.wire.dra import ClaimName
 
 
 @pytest.fixture(scope="module")

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from devplug.errors import RemoteError
 from devplug.kubelet.dra import checkpoint
 from devplug.kubelet.dra.claims import ClaimError
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
-from devplug.wire.dra import PreparedClaim, PreparedDevice
+from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
 from devplug.wire.podresources import GET, LIST
 from devplug.wire.sockets import connected
 from devplug.wire.values import PodName
 from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.wire.dra import ClaimName
 
 
 @pytest.fixture(scope="module")

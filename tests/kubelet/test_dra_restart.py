@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from devplug.errors import KubeletError
+from devplug.wire.dra import ClaimName, PreparedClaim
 from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
 from tests.virtualtime import BACKEND, now, passes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devplug.wire.dra import ClaimName, PreparedClaim
 
 
 @pytest.fixture(scope="module")

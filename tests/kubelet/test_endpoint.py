@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from devplug.errors import NotOfferedError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.wire.values import PluginOptions, PreferenceRequest
-from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, registered, running, served, unhealthy
+from tests.kubelet.fakes import (
+    RESOURCE,
+    FakePlugin,
+    Ids,
+    healthy,
+    pod,
+    registered,
+    running,
+    served,
+    unhealthy,
+)
 from tests.wire.recordings import heads
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from tests.kubelet.fakes import Ids
-
 
 EVERY_CALL = PluginOptions(pre_start_required=True, preferred_allocation_available=True)
 

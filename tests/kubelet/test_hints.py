@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,15 +17,9 @@ from devplug.kubelet.hints import container_hints, hints_for, pod_hints
 from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
-from devplug.kubelet.topology import TopologyHint, mask_of, nodes_of
+from devplug.kubelet.topology import Hints, TopologyHint, mask_of, nodes_of
 from devplug.wire.values import AdvertisedDevice
-from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, healthy, pod, unhealthy
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from devplug.kubelet.topology import Hints
-    from tests.kubelet.fakes import Devices
+from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Devices, healthy, pod, unhealthy
 
 Nodes = tuple[int, ...]
 Said = list[tuple[Nodes, bool]]

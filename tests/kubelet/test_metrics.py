@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.topology import NodeHardware, NumaNode, Policy, Scope, TopologySettings
@@ -17,6 +19,7 @@ from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
     Clock,
+    Ids,
     healthy,
     pod,
     refuse,
@@ -25,13 +28,6 @@ from tests.kubelet.fakes import (
     served,
 )
 from tests.virtualtime import in_no_time, passes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from tests.kubelet.fakes import Ids
 
 TWO_NODES = NodeHardware((NumaNode(0), NumaNode(1)))
 APART = tuple(AdvertisedDevice(device_id, "Healthy", (node,)) for device_id, node in (("a", 0), ("b", 1)))

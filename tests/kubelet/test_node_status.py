@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.resources import Capacity, NodeStatus
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
@@ -24,12 +26,6 @@ from tests.kubelet.fakes import (
     served,
     unhealthy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
 
 
 def numbers(kubelet: Kubelet) -> tuple[dict[str, int], dict[str, int]]:

@@ -7,10 +7,11 @@ import gc
 import socket
 import threading
 import types
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from devplug.devices import ContainerResponse
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
@@ -19,11 +20,6 @@ from devplug.wire.sockets import socket_identity
 from tests.kubelet.fakes import RESOURCE, FakePlugin, healthy, pod, register, registered, running
 from tests.virtualtime import BACKEND
 from tests.wire.fakes import eventually, open_descriptors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.devices import ContainerResponse
 
 
 @pytest.fixture(scope="module")

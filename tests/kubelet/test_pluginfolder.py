@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.pluginfolder import PluginFolder
 from tests.kubelet.fakes import FakePlugin, healthy, registered, running, served
 from tests.virtualtime import BACKEND
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from devplug.kubelet.resources import UNKNOWN, changed_health, disconnected, health_in_status, listed
 from devplug.wire.values import AdvertisedDevice
@@ -18,6 +20,8 @@ from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
     Clock,
+    Devices,
+    FakePlugin,
     happened,
     healthy,
     pod,
@@ -27,13 +31,6 @@ from tests.kubelet.fakes import (
     served,
     unhealthy,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from tests.kubelet.fakes import Devices, FakePlugin
 
 BAD = (AdvertisedDevice("a", "Smoking"),)
 

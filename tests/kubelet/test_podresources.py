@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from devplug.errors import RemoteError
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.podresources import pod_devices
 from devplug.kubelet.pods import Container, Pod, PodPhase
 from devplug.kubelet.topology import ComputeShare, NodeHardware
@@ -23,6 +25,8 @@ from devplug.wire.values import (
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
     RESOURCE,
+    Devices,
+    FakePlugin,
     happened,
     healthy,
     pod,
@@ -30,13 +34,6 @@ from tests.kubelet.fakes import (
     unhealthy,
 )
 from tests.kubelet.monitors import allocatable, got, held, ids, listed, listed_v1alpha1, monitored
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from tests.kubelet.fakes import Devices, FakePlugin
 
 ONE = {RESOURCE: 1}
 

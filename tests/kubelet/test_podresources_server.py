@@ -7,7 +7,8 @@ import itertools
 import os
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -15,22 +16,17 @@ from hypothesis import strategies as st
 
 from devplug.errors import KubeletError, RemoteError
 from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.podresources import TokenBucket
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
+from devplug.wire.deviceplugin import Method
 from devplug.wire.podresources import GET, GET_ALLOCATABLE_RESOURCES, LIST, V1ALPHA1_LIST
-from devplug.wire.sockets import connected
+from devplug.wire.sockets import Peer, connected
 from devplug.wire.values import PodName, PodResources
 from tests.kubelet.fakes import Clock, pod
 from tests.kubelet.monitors import allocatable, ask, got, listed, listed_v1alpha1, monitored, socket_below
 from tests.wire.fakes import FolderEvents
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.kubelet.metrics import KubeletMetrics
-    from devplug.wire.deviceplugin import Method
-    from devplug.wire.sockets import Peer
 
 CALLS: list[tuple[Method[Any, Any], Any]] = [
     (LIST, None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,6 @@ from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase, PodStatus, Rejection
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, register, registered, running
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BOTH = {RESOURCE: 1, OTHER_RESOURCE: 1}
 

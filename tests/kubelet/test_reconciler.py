@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from devplug.kubelet.reconciler import Backoff, Plan, StateOfWorld, WatchedPlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 P, Q = "/r/p.sock", "/r/q.sock"
 NOW = 1000.0

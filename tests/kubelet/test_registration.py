@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug.errors import KubeletError, RegistrationError, RemoteError
 from devplug.k8s.resource_names import is_extended
 from devplug.kubelet.changes import ChangeKind
+from devplug.kubelet.kubelet import Kubelet
+from devplug.kubelet.registration import Registration
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.deviceplugin import LIST_AND_WATCH, REGISTER
-from devplug.wire.sockets import connected
+from devplug.wire.sockets import Peer, connected
 from devplug.wire.values import PluginOptions, RegisterRequest
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
@@ -29,14 +33,6 @@ from tests.kubelet.fakes import (
     served,
 )
 from tests.virtualtime import BACKEND, now, play
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.kubelet.registration import Registration
-    from devplug.wire.sockets import Peer
 
 
 @pytest.fixture(scope="module")

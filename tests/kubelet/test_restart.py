@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +14,18 @@ from devplug.kubelet.checkpoint import decode
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from devplug.wire.values import PluginOptions
-from tests.kubelet.fakes import RESOURCE, Clock, healthy, pod, register, registered, running, served
+from tests.kubelet.fakes import (
+    RESOURCE,
+    Clock,
+    FakePlugin,
+    healthy,
+    pod,
+    register,
+    registered,
+    running,
+    served,
+)
 from tests.kubelet.monitors import got, held, listed, monitored
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.kubelet.fakes import FakePlugin
 
 
 async def back(kubelet: Kubelet, plugin: FakePlugin) -> None:

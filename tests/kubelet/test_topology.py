@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +15,11 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.kubelet.topology import (
     NO_AFFINITY,
+    Hints,
     NodeHardware,
     NumaNode,
     Policy,
+    Provider,
     Scope,
     TopologyHint,
     TopologyRules,
@@ -24,12 +27,6 @@ from devplug.kubelet.topology import (
     mask_of,
     nodes_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devplug.kubelet.topology import Hints, Provider
 
 CLOSEST = "prefer-closest-numa-nodes"
 LIMIT = "max-allowable-numa-nodes"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug.errors import KubeletCrashError, KubeletError
 from devplug.kubelet.admission import TopologyManager
+from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.metrics import KubeletMetrics
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase
 from devplug.kubelet.topology import (
     NO_AFFINITY,
+    Hints,
     NodeHardware,
     NumaNode,
     Policy,
@@ -23,16 +28,19 @@ from devplug.kubelet.topology import (
     mask_of,
 )
 from devplug.wire.values import AdvertisedDevice, PluginOptions, PreferenceRequest
-from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, pod, refuse, register, registered, running, served
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
-    from devplug.kubelet.topology import Hints
-    from tests.kubelet.fakes import Devices, FakePlugin, Ids
+from tests.kubelet.fakes import (
+    OTHER_RESOURCE,
+    RESOURCE,
+    Devices,
+    FakePlugin,
+    Ids,
+    pod,
+    refuse,
+    register,
+    registered,
+    running,
+    served,
+)
 
 TWO_NODES = NodeHardware((NumaNode(0, (10, 21)), NumaNode(1, (21, 10))))
 

@@ -7,13 +7,15 @@ import itertools
 import logging
 import os
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from devplug.errors import KubeletError
+from devplug.kubelet.kubelet import Kubelet
 from devplug.wire.values import PluginInfo, RegistrationStatus
 from tests.kubelet.fakes import (
     OTHER_RESOURCE,
@@ -38,12 +40,6 @@ from tests.kubelet.watched import (
 )
 from tests.virtualtime import BACKEND, now, play
 from tests.wire.recordings import heads
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug.kubelet.kubelet import Kubelet
 
 
 @pytest.fixture(scope="module")

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.pluginregistration import GET_INFO, NOTIFY_REGISTRATION_STATUS
-from devplug.wire.sockets import unary
+from devplug.wire.sockets import Binding, unary
 from devplug.wire.values import PluginInfo, RegistrationStatus
-from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, FakePlugin, healthy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from devplug.wire.sockets import Binding
-    from tests.kubelet.fakes import Devices
+from tests.kubelet.fakes import LONG_SECONDS, RESOURCE, Call, Devices, FakePlugin, healthy
 
 ONE_DEVICE = healthy("a")
 INFO = PluginInfo("DevicePlugin", RESOURCE, "", ("v1beta1",))

@@ -5,18 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from lab.host import run_guest
 from lab.packages import Kernel
-from lab.report import Row
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lab.report import Report
+from lab.report import Report, Row
 
 TPM = """
 import os, pathlib, re, sys, signal

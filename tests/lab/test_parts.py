@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,6 @@ from lab.initrd import load_order, packed
 from lab.packages import UnavailableError, missing_packages, prepare
 from lab.report import Report, Row, as_text
 from lab.stories import STORIES, config_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SWITCHED_INSIDE = {"functions", "tpm", "camera"}
 

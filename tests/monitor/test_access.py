@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devplug.k8s.account import Account, chosen_account
 from devplug.k8s.errors import ClusterError, MissingExtraError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 

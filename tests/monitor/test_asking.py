@@ -6,10 +6,12 @@ import asyncio
 import json
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -21,10 +23,6 @@ from devplug.k8s.client import EVENTS, NODES, ApiServer, connected
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
 from devplug.monitor.cluster_reader import cluster_lists, evidence_on
 from tests.cli.programs import run
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 

@@ -6,8 +6,9 @@ import asyncio
 import logging
 import os
 import re
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,17 +18,11 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, Pod
 from devplug.monitor.collector import Collector, collected
 from devplug.monitor.node_view import UNANSWERED
+from devplug.plugin.environment import Registration
 from devplug.plugin.serving import serve, served
-from devplug.status import Holder
+from devplug.status import Holder, NodeStatus
 from tests.plugin.fakes import Fed, devices
 from tests.virtualtime import BACKEND
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from devplug.plugin.environment import Registration
-    from devplug.status import NodeStatus
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,19 +25,11 @@ from devplug.status import (
     ResourceStatus,
     Takeover,
 )
-from devplug.web.addresses import TcpAddress, UnixAddress
+from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.messages import WebClientError
 from tests.cli.programs import devplug
 from tests.kubelet.fakes import pod
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
-    from typing import Any
-
-    from devplug.web.addresses import Address
-
 
 HOLDER = Holder("ml", "train-0", "main")
 

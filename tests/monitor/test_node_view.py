@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +20,6 @@ from devplug.status import (
 )
 from devplug.wire.values import AllocatableResources, ContainerDevices, ContainerResources, PodResources
 from tests.monitor.page.nodes import device, held, resource, sick
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
 
 OURS, THEIRS = "example.com/ours", "vendor.io/theirs"
 

@@ -9,9 +9,11 @@ import json
 import random
 import re
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 import pytest
 
@@ -19,13 +21,7 @@ from devplug.sandbox.client import SandboxClient
 from devplug.sandbox.sandboxdir import SandboxDir
 from tests.browser import Browser, browser, needs_chromium
 from tests.cli.programs import devplug, said_until, started
-from tests.cli.status.terminals import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.cli.status.terminals import Drawn
+from tests.cli.status.terminals import Drawn, drawn
 
 MINUTES: Final = 60
 SEED: Final = 20261121

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
-if TYPE_CHECKING:
-    from devplug.sandbox.api.errors import StatusError
+from devplug.sandbox.api.errors import StatusError
 
 KUBECTL = Path(__file__).parent / "data" / "kubectl"
 """What kubectl showed on a real node; its README says how it was recorded."""

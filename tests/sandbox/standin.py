@@ -6,23 +6,19 @@ import asyncio
 import json
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from devplug.errors import KubeletError
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.errors import StatusError, not_found
 from devplug.sandbox.control import Control
 from devplug.sandbox.registry import NODES, Registry
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.k8s.objects import Object
 
 __all__ = ["FakeCluster", "StandIn", "up_in"]
 

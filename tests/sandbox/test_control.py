@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.client import ClientError, NoSandboxError, SandboxClient
 from devplug.sandbox.control import Control
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 from tests.sandbox.standin import FakeCluster, up_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.k8s.objects import Object
 
 
 def answer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,12 +11,9 @@ from hypothesis import strategies as st
 from devplug.k8s.objects import Object, part, text
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.kinds import resource_of_kind
-from devplug.sandbox.api.watchlog import ChangeType
+from devplug.sandbox.api.watchlog import ChangeType, WatchEvent
 from devplug.sandbox.events import EventRecorder, EventSource, reference
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, QUOTAS, Registry
-
-if TYPE_CHECKING:
-    from devplug.sandbox.api.watchlog import WatchEvent
 
 MOMENT = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 FPGA = "example.com/fpga"

@@ -8,9 +8,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,10 +23,6 @@ from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.registry import EVENTS, NAMESPACES, NODES, PODS, Registry
 from devplug.sandbox.statefile import StateFile, StateFileError, opened
 from tests.cli.programs import ended, said_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 STORED = {one.storage: one for one in SERVED if "list" in one.verbs}.values()
 

@@ -6,17 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug import __version__
 from devplug.scaffold.project import Project, project_files
 from tests.cli.programs import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PAGE = (Path(__file__).parents[2] / "docs" / "five-minutes.md").read_text(encoding="utf-8")
 FILES = project_files(Project("my-fpga", "example.com/my-fpga"), __version__)

@@ -10,7 +10,8 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,9 +23,6 @@ from devplug.cli.new import write_project
 from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.k8s.resource_names import resource_name_fault
 from devplug.scaffold.project import NAME_LIMIT, TRIAL_NODES, Project, project_faults, project_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def faults_of(name: str) -> tuple[str, ...]:

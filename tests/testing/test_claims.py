@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug.errors import KubeletError
 from devplug.kubelet.pods import PodPhase
-
-if TYPE_CHECKING:
-    from devplug.testing import SyncKubelet
-    from devplug.testing.programs import Program
+from devplug.testing import SyncKubelet
+from devplug.testing.programs import Program
 
 DRIVER = "lab.example.com"
 

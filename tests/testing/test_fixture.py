@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -25,10 +26,6 @@ from devplug.kubelet.topology import NodeHardware, NumaNode, TopologySettings
 from devplug.testing import SyncKubelet
 from devplug.wire.podresources import LIST
 from devplug.wire.sockets import connected
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from pathlib import Path
 
 NAME = "example.com/serial"
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from devplug import ContainerResponse, Device, DevicePlugin
 from devplug.errors import KubeletError
 from devplug.testing import SyncKubelet
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 NAME = "example.com/a"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from torture.schedules.plan import Family, Fault, Kind, Plan, drawn_plan
 from torture.schedules.schedule import Player
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOUND = {
     "a kubelet that is replaced while it is called, and two streams": Plan(

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
 from torture.brief_run import brief_counts
 from torture.catalogue import INVARIANTS, CaseResult, cases
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SEED = 1
 

@@ -6,21 +6,16 @@ import asyncio
 import os
 import pkgutil
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 import torture.cases
 from torture.cases import SUBJECTS
-from torture.catalogue import BrokenError, Case, Trial, case
+from torture.catalogue import BrokenError, Case, CaseResult, Trial, case
 from torture.footprint import nothing_kept
 from torture.player import play
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from torture.catalogue import CaseResult
 
 
 def played(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.messages import Page, Request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 HERE = TcpAddress("127.0.0.1", 0)
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

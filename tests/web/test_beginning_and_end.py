@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from devplug.web.server import serving
 from tests.virtualtime import now
 from tests.virtualtime import play as play_in_no_time
 from tests.web.raw import GET, HERE, connection, hello, open_files
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 async def test_a_port_in_use_is_refused_with_what_to_do() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,10 +17,6 @@ from devplug.web.client import Response, get, lines
 from devplug.web.messages import Answer, Page, Request, Stream, WebClientError, not_found
 from devplug.web.server import serving
 from tests.web.raw import HERE, open_files
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @asynccontextmanager

@@ -6,8 +6,9 @@ import asyncio
 import os
 import resource
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,12 +22,8 @@ from tests.virtualtime import in_no_time, in_virtual_time, now, passes
 from tests.waiting import until
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer, open_files
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    Handler = Callable[[Request], Awaitable[Answer]]
-    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Handler = Callable[[Request], Awaitable[Answer]]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PATIENT = Limits(header_seconds=50, idle_seconds=50)
 

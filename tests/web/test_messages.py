@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.web.messages import Page, Request, head_of, http_date, reason_of, refusal, request_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OF_THIS_MACHINE = [
     "127.0.0.1",

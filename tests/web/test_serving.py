@@ -9,8 +9,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
 from shutil import which
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +19,6 @@ from devplug.web.client import get
 from devplug.web.messages import Answer, Limits, Page, Request, Stream, not_found
 from devplug.web.server import serving
 from tests.web.raw import GET, HERE, LAST_GET, answer_to, connection, hello, one_answer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 def port_of(address: Address) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,9 +13,6 @@ from devplug.web.messages import Page, Request, Stream, WebClientError
 from devplug.web.server import serving
 from tests.waiting import until
 from tests.web.raw import GET, HERE, answer_to, connection, open_files
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class Ticker:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from devplug.web.client import get, lines
 from devplug.web.messages import ListenError, Page, Request
 from devplug.web.server import serving
 from tests.web.raw import hello, names, open_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def refusal(path: Path) -> str:

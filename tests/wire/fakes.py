@@ -7,9 +7,10 @@ import ctypes
 import os
 import struct
 import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import hpack
 import pytest
@@ -29,10 +30,7 @@ from devplug.wire.sockets import (
 )
 from devplug.wire.values import AdvertisedDevice, PluginOptions
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    Containers = Sequence[tuple[str, ...]]
+Containers = Sequence[tuple[str, ...]]
 
 LIST = (AdvertisedDevice("a", "Healthy", (0,)),)
 

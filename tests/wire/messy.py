@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from devplug.wire.protobuf import Field, Kind, Layout
 from devplug.wire.wireformat import varint
-
-if TYPE_CHECKING:
-    from random import Random
 
 __all__ = ["messy"]
 

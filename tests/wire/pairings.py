@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from devplug.wire.transport import GRPCIO, OWN, Transport, chosen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["PAIRINGS", "Pairing", "pairing"]
 

@@ -7,7 +7,7 @@ import logging
 import socket
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -29,9 +29,7 @@ from tests.wire.fakes import (
     refuse,
     served,
 )
-
-if TYPE_CHECKING:
-    from tests.wire.pairings import Pairing
+from tests.wire.pairings import Pairing
 
 pytestmark = pytest.mark.usefixtures("pairing")
 

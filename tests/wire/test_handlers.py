@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,6 @@ from devplug.wire.values import (
     RegistrationStatus,
 )
 from tests.wire.fakes import LIST, Plugin, allocate_raw, refusal, served
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("pairing")
 

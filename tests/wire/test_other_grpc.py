@@ -7,9 +7,9 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,10 +19,6 @@ from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected
 from tests.wire.fakes import LIST, Plugin
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 
 NODE_PEER = Path(__file__).parent / "peer.js"
 MODULES = os.environ.get("NODE_PATH") or str(Path(__file__).parents[2] / "build" / "node" / "node_modules")

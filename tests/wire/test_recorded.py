@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.errors import RemoteError
 from devplug.wire.codecs import Codec
 from devplug.wire.deviceplugin import Method
-from devplug.wire.sockets import Binding, Listener, connected
+from devplug.wire.sockets import Binding, Listener, Peer, connected
 from devplug.wire.statuses import STATUSES
 from tests.wire.http2.made import HEADERS, frame, frames_in
 from tests.wire.recordings import NAMES, Conversation, Recorded, conversations, streams, whole_frames
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from devplug.wire.sockets import Peer
 
 BYTES: Codec[bytes] = Codec("bytes", lambda content: content, lambda content: content)
 CONVERSATIONS = {

@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from devplug.devices import ContainerResponse
 from devplug.linux.unix_sockets import may_call
 from devplug.wire import deviceplugin
 from devplug.wire.http2.headers import header_block
@@ -21,12 +23,6 @@ from devplug.wire.values import AdvertisedDevice, PluginOptions
 from tests.wire.fakes import LIST, Plugin, open_descriptors, served
 from tests.wire.http2.made import DATA, END_HEADERS, HEADERS, HELLO, PING, frame, ping, reset
 from tests.wire.recordings import whole_frames
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
-
-    from devplug.devices import ContainerResponse
 
 ALLOCATE = (
     (b":method", b"POST"),

@@ -6,8 +6,9 @@ The clock jumps to the next timer when there is nothing to do, so that ten minut
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import hpack
 import pytest
@@ -36,10 +37,6 @@ from tests.wire.http2.made import (
     ping,
     reset,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +16,7 @@ from devplug.wire.sockets import Listener, Peer, connected
 from devplug.wire.transport import OWN
 from devplug.wire.values import PluginOptions
 from tests.wire.fakes import Plugin, refusal, served
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.wire.pairings import Pairing
+from tests.wire.pairings import Pairing
 
 pytestmark = pytest.mark.usefixtures("pairing")
 

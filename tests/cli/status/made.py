@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.devices import HEALTHY, UNHEALTHY
 from devplug.kubelet.pods import Container, Pod
@@ -17,14 +20,8 @@ from devplug.status import (
     ResourceStatus,
     Takeover,
 )
+from devplug.testing import SyncKubelet
 from tests.cli.programs import said_until, started
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
 
 NOW = 1_800_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

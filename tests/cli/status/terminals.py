@@ -12,14 +12,11 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.cli.programs import DEVPLUG, environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 PATIENCE_SECONDS = 30.0
 _HOME = "\x1b[H"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from devplug.cli.status.views.problems import answers, daemon_state, essence, kubelet_state, problems_of
 from devplug.monitor.node_view import UNKNOWN
-from devplug.status import PodResourcesStatus
+from devplug.status import NodeStatus, PodResourcesStatus
 from tests.cli.status.made import LAB, NOW, READER, TAKEOVER, daemon, healthy, node, resource, unhealthy
-
-if TYPE_CHECKING:
-    from devplug.status import NodeStatus
 
 FOREIGN: dict[str, Any] = {"is_registered": None, "registered_at": None, "process": None}
 

@@ -8,8 +8,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -19,9 +19,6 @@ from devplug.cli.exits import exit_code_of
 from devplug.testing import SyncKubelet
 from tests.cli.programs import devplug, ended, run, said_until, started
 from tests.cli.status.made import configured, meter, plug, read_until, served, unplug
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOBODY = 65534
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,15 +19,11 @@ from devplug.cli.status.views.screen import (
     screen_lines,
     shown_groups,
 )
+from devplug.cli.status.views.tables import DeviceGroup
 from devplug.cli.status.views.text import plain
 from devplug.monitor.history import Change, ChangeKind
+from devplug.status import NodeStatus
 from tests.cli.status.made import DAY, LAB, NOW, READER, healthy, node, resource, unhealthy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devplug.cli.status.views.tables import DeviceGroup
-    from devplug.status import NodeStatus
 
 
 def crowd(count: int) -> NodeStatus:

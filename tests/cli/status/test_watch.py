@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from devplug.testing import SyncKubelet
 from tests.cli.programs import DEVPLUG, devplug, ended, environment, started
 from tests.cli.status.made import configured, meter, plug, read_until, served, unplug
 from tests.cli.status.terminals import drawn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.testing import SyncKubelet
 
 
 @pytest.fixture

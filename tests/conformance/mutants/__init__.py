@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tests.conformance.right import RightPlugin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Mutant(RightPlugin):

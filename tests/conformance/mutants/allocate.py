@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
 
+from devplug.devices import ContainerResponse
 from devplug.errors import NotReadyError, RemoteError, UnhealthyDeviceError, UnknownDeviceError
 from devplug.wire.sockets import Listener
 from tests.conformance.mutants import Mutant
+from tests.conformance.right import Ids
 from tests.conformance.spoilt import changed, mount, node
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.devices import ContainerResponse
-    from tests.conformance.right import Ids
 
 
 class RefusesEveryAllocate(Mutant):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar
 
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from devplug.wire.values import AdvertisedDevice
 
 
 class LooksForDevicesOnce(Mutant):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.wire.values import AdvertisedDevice
 
 
 class TakesMemory(Mutant):

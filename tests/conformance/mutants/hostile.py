@@ -6,25 +6,22 @@ import asyncio
 import os
 import threading
 import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from devplug.conformance.raw_clients import UNKNOWN_METHODS
+from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 from devplug.wire.codecs import Codec, MalformedMessageError
+from devplug.wire.deviceplugin import Method
 from devplug.wire.sockets import Binding, Listener, socket_identity, unary
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from devplug.devices import ContainerResponse
-    from devplug.wire.deviceplugin import Method
-    from devplug.wire.values import AdvertisedDevice
-    from tests.conformance.right import Ids
+from tests.conformance.right import Ids
 
 GREETING = b"PRI * HTTP/2.0"
 DIED = 7

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -12,9 +13,6 @@ from devplug.wire.deviceplugin import LIST_AND_WATCH, Method
 from devplug.wire.sockets import Binding, Listener
 from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 
 def listing(check: str, wrong: AdvertisedDevice) -> type[Mutant]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
 
 from devplug.errors import InvalidRequestError, UnhealthyDeviceError
-from devplug.wire.values import PluginOptions
+from devplug.wire.values import PluginOptions, PreferenceRequest
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devplug.wire.values import PreferenceRequest
-    from tests.conformance.right import Ids
+from tests.conformance.right import Ids
 
 
 class PrefersOneTooMany(Mutant):

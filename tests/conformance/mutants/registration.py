@@ -6,15 +6,13 @@ import asyncio
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
 from devplug.errors import RemoteError
 from devplug.wire.sockets import socket_identity
 from devplug.wire.values import PluginOptions, RegisterRequest
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class NeverRegisters(Mutant):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from devplug.devices import ContainerResponse
 from tests.conformance.mutants import Mutant
+from tests.conformance.right import Ids
 from tests.conformance.spoilt import changed, mount, node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conformance.right import Ids
 
 
 def answering(check: str, **fields: Callable[[Mutant, Ids], Any]) -> type[Mutant]:

@@ -10,20 +10,17 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from devplug.conformance.restart_scenes import is_listening
 from devplug.wire.sockets import socket_identity
+from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from devplug.wire.values import AdvertisedDevice
 
 
 class TakesANewKubeletForTheOld(Mutant):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar
 
 from devplug.wire.values import AdvertisedDevice
 from tests.conformance.mutants import Mutant
 from tests.conformance.mutants.restarts import beside
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 
 class ListsLate(Mutant):

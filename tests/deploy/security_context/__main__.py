@@ -14,17 +14,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import devplug
-from tests.deploy.security_context.grants import grants_of
+from tests.deploy.security_context.grants import Grants, Mount, grants_of
 from tests.deploy.security_context.namespaces import Root, drop, mount_below, own_namespaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from tests.deploy.security_context.grants import Grants, Mount
 
 NODE_NAME: Final = "granted-node"
 FORWARDED: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}

@@ -6,11 +6,9 @@ here is an error, so that no test passes for a grant that it has not tried.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Final
 
 __all__ = ["Grants", "Mount", "container_of", "grants_of"]
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from devplug.daemon.config.loader import load
 from devplug.deploy.manifests import manifests, values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devplug.k8s.yaml import Value
+from devplug.k8s.yaml import Value
 
 __all__ = ["daemon_set"]
 

@@ -10,13 +10,11 @@ import fcntl
 import os
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.deploy.security_context import seccomp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["NODES", "Root", "drop", "mount_below", "own_namespaces"]
 

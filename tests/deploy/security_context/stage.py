@@ -9,19 +9,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.linux.processes import SIGKILL, SIGTERM, signal_group, spawn
 from tests.deploy.security_context.namespaces import NODES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 
 __all__ = [
     "CONFIG",

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from devplug.monitor.page.server import Follower, Pages
 from devplug.web.addresses import TcpAddress
 from devplug.web.server import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.monitor.page.nodes import Source
+from tests.monitor.page.nodes import Source
 
 
 @contextmanager

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
+from devplug.testing.kubelet import SyncKubelet
 from tests.cli.programs import DEVPLUG, said_until, started
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from devplug.testing.kubelet import SyncKubelet
 
 SERIAL, FPGA, KVM = "example.com/serial", "example.com/fpga", "example.com/kvm"
 

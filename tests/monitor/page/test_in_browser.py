@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.browser import browser, needs_chromium
+from devplug.testing.kubelet import SyncKubelet
+from tests.browser import Browser, browser, needs_chromium
 from tests.monitor.page.madeup import made_up
 from tests.monitor.page.nodes import EVIL, READER, RESOURCE, Source, device, held, node, resource, sick
 from tests.monitor.page.scene import FPGA, KVM, SERIAL, Scene, asked, page_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from devplug.testing.kubelet import SyncKubelet
-    from tests.browser import Browser
 
 pytestmark = needs_chromium
 

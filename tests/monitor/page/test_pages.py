@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from devplug.monitor.page.server import Follower, Pages
-from devplug.web.addresses import TcpAddress
-from devplug.web.client import get, lines
+from devplug.web.addresses import Address, TcpAddress
+from devplug.web.client import Response, get, lines
 from devplug.web.server import serving
 from tests.monitor.page.nodes import EVIL, RESOURCE, Source, device, held, node, resource, sick
 from tests.virtualtime import play as play_in_no_time
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from devplug.web.addresses import Address
-    from devplug.web.client import Response
 
 
 @asynccontextmanager

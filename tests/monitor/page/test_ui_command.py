@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from devplug.testing.kubelet import SyncKubelet
 from tests.cli.programs import devplug, ended, said_until, started
 from tests.monitor.page.scene import FPGA, Scene, address_in, asked, page_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devplug.testing.kubelet import SyncKubelet
 
 
 def test_it_says_where_the_page_is_and_ctrl_c_ends_it_well(short_dir: Path) -> None:

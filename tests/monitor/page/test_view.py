@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.monitor.history import History
+from devplug.monitor.page.state import State, Tile
 from devplug.monitor.page.view import details, natural, state
-from devplug.status import ConfigStatus, Holder, PodResourcesStatus, ProcessStatus, Takeover
+from devplug.status import ConfigStatus, Holder, NodeStatus, PodResourcesStatus, ProcessStatus, Takeover
 from tests.monitor.page.nodes import NOW, RESOURCE, device, held, node, resource, sick
-
-if TYPE_CHECKING:
-    from devplug.monitor.page.state import State, Tile
-    from devplug.status import NodeStatus
 
 EVENT_LIMIT_BYTES = 512 * 1024
 

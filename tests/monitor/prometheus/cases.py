@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.deploy.alerts import ALERTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NODE = 'job="devplug", instance="n1"'
 GPU = f'{NODE}, resource="x.com/gpu"'

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,10 +16,6 @@ from devplug.metrics.catalogue import ALL
 from devplug.metrics.families import Kind
 from tests.deploy.alerts import ALERTS
 from tests.monitor.prometheus.staging import ROOT, needs_prometheus, promtool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FILES = {
     path: (ROOT / "deploy" / path).read_text()

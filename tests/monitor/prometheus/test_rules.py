@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
 from tests.deploy.alerts import ALERTS
 from tests.monitor.prometheus.cases import CASES, unit_tests
 from tests.monitor.prometheus.staging import ROOT, RULES, needs_prometheus, promtool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @needs_prometheus

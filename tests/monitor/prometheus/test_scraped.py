@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -24,10 +26,6 @@ from tests.monitor.prometheus.staging import (
     promtool,
     scraping,
 )
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
 
 pytestmark = needs_prometheus
 

@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -16,9 +17,6 @@ from devplug.cli.kubectl import devices
 from devplug.cli.why import why
 from tests.cli.programs import ended, environment, said_until, started
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 

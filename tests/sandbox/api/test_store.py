@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -16,9 +17,6 @@ from devplug.sandbox.api.labelselectors import label_selector
 from devplug.sandbox.api.store import Store, version_of
 from devplug.sandbox.api.strategy import Preconditions, generated_name
 from devplug.sandbox.api.watchlog import ChangeType, Selection, WatchEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NOW = datetime(2026, 11, 21, 0, 21, 59, tzinfo=UTC)
 STAMP = "2026-11-21T00:21:59Z"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.kubelet.pods import ContainerConfig
 from devplug.sandbox.api.options import LogOptions
 from devplug.sandbox.nodes.containerruntime import Ended, ProcessRuntime, StartOrder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
 
 IMAGE = "example.com/plugins/one:1.0"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,10 +28,6 @@ from devplug.sandbox.nodes.containerlogs import (
     tail,
 )
 from tests.sandbox.containers.beds import pod, running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 BEGUN = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LINES = st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=8)

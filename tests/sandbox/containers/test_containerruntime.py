@@ -7,8 +7,8 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +17,6 @@ from devplug.k8s.kubelet_dir import KUBELET_PLUGIN_DIR
 from devplug.linux.processes import wants_default_dir
 from devplug.sandbox.nodes.containerruntime import ProcessRuntime
 from tests.sandbox.containers.beds import order, pod, running
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 ROOT = Path(__file__).parents[3]
 WAITS = "trap 'echo asked; exit 3' TERM; echo ready; sleep 1000 & wait"

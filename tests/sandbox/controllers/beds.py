@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from devplug.k8s.objects import fields, text
 from devplug.k8s.times import stamp
 from devplug.sandbox.api.watchlog import Selection
 from devplug.sandbox.controllers.namespaces import make_first_namespaces
 from devplug.sandbox.registry import EVENTS, NODES, PODS, Registry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 RESOURCE, WIDGET = "example.com/resource", "kkloud.io/widget"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from devplug.sandbox.controllers.daemonset import DaemonSetController
 from devplug.sandbox.controllers.daemonsetplan import new_pod, revision_of
 from devplug.sandbox.controllers.garbagecollector import GarbageCollector
 from devplug.sandbox.controllers.scheduler import Scheduler
-from devplug.sandbox.registry import DAEMON_SETS, NODES, PODS, QUOTAS
+from devplug.sandbox.registry import DAEMON_SETS, NODES, PODS, QUOTAS, Registry
 from tests.sandbox.controllers.beds import (
     RESOURCE,
     Clock,
@@ -29,9 +29,6 @@ from tests.sandbox.controllers.beds import (
     told,
 )
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from devplug.sandbox.registry import Registry
 
 LABELS = {"app": "plugin"}
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.settings import SandboxSettings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAEMONS = """
 apiVersion: apps/v1

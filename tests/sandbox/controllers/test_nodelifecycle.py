@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from devplug.k8s.objects import entries, fields, text
 from devplug.sandbox.controllers.nodelifecycle import NodeLifecycleController, tainted
-from devplug.sandbox.registry import EVENTS, NODES
+from devplug.sandbox.registry import EVENTS, NODES, Registry
 from tests.sandbox.controllers.beds import Clock, add_node, new_registry, running, settled, told
 from tests.sandbox.jsons import printed
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from devplug.sandbox.registry import Registry
 
 
 def taints(registry: Registry) -> list[Any]:

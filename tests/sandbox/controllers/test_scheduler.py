@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from devplug.sandbox.controllers.scheduler import (
     scheduling_state,
     status_of_waiting,
 )
-from devplug.sandbox.registry import EVENTS, NODES, PODS, QUOTAS
+from devplug.sandbox.registry import EVENTS, NODES, PODS, QUOTAS, Registry
 from tests.sandbox.controllers.beds import (
     RESOURCE,
     WIDGET,
@@ -33,9 +33,6 @@ from tests.sandbox.controllers.beds import (
 )
 from tests.sandbox.jsons import printed
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from devplug.sandbox.registry import Registry
 
 IN_THE_WAY = (
     "0/1 nodes are available: 1 Insufficient {name}. no new claims to deallocate, preemption: "

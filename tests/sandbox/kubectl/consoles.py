@@ -13,13 +13,11 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 __all__ = ["Player", "Step", "is_told", "steps_of"]
 

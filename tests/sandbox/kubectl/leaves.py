@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 __all__ = ["Leaf", "description_leaves", "json_leaves", "line_leaves", "metric_leaves", "table_leaves"]
 

@@ -6,14 +6,12 @@ A value is masked only where it stands, and only if it has the form that is give
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from tests.sandbox.kubectl.leaves import Leaf
+from tests.sandbox.kubectl.leaves import Leaf
 
 __all__ = ["LEFT_OUT", "MASKED", "NOT_PLAYED", "LeftOut", "Masked", "NotPlayed", "masked", "without_lines"]
 

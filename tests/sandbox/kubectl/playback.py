@@ -9,9 +9,10 @@ import json
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from devplug.sandbox.api.kinds import SERVED
 from tests.sandbox.jsons import KUBECTL
@@ -24,9 +25,6 @@ from tests.sandbox.kubectl.leaves import (
     table_leaves,
 )
 from tests.sandbox.kubectl.mask import masked, without_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["STEPS", "Between", "Difference", "Step", "differences", "filtered", "leaves_of", "step_named"]
 

@@ -8,18 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 from urllib.request import Request, urlopen
 
 from devplug.sandbox.sandboxdir import SandboxDir
 from tests.cli.programs import ended, environment, said_until, started
 from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.kubectl.playback import Between, Step, differences, filtered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["Stage", "why_kubectl_is_missing"]
 

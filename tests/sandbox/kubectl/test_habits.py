@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
 import pytest
 
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MANIFESTS = Path(__file__).parents[1] / "data" / "manifests"
 """Written in the manner of what vendors and projects publish for their plugins."""

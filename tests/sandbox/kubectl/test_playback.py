@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +14,6 @@ from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.kubectl.mask import LEFT_OUT, MASKED, NOT_PLAYED, masked, without_lines
 from tests.sandbox.kubectl.playback import STEPS, Step, differences, filtered, leaves_of, step_named
 from tests.sandbox.kubectl.stage import Stage, why_kubectl_is_missing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PLAYED = [step for step in STEPS if isinstance(step, Step)]
 

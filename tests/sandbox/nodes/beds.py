@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
+from devplug.sandbox.api.kinds import Resource
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
-from devplug.sandbox.nodes.containerruntime import Ended
+from devplug.sandbox.nodes.containerruntime import ContainerRuntime, Ended, StartOrder
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
 from devplug.sandbox.registry import EVENTS, LEASES, NAMESPACES, NODES, PODS, Registry
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from devplug.sandbox.api.kinds import Resource
-    from devplug.sandbox.nodes.containerruntime import ContainerRuntime, StartOrder
 
 RESOURCE = "example.com/resource"
 WORKER = "worker-0"

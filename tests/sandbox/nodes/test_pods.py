@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,6 @@ from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, registered, unhealthy
 from tests.sandbox.jsons import printed, recorded
 from tests.sandbox.nodes.beds import RESOURCE, FakeRuntime, container, manifest, node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 BUSYBOX = "docker.io/library/busybox:1"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,9 +20,6 @@ from devplug.sandbox.registry import PODS
 from devplug.wire.values import PluginOptions
 from tests.kubelet.fakes import healthy, register, registered
 from tests.sandbox.nodes.beds import RESOURCE, START, WORKER, FakeRuntime, FakeTime, container, manifest, node
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def first(pod: Any) -> Any:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.registry import PODS
 from tests.kubelet.fakes import healthy, register, registered
 from tests.kubelet.monitors import held, listed, socket_below
-from tests.sandbox.nodes.beds import RESOURCE, WORKER, container, manifest, node
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    import pytest
-
-    from tests.sandbox.nodes.beds import Bed
+from tests.sandbox.nodes.beds import RESOURCE, WORKER, Bed, container, manifest, node
 
 
 def write(folder: Path, name: str, *containers: dict[str, object], **metadata: object) -> None:

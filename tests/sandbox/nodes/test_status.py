@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,6 @@ from tests.kubelet.fakes import Clock, healthy, register, registered
 from tests.sandbox.jsons import printed
 from tests.sandbox.nodes.beds import RESOURCE, START, WORKER, FakeTime, container, manifest, node
 from tests.virtualtime import BACKEND, now, passes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 WIDGET = "kkloud.io/widget"
 OF_THE_MACHINE = ("memory", "cpu")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from devplug.k8s.times import micro_stamp, stamp
 from devplug.sandbox.api.kinds import SERVED
-from devplug.sandbox.openapi.types import TYPES, WORDS, Form, type_of
-
-if TYPE_CHECKING:
-    from devplug.sandbox.openapi.types import Field
+from devplug.sandbox.openapi.types import TYPES, WORDS, Field, Form, type_of
 
 SUMS = st.sampled_from(["1", "500m", "1Gi", "1e3", "0.5", 2, 0.5])
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 30)).map(lambda one: one.replace(tzinfo=UTC))  # noqa: DTZ001

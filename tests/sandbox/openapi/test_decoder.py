@@ -6,22 +6,19 @@ The sentences are what sigs.k8s.io/json of 2025-07-30 says of the same, with the
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.kinds import REFUSED, SERVED, Resource, resource_of_kind
 from devplug.sandbox.openapi.decoder import FieldReport, field_report, with_zeros
 from devplug.sandbox.openapi.types import type_of
 from tests.sandbox.jsons import KUBECTL
 from tests.sandbox.openapi.objects import served_objects
-
-if TYPE_CHECKING:
-    from devplug.k8s.objects import Object
-    from devplug.sandbox.api.kinds import Resource
 
 NOTHING = FieldReport((), "")
 MIDNIGHT = "2026-02-28T00:00:00Z"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from devplug.sandbox.openapi.descriptions import TYPE_DESCRIPTIONS as TOLD
 from devplug.sandbox.openapi.documents import openapi_document, openapi_v2, openapi_v3, openapi_v3_index
 from devplug.sandbox.openapi.types import PLAIN, TYPES, WORDS, patch_rule, type_of
 from devplug.sandbox.server.discovery import resource_list
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KNOWN = [*SERVED, *REFUSED]
 VERSIONS = list(dict.fromkeys((one.group, one.version) for one in KNOWN))

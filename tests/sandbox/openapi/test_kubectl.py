@@ -7,19 +7,16 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.sandbox.openapi.documents import openapi_document
 from devplug.sandbox.server.discovery import AGGREGATED_MEDIA_TYPE, aggregated
 from tests.sandbox.jsons import KUBECTL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.sandbox.resource.writes import CLAIMS, allocated, claim, devices_of_node, exactly
-from tests.sandbox.server.beds import Kubectl, registry_of_test, served
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.sandbox.server.beds import Server
+from tests.sandbox.server.beds import Kubectl, Server, registry_of_test, served
 
 
 @pytest.fixture

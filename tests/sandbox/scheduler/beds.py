@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from random import Random
 
 from devplug.sandbox.scheduler.filters import (
     preferred_weight,
@@ -31,10 +32,6 @@ from devplug.sandbox.scheduler.types import (
     Term,
     Toleration,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from random import Random
 
 GPU, NIC, FPGA = "example.com/gpu", "example.com/nic", "example.com/fpga"
 

@@ -9,23 +9,19 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any, TypeVar
 
+from devplug.k8s.objects import Object
+from devplug.sandbox.api.options import LogOptions
 from devplug.sandbox.registry import NAMESPACES, Registry
-from devplug.sandbox.server.listener import ApiServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-    from http.client import HTTPResponse
-    from pathlib import Path
-
-    from devplug.k8s.objects import Object
-    from devplug.sandbox.api.options import LogOptions
-    from devplug.sandbox.server.app import Control, Logs, Metrics
-    from devplug.sandbox.server.listener import Tls
+from devplug.sandbox.server.app import Control, Logs, Metrics
+from devplug.sandbox.server.listener import ApiServer, Tls
 
 T = TypeVar("T")
 

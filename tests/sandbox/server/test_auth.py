@@ -7,21 +7,16 @@ import json
 import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.server.auth import admitted_path, kubeconfig, refuse_web_pages
 from devplug.sandbox.server.listener import ServingError, Tls
-from tests.sandbox.server.beds import TOKEN, Kubectl, served, unserved
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.sandbox.server.beds import Server
+from tests.sandbox.server.beds import TOKEN, Kubectl, Server, served, unserved
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.options import FieldValidation
 from devplug.sandbox.api.patch import MERGE_PATCH, STRATEGIC_PATCH
@@ -16,6 +16,7 @@ from devplug.sandbox.registry import PODS
 from devplug.sandbox.server.bodies import (
     Decoded,
     DeleteOptions,
+    FieldCheck,
     decoded_json,
     decoded_object,
     delete_options,
@@ -23,10 +24,6 @@ from devplug.sandbox.server.bodies import (
     of_patch,
 )
 from tests.sandbox.jsons import VALUES
-
-if TYPE_CHECKING:
-    from devplug.k8s.objects import Object
-    from devplug.sandbox.server.bodies import FieldCheck
 
 JSON = "application/json"
 

@@ -7,16 +7,14 @@ import gc
 import http.client
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from devplug.sandbox.cluster import Sandbox
 from devplug.sandbox.sandboxdir import SandboxDir
 from devplug.sandbox.settings import SandboxSettings
 from tests.sandbox.server.beds import TOKEN, served
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MERGE = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"

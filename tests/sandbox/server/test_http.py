@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.kinds import SERVED
 from devplug.sandbox.registry import NODES, PODS
 from tests.sandbox.jsons import recorded
-from tests.sandbox.server.beds import TOKEN, pod, registry_of_test, served
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devplug.k8s.objects import Object
-    from tests.sandbox.server.beds import Server
+from tests.sandbox.server.beds import TOKEN, Server, pod, registry_of_test, served
 
 PODS_PATH = "/api/v1/namespaces/default/pods"
 MERGE = {"Content-Type": "application/merge-patch+json"}

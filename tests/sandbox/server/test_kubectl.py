@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.registry import NODES, PODS
 from tests.sandbox.jsons import KUBECTL as RECORDED
 from tests.sandbox.jsons import printed
-from tests.sandbox.server.beds import TOKEN, Kubectl, pod, registry_of_test, served
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devplug.k8s.objects import Object
-    from tests.sandbox.server.beds import Server
+from tests.sandbox.server.beds import TOKEN, Kubectl, Server, pod, registry_of_test, served
 
 
 @pytest.fixture

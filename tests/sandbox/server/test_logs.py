@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.options import log_options, refuse_without_log
+from devplug.sandbox.api.options import LogOptions, log_options, refuse_without_log
 from devplug.sandbox.registry import PODS
 from tests.sandbox.server.beds import Kubectl, pod, registry_of_test, served
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-    from pathlib import Path
-
-    from devplug.k8s.objects import Object
-    from devplug.sandbox.api.options import LogOptions
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 TWO: dict[str, Any] = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.sandbox.api.errors import StatusError
-from devplug.sandbox.api.kinds import SERVED, resource_of_path
+from devplug.sandbox.api.kinds import SERVED, Resource, resource_of_path
 from devplug.sandbox.api.options import (
     ContinueToken,
     FieldValidation,
@@ -21,9 +20,6 @@ from devplug.sandbox.api.options import (
 )
 from devplug.sandbox.registry import EVENTS, PODS
 from devplug.sandbox.server.routes import Verb, node_of_metrics, request_of
-
-if TYPE_CHECKING:
-    from devplug.sandbox.api.kinds import Resource
 
 
 def asked(method: str, path: str, **query: str) -> tuple[str, str, str, str, str]:

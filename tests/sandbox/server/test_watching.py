@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from devplug.k8s.objects import Object
 from devplug.sandbox.api.options import ListOptions
 from devplug.sandbox.registry import EVENTS, NAMESPACES, PODS, Registry
 from devplug.sandbox.server.handlers import watched
 from devplug.sandbox.server.routes import Request, Verb
-from tests.sandbox.server.beds import TOKEN, pod, registry_of_test, served
-
-if TYPE_CHECKING:
-    import http.client
-    from collections.abc import Iterator
-
-    from devplug.k8s.objects import Object
-    from tests.sandbox.server.beds import Server
+from tests.sandbox.server.beds import TOKEN, Server, pod, registry_of_test, served
 
 PODS_PATH = "/api/v1/namespaces/default/pods"
 WATCH = f"{PODS_PATH}?watch=true"

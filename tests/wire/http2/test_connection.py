@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from devplug.wire.http2 import events
 from devplug.wire.http2.connection import Connection, Limits
 from devplug.wire.http2.errors import ErrorCode, MisuseError
+from devplug.wire.http2.events import Event
 from devplug.wire.http2.headers import header_block
 from tests.wire.http2.made import (
     CALL,
@@ -39,9 +38,6 @@ from tests.wire.http2.made import (
     settings,
     window_update,
 )
-
-if TYPE_CHECKING:
-    from devplug.wire.http2.events import Event
 
 BLOCK = block(*CALL)
 OK = ((":status", "200"), ("content-type", "application/grpc"))

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from devplug.wire import deviceplugin
 from devplug.wire.http2.connection import Connection, Limits
-from devplug.wire.http2.events import StreamEnded
+from devplug.wire.http2.events import Event, StreamEnded
 from devplug.wire.sockets import Listener, connected, unary
 from devplug.wire.values import PluginOptions
 from tests.wire.http2.made import DATA, GOAWAY, HEADERS, PING, RST_STREAM, Seen, call, frames_in, ping
 from tests.wire.http2.rules import RULES, Ends, Resets, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from devplug.wire.http2.events import Event
-
 
 NEXT_STREAM = 101
 """On which a call may follow."""
