@@ -212,12 +212,10 @@ def test_a_bad_device_names_every_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_nodes", "kept"),
-    [([], ()), ([-1], ()), ([1, 0, 1], (0, 1)), ([1023, -1], (1023,))],
+    ("given_nodes", "kept"), [([], ()), ([-1], ()), ([1, 0, 1], (0, 1)), ([1023, -1], (1023,))]
 )
 def test_numa_nodes_are_sorted_once_each_and_minus_one_is_none(
-    given_nodes: list[int],
-    kept: tuple[int, ...],
+    given_nodes: list[int], kept: tuple[int, ...]
 ) -> None:
     assert Device("a", numa_nodes=given_nodes).numa_nodes == kept
 

@@ -214,10 +214,7 @@ anything = st.recursive(
 )
 
 
-@given(
-    st.dictionaries(st.text(max_size=8).map(lambda name: f"{name}_"), anything, max_size=4),
-    st.text(),
-)
+@given(st.dictionaries(st.text(max_size=8).map(lambda name: f"{name}_"), anything, max_size=4), st.text())
 def test_every_record_becomes_one_line_that_json_reads(facts: dict[str, object], message: str) -> None:
     told = parsed({**facts, "msg": message.replace("%", "")})
     assert len(told) == 3 + len(facts)

@@ -41,10 +41,7 @@ DEVICE_PLUGIN = Api(
     },
     messages={
         "Empty": [],
-        "DevicePluginOptions": [
-            "bool pre_start_required = 1",
-            "bool get_preferred_allocation_available = 2",
-        ],
+        "DevicePluginOptions": ["bool pre_start_required = 1", "bool get_preferred_allocation_available = 2"],
         "RegisterRequest": [
             "string version = 1",
             "string endpoint = 2",
@@ -91,7 +88,7 @@ PLUGIN_REGISTRATION = Api(
         "Registration": [
             "GetInfo(InfoRequest) -> PluginInfo",
             "NotifyRegistrationStatus(RegistrationStatus) -> RegistrationStatusResponse",
-        ],
+        ]
     },
     messages={
         "InfoRequest": [],
@@ -113,7 +110,7 @@ POD_RESOURCES = Api(
             "List(ListPodResourcesRequest) -> ListPodResourcesResponse",
             "GetAllocatableResources(AllocatableResourcesRequest) -> AllocatableResourcesResponse",
             "Get(GetPodResourcesRequest) -> GetPodResourcesResponse",
-        ],
+        ]
     },
     messages={
         "AllocatableResourcesRequest": [],
@@ -164,9 +161,7 @@ POD_RESOURCES = Api(
 
 POD_RESOURCES_V1ALPHA1 = Api(
     package="v1alpha1",
-    services={
-        "PodResourcesLister": ["List(ListPodResourcesRequest) -> ListPodResourcesResponse"],
-    },
+    services={"PodResourcesLister": ["List(ListPodResourcesRequest) -> ListPodResourcesResponse"]},
     messages={
         "ListPodResourcesRequest": [],
         "ListPodResourcesResponse": ["repeated PodResources pod_resources = 1"],

@@ -95,7 +95,7 @@ def test_time_may_grow_as_devices_and_pods_do(times: float, *, holds: bool) -> N
 
 def test_a_kubelet_that_could_not_be_measured_keeps_no_bound() -> None:
     assert not growth_report(
-        {(kind, size): samples(failure="gone") for kind in WANTED for size in SIZES},
+        {(kind, size): samples(failure="gone") for kind in WANTED for size in SIZES}
     ).is_good
 
 
@@ -103,7 +103,7 @@ def test_a_kubelet_that_could_not_be_measured_keeps_no_bound() -> None:
 def test_placing_on_many_numa_nodes_may_not_look_stuck(times: float, *, holds: bool) -> None:
     milliseconds = {LARGE: times, SMALL: 1}
     report = places_report(
-        {(kind, machine): samples(milliseconds[machine]) for kind in POLICIES for machine in MACHINES},
+        {(kind, machine): samples(milliseconds[machine]) for kind in POLICIES for machine in MACHINES}
     )
     assert {row.ratio() for row in report.rows if "p50" in row.name} == {times}
     assert report.is_good == holds

@@ -132,11 +132,7 @@ def test_the_table_of_many_columns_has_narrow_ones_under_their_heading() -> None
 
 
 def test_the_table_says_of_each_bound_whether_it_holds() -> None:
-    bounds = [
-        Bound("10 × the pods", 2, 10),
-        Bound("10 × the devices", 10.01, 10),
-        Bound("x", None, 2),
-    ]
+    bounds = [Bound("10 × the pods", 2, 10), Bound("10 × the devices", 10.01, 10), Bound("x", None, 2)]
     assert table(Report(["one"], [], bounds=bounds)).split("\n")[2:] == [
         f"{'10 × the pods':<66}    × 2.00, at most 10: holds",
         f"{'10 × the devices':<66}   × 10.01, at most 10: BROKEN",

@@ -120,8 +120,7 @@ def test_without_the_right_to_the_plugin_folder_the_right_is_named(
 
 def test_a_resource_that_must_have_a_device_and_has_none_ends_it(plugin_dir: Path) -> None:
     file = config_file(
-        plugin_dir,
-        "version: 1\nresources: [{name: a.b/c, discover: {path: /dev/none}, whenNone: fail}]\n",
+        plugin_dir, "version: 1\nresources: [{name: a.b/c, discover: {path: /dev/none}, whenNone: fail}]\n"
     )
     ran = devplug("run", "-c", file, "--plugin-dir", plugin_dir)
     assert ran.returncode == 1

@@ -58,10 +58,7 @@ def test_the_api_server_is_taken_from_a_node_and_brought_back(standin: StandIn, 
 def test_what_the_sandbox_refuses_is_said_in_one_line(standin: StandIn, ask: Ask) -> None:
     assert ask("reboot", "worker-0") == (1, "", "devplug: worker-0 does not come back\n")
     code, _, said = ask("reboot", "worker-9")
-    assert (code, said) == (
-        1,
-        'devplug: the sandbox has no node "worker-9"; it has worker-0, worker-1\n',
-    )
+    assert (code, said) == (1, 'devplug: the sandbox has no node "worker-9"; it has worker-0, worker-1\n')
 
 
 def test_devices_are_plugged_in_and_pulled_out(standin: StandIn, ask: Ask) -> None:
@@ -80,10 +77,7 @@ def test_a_pod_is_ended_as_it_was_asked_for(standin: StandIn, ask: Ask) -> None:
     assert ask("end", "p")[1] == "pod default/p: ended with exit code 0\n"
     said = ask("end", "p", "-n", "lab", "-c", "main", "--exit-code", "3")
     assert said == (0, "container main of pod lab/p: ended with exit code 3\n", "")
-    assert standin.cluster.called == [
-        ("end", "default", "p", None, 0),
-        ("end", "lab", "p", "main", 3),
-    ]
+    assert standin.cluster.called == [("end", "default", "p", None, 0), ("end", "lab", "p", "main", 3)]
 
 
 def test_a_pod_that_is_not_there_cannot_be_ended(standin: StandIn, ask: Ask) -> None:
@@ -185,15 +179,7 @@ def test_a_node_without_resources_is_shown_with_what_to_do(standin: StandIn, ask
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ["restart-kubelet"],
-        ["reboot"],
-        ["plug", "x"],
-        ["unplug"],
-        ["unplug", "x"],
-        ["describe"],
-        ["end", "p"],
-    ],
+    [["restart-kubelet"], ["reboot"], ["plug", "x"], ["unplug"], ["unplug", "x"], ["describe"], ["end", "p"]],
 )
 def test_where_no_sandbox_is_up_every_operation_says_how_to_start_one(
     short_dir: Path, words: list[str], capsys: pytest.CaptureFixture[str]

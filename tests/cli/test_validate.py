@@ -152,9 +152,7 @@ def test_what_two_resources_find_has_one_owner(
     link = tmp_path / "link"
     link.symlink_to(terminal)
     file = file_with(
-        tmp_path,
-        f"name: a.b/c, discover: {{path: {terminal}}}",
-        f"name: a.b/d, discover: {{path: {link}}}",
+        tmp_path, f"name: a.b/c, discover: {{path: {terminal}}}", f"name: a.b/d, discover: {{path: {link}}}"
     )
     if not str(link).startswith(("/tmp/", "/run/")):
         pytest.skip(f"{link} is not where device nodes may be")

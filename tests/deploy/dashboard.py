@@ -213,10 +213,7 @@ _PROCESS: Final = (
     stat(
         "Configuration read",
         "When a configuration file was last read and applied.",
-        Query(
-            f"devplug_config_last_reload_success_timestamp_seconds{{{_NODE}}} * 1000",
-            "{{instance}}",
-        ),
+        Query(f"devplug_config_last_reload_success_timestamp_seconds{{{_NODE}}} * 1000", "{{instance}}"),
         width=6,
         unit="dateTimeFromNow",
     ),

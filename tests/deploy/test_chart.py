@@ -24,16 +24,7 @@ from tests.deploy.configs import configs, needs
 from tests.deploy.dashboard import dashboard_text
 from tests.deploy.generated import rows
 from tests.deploy.policies import faults
-from tests.deploy.renderings import (
-    CHART,
-    Objects,
-    helm_error,
-    needs_helm,
-    ours,
-    pod_spec,
-    rendered,
-    written,
-)
+from tests.deploy.renderings import CHART, Objects, helm_error, needs_helm, ours, pod_spec, rendered, written
 
 pytestmark = needs_helm
 

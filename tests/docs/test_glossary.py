@@ -27,13 +27,5 @@ def test_every_line_of_the_table_is_a_word_with_what_it_is() -> None:
 
 def test_the_words_of_the_parts_are_there() -> None:
     plain = {word.lower() for word in WORDS}
-    for word in (
-        "device",
-        "device node",
-        "holder",
-        "inventory",
-        "ledger",
-        "monitor",
-        "status socket",
-    ):
+    for word in ("device", "device node", "holder", "inventory", "ledger", "monitor", "status socket"):
         assert word in plain

@@ -44,12 +44,7 @@ def test_pools_with_binding_conditions_come_last() -> None:
 
 @pytest.mark.parametrize(
     ("where", "nodes"),
-    [
-        ({"nodeName": "n1"}, ["n1"]),
-        ({"allNodes": True}, ["n1", "n2"]),
-        (ZONE_A, ["n1"]),
-        ({}, ["n1"]),
-    ],
+    [({"nodeName": "n1"}, ["n1"]), ({"allNodes": True}, ["n1", "n2"]), (ZONE_A, ["n1"]), ({}, ["n1"])],
 )
 def test_a_slice_is_seen_by_the_nodes_that_it_is_for(where: Json, nodes: list[str]) -> None:
     """D41."""

@@ -207,10 +207,7 @@ def test_binding_writes_finalizer_allocation_and_reservation() -> None:
     assert bound(before, POD, ON_N1) == {
         "metadata": {"name": "c0", "finalizers": ["other", FINALIZER]},
         "spec": {},
-        "status": {
-            "allocation": ON_N1,
-            "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
-        },
+        "status": {"allocation": ON_N1, "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}]},
     }
 
 

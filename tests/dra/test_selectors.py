@@ -101,10 +101,7 @@ NO_BOOL = (
         (f"{GPUS}.nothere == 1", "no such key: nothere"),
         ('device.attributes["x.example.com"].nothere == 1', "no such key: nothere"),
         (f'device.capacity["{GPU}"].cores == quantity("1")', "no such key: cores"),
-        (
-            f"{GPUS}.model",
-            NO_BOOL,
-        ),
+        (f"{GPUS}.model", NO_BOOL),
         (f'{GPUS}.index.matches("x")', "no such overload: matches(int, string)"),
         (f"{GPUS}.model < 1", "no such overload"),
         ("1 / 0 == 1", "division by zero"),

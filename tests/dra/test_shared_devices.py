@@ -89,8 +89,7 @@ def test_a_candidate_refused_for_its_taint_keeps_its_counters() -> None:
 def test_of_two_drivers_with_one_pool_name_the_second_is_not_limited() -> None:
     """D85b: and the result says so."""
     cluster = cluster_of(
-        *partitions(("a", "40Gi")),
-        *partitions(("b", "1"), ("c", "1"), driver=NIC, whole="1", name="other"),
+        *partitions(("a", "40Gi")), *partitions(("b", "1"), ("c", "1"), driver=NIC, whole="1", name="other")
     )
     both = claim(request("g"), request("n", "nic", count=2))
     assert cluster.devices(claim(request("n", "nic", count=2))) is None

@@ -37,9 +37,7 @@ Json = Any
 """What stands in a recording."""
 
 OTHER_NODE = "node(s) didn't match Pod's node affinity/selector"
-HELD_ELSEWHERE = {
-    "devices": {"results": [{"driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}]},
-}
+HELD_ELSEWHERE = {"devices": {"results": [{"driver": "gpu.example.com", "pool": "n1", "device": "dev-0"}]}}
 """The allocation of a claim that is in no world, and was in the recorded cluster all the time.
 
 The recordings do not say so. But of 172 worlds that have this device none gives it to a claim, other than

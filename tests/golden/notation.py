@@ -71,7 +71,7 @@ def as_machine(notation: Json) -> NodeHardware:
         tuple(
             NumaNode(one["id"], tuple(one["distances"]) if one.get("distances") is not None else None)
             for one in notation["numa"]
-        ),
+        )
     )
 
 
@@ -193,7 +193,7 @@ def decoded(content: bytes) -> Json:
                 "resource": entry.resource_name,
                 "numa": {str(node): sorted(ids or ()) for node, ids in (entry.device_ids or {}).items()},
                 "resp": response and response_of(response),
-            },
+            }
         )
     order = ("uid", "container", "resource")
     return {

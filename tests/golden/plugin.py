@@ -140,6 +140,4 @@ class RecordedPlugin(FakePlugin):
         if self.behaviour.get("during_end"):
             before = self.world.changes.counts[ChangeKind.STREAM_ENDED]
             self.end_streams()
-            await self.world.changes.wait(
-                lambda: self.world.changes.counts[ChangeKind.STREAM_ENDED] > before,
-            )
+            await self.world.changes.wait(lambda: self.world.changes.counts[ChangeKind.STREAM_ENDED] > before)

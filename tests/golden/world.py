@@ -10,13 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from devplug.errors import (
-    AllocationError,
-    KubeletCrashError,
-    KubeletError,
-    RegistrationError,
-    RemoteError,
-)
+from devplug.errors import AllocationError, KubeletCrashError, KubeletError, RegistrationError, RemoteError
 from devplug.k8s.kubelet_dir import CHECKPOINT_NAME
 from devplug.kubelet.admission import allocatable_for
 from devplug.kubelet.changes import ChangeKind, Changes
@@ -74,11 +68,7 @@ class World:
     """One record's machine: a folder, a device manager, plugins and pods."""
 
     def __init__(
-        self,
-        folder: Path,
-        tasks: asyncio.TaskGroup,
-        machine: NodeHardware,
-        topology: TopologySettings,
+        self, folder: Path, tasks: asyncio.TaskGroup, machine: NodeHardware, topology: TopologySettings
     ) -> None:
         self.folder = folder
         self.tasks = tasks
@@ -124,7 +114,7 @@ class World:
             lambda: (
                 (plugin is None or not plugin.open_streams)
                 and self._open_streams() == sum(one.open_streams for one in self.ever)
-            ),
+            )
         )
 
     def _open_streams(self) -> int:
@@ -182,12 +172,7 @@ class World:
     # ── plugins ──
 
     async def _plugin_start(
-        self,
-        *,
-        plugin: str,
-        devices: Json,
-        behaviour: Json = None,
-        socket: str | None = None,
+        self, *, plugin: str, devices: Json, behaviour: Json = None, socket: str | None = None
     ) -> Json:
         started = RecordedPlugin(self, plugin, socket)
         before = self.plugins.get(plugin)
@@ -274,8 +259,7 @@ class World:
         assert uid is not None
         bound = self.pods.get(uid).pod
         return await self._with_error(
-            self.manager.allocate(bound, bound.container(container)),
-            lambda _: self._allocated(uid),
+            self.manager.allocate(bound, bound.container(container)), lambda _: self._allocated(uid)
         )
 
     async def _run_container(self, *, uid: str, container: str) -> Json:
@@ -368,16 +352,13 @@ class World:
                 }
                 for name, state in self.manager.allocations.resources.items()
                 if state.healthy
-            },
+            }
         }
 
     async def _podresources_list(self) -> Json:
         self.manager.free_inactive()
         pods = pod_resources(
-            self.pods.active(),
-            self.manager.allocations,
-            self.settings.machine,
-            compat=self.settings.compat,
+            self.pods.active(), self.manager.allocations, self.settings.machine, compat=self.settings.compat
         )
         return {"code": "OK", "message": "", "pods": [as_pod_resources(pod) for pod in pods]}
 
@@ -387,10 +368,7 @@ class World:
         if bound is None:
             return {"code": "Unknown", "message": f"pod {name} in namespace {ns} not found"}
         (pod,) = pod_resources(
-            [bound.pod],
-            self.manager.allocations,
-            self.settings.machine,
-            compat=self.settings.compat,
+            [bound.pod], self.manager.allocations, self.settings.machine, compat=self.settings.compat
         )
         return {"code": "OK", "message": "", "pod": as_pod_resources(pod)}
 

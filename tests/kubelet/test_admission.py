@@ -76,7 +76,7 @@ async def test_init_containers_come_first_in_the_order_of_the_spec(short_dir: Pa
 
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a", "b", "c")) as plugin:
         status = await kubelet.run_pod(
-            Pod("u", "u", init_containers=init, containers=(Container("c", wanted),)),
+            Pod("u", "u", init_containers=init, containers=(Container("c", wanted),))
         )
         assert status.phase is PodPhase.RUNNING
         assert plugin.called("Allocate") == [("a",), ("a",), ("b", "c"), ("b",)]

@@ -152,8 +152,7 @@ def test_the_plugin_is_not_asked_if_reusable_devices_suffice() -> None:
     required=st.integers(1, 4),
 )
 def test_any_preference_yields_the_right_number_of_available_devices(
-    preferred: list[str],
-    required: int,
+    preferred: list[str], required: int
 ) -> None:
     """C59: what cannot be used is ignored, what is missing is filled up."""
     allocations = allocations_with(healthy("a", "b", "c", "d", "held") + unhealthy("ghost"))
@@ -199,10 +198,7 @@ def numa(*devices: tuple[str, int | None]) -> Devices:
     ],
 )
 def test_available_devices_are_split_by_affinity(
-    numa_nodes: list[int] | None,
-    aligned: list[str],
-    unaligned: list[str],
-    no_affinity: list[str],
+    numa_nodes: list[int] | None, aligned: list[str], unaligned: list[str], no_affinity: list[str]
 ) -> None:
     both = AdvertisedDevice("both", "Healthy", (0, 1))
     state = listed(UNKNOWN, (*numa(("zero", 0), ("one", 1), ("free", None)), both))
@@ -283,12 +279,7 @@ def test_sidecars_keep_what_they_hold() -> None:
     """C47, C48: TestRestartableInitContainerDeviceAllocation."""
     allocations = allocations_with(healthy(*"abcdef"))
     given_to = whole_pod(
-        allocations,
-        ("i", 3, True),
-        ("s1", 1, False),
-        ("s2", 2, False),
-        ("c1", 1, False),
-        ("c2", 2, False),
+        allocations, ("i", 3, True), ("s1", 1, False), ("s2", 2, False), ("c1", 1, False), ("c2", 2, False)
     )
     assert given_to == [("a", "b", "c"), ("a",), ("b", "c"), ("d",), ("e", "f")]
 

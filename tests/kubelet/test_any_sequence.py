@@ -90,7 +90,7 @@ limits = st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([1, 2, 3, 0
 def _containers(prefix: str, least: int, *restart_policies: str | None) -> st.SearchStrategy[Containers]:
     one = st.tuples(limits, st.sampled_from(restart_policies))
     return st.lists(one, min_size=least, max_size=2).map(
-        lambda drawn: tuple(Container(f"{prefix}{number}", *of_one) for number, of_one in enumerate(drawn)),
+        lambda drawn: tuple(Container(f"{prefix}{number}", *of_one) for number, of_one in enumerate(drawn))
     )
 
 
@@ -154,10 +154,7 @@ class Node(RuleBasedStateMachine):
     )
     def start(self, policy: Policy, scope: Scope, listed: tuple[Devices, Devices]) -> None:
         kubelet_settings = KubeletSettings(
-            clock=self.clock,
-            compat=self.compat,
-            machine=MACHINE,
-            topology=TopologySettings(policy, scope),
+            clock=self.clock, compat=self.compat, machine=MACHINE, topology=TopologySettings(policy, scope)
         )
         self.kubelet = Kubelet(self.folder, kubelet_settings)
         self.life, _ = self.thread.hold(self.kubelet.running(), STEP_SECONDS)

@@ -39,7 +39,7 @@ device_lists = st.lists(
         AdvertisedDevice,
         st.sampled_from("abcd"),
         st.sampled_from(["Healthy", "Unhealthy", "", "healthy", "Unknown"]),
-    ),
+    )
 )
 
 
@@ -103,9 +103,7 @@ def test_a_disconnect_keeps_the_ids_and_the_listed_healths(devices: list[Adverti
     [(None, 1e9, False), (0.0, 299.9, False), (0.0, 300.0, False), (0.0, 300.001, True)],
 )
 def test_the_grace_period_is_over_after_more_than_five_minutes(
-    stopped_at: float | None,
-    now: float,
-    is_over: bool,
+    stopped_at: float | None, now: float, is_over: bool
 ) -> None:
     """C37."""
     assert grace_is_over(stopped_at, now) is is_over

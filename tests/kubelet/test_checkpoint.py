@@ -215,11 +215,7 @@ async def test_every_list_replaces_the_file(short_dir: Path) -> None:
             assert path.stat().st_ino != before.st_ino
             assert still_open.read() == path.read_bytes()
         assert read(short_dir) == Checkpoint(None, {RESOURCE: ("a", "b")})
-        assert sorted(one.name for one in short_dir.iterdir()) == [
-            "kubelet.sock",
-            CHECKPOINT_NAME,
-            "p.sock",
-        ]
+        assert sorted(one.name for one in short_dir.iterdir()) == ["kubelet.sock", CHECKPOINT_NAME, "p.sock"]
 
 
 async def test_a_container_with_new_devices_is_written_with_its_response(short_dir: Path) -> None:

@@ -163,10 +163,7 @@ async def test_a_failed_pre_start_keeps_the_container_waiting_and_may_be_tried_a
         status = await kubelet.run_pod(pod("u"))
         container = status.container("c")
         assert status.phase is PodPhase.PENDING
-        assert (container.state, container.reason) == (
-            ContainerState.WAITING,
-            "CreateContainerConfigError",
-        )
+        assert (container.state, container.reason) == (ContainerState.WAITING, "CreateContainerConfigError")
         assert container.message == why
         assert kubelet.events == [Event("u", "Warning", "Failed", f"Error: {why}")]
         plugin.on_pre_start = None

@@ -69,10 +69,7 @@ async def test_a_driver_without_a_known_service_is_refused(
     short_dir: Path, cluster: FakeCluster, versions: tuple[str, ...], text: str
 ) -> None:
     """D06."""
-    async with (
-        running(short_dir, cluster),
-        FakeDriver(short_dir, versions=versions).registered() as driver,
-    ):
+    async with running(short_dir, cluster), FakeDriver(short_dir, versions=versions).registered() as driver:
         status = await driver.told()
     assert status == RegistrationStatus(
         plugin_registered=False,

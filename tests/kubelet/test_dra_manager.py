@@ -158,10 +158,7 @@ async def test_a_failure_is_over_with_the_next_attempt(short_dir: Path, cluster:
             raise answer
         return {claims[0].uid: answer}
 
-    async with (
-        running(short_dir, cluster) as kubelet,
-        FakeDriver(short_dir, on_prepare=prepare).registered(),
-    ):
+    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir, on_prepare=prepare).registered():
         await kubelet.run_pod(pod("u", "a"))
         assert not await kubelet.dra.try_prepare(pod("u", "a"))
         assert await kubelet.dra.try_prepare(pod("u", "a"))
@@ -181,10 +178,7 @@ async def test_a_driver_that_does_not_answer_is_given_up_after_45_seconds(
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with (
-        running(short_dir, cluster) as kubelet,
-        FakeDriver(short_dir, on_prepare=prepare).registered(),
-    ):
+    async with running(short_dir, cluster) as kubelet, FakeDriver(short_dir, on_prepare=prepare).registered():
         began = now()
         await kubelet.run_pod(pod("u", "a"))
         assert now() - began == pytest.approx(45, abs=0.1)

@@ -37,11 +37,7 @@ async def tapped(path: Path, target: Path) -> AsyncIterator[list[bytearray]]:
     """
     heard: list[bytearray] = []
 
-    async def pump(
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        record: bytearray,
-    ) -> None:
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: bytearray) -> None:
         with suppress(ConnectionError):
             while content := await reader.read(1 << 16):
                 record += content

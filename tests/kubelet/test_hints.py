@@ -235,7 +235,7 @@ def test_a_resource_without_any_numa_node_does_not_care(devices: Devices) -> Non
 
 def test_an_unhealthy_device_with_a_node_is_enough_to_care() -> None:
     assert of_container(allocated((*healthy("a"), device("b", 0, health="Unhealthy"))), pod("u")) == {
-        RESOURCE: [],
+        RESOURCE: []
     }
 
 
@@ -334,8 +334,7 @@ containers = st.lists(
 
 @given(containers, containers)
 def test_a_pod_asks_for_its_peak(
-    init: list[tuple[bool, dict[str, int]]],
-    apps: list[tuple[bool, dict[str, int]]],
+    init: list[tuple[bool, dict[str, int]]], apps: list[tuple[bool, dict[str, int]]]
 ) -> None:
     """Kubelet.md 6.3: apps and sidecars together, or an init container with the sidecars before it."""
     whole = Pod(

@@ -141,19 +141,11 @@ async def test_durations_have_the_real_kubelets_buckets(
 
 @pytest.mark.parametrize(
     ("policy", "errors"),
-    [
-        (Policy.NONE, 0),
-        (Policy.BEST_EFFORT, 1),
-        (Policy.RESTRICTED, 1),
-        (Policy.SINGLE_NUMA_NODE, 2),
-    ],
+    [(Policy.NONE, 0), (Policy.BEST_EFFORT, 1), (Policy.RESTRICTED, 1), (Policy.SINGLE_NUMA_NODE, 2)],
 )
 @pytest.mark.parametrize("scope", list(Scope))
 async def test_every_pod_is_counted_and_a_failure_is_an_error_unless_the_policy_is_none(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
-    errors: int,
+    short_dir: Path, policy: Policy, scope: Scope, errors: int
 ) -> None:
     """A pod without devices, one that gets some, one on two nodes, one that cannot be."""
     async with (
@@ -251,10 +243,7 @@ def test_only_well_known_reasons_are_labels(reason: str, label: str) -> None:
     ],
 )
 async def test_alignment_is_counted_under_single_numa_node_for_its_scope(
-    short_dir: Path,
-    policy: Policy,
-    scope: Scope,
-    counted: list[float | None],
+    short_dir: Path, policy: Policy, scope: Scope, counted: list[float | None]
 ) -> None:
     """Two containers on one node each, one without devices, then one that would need both nodes."""
     wanted = {RESOURCE: 1}

@@ -59,8 +59,7 @@ def test_what_others_have_put_there_stays_and_can_all_be_given() -> None:
     """Kubelet.md 8.1: the kubelet leaves names alone that it does not know."""
     patched = NodeStatus().patched(OTHER_RESOURCE, 5)
     assert patched.updated(Capacity({RESOURCE: 1}, {RESOURCE: 0}, ())) == NodeStatus(
-        {OTHER_RESOURCE: 5, RESOURCE: 1},
-        {OTHER_RESOURCE: 5, RESOURCE: 0},
+        {OTHER_RESOURCE: 5, RESOURCE: 1}, {OTHER_RESOURCE: 5, RESOURCE: 0}
     )
 
 
@@ -177,18 +176,12 @@ async def test_a_resource_of_somebody_else_is_left_alone(short_dir: Path) -> Non
     """Whatever plugins do, and whichever kubelet runs; its allocatable is its capacity."""
     async with running(short_dir) as kubelet, registered(kubelet, healthy("a")) as plugin:
         kubelet.patch_node(OTHER_RESOURCE, 4)
-        assert numbers(kubelet) == (
-            {RESOURCE: 1, OTHER_RESOURCE: 4},
-            {RESOURCE: 1, OTHER_RESOURCE: 4},
-        )
+        assert numbers(kubelet) == ({RESOURCE: 1, OTHER_RESOURCE: 4}, {RESOURCE: 1, OTHER_RESOURCE: 4})
         plugin.end_streams()
         await kubelet.wait(lambda: kubelet.allocatable() == {RESOURCE: 0, OTHER_RESOURCE: 4})
         await kubelet.run_pod(pod("u", 3, OTHER_RESOURCE))
         await kubelet.restart()
-        assert numbers(kubelet) == (
-            {RESOURCE: 0, OTHER_RESOURCE: 4},
-            {RESOURCE: 0, OTHER_RESOURCE: 4},
-        )
+        assert numbers(kubelet) == ({RESOURCE: 0, OTHER_RESOURCE: 4}, {RESOURCE: 0, OTHER_RESOURCE: 4})
 
 
 async def test_a_plugin_that_never_sends_a_list_puts_no_name_on_the_node(short_dir: Path) -> None:

@@ -86,8 +86,7 @@ device_lists = st.lists(
 
 @given(device_lists, device_lists)
 def test_a_health_has_changed_if_it_is_another_word_or_was_not_listed(
-    before: list[AdvertisedDevice],
-    after: list[AdvertisedDevice],
+    before: list[AdvertisedDevice], after: list[AdvertisedDevice]
 ) -> None:
     words = {device.id: device.health for device in before}
     assert changed_health(listed(UNKNOWN, before), after) == {

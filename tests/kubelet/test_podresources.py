@@ -246,8 +246,7 @@ async def test_get_finds_the_last_of_several_pods_with_one_name(short_dir: Path)
 
 @pytest.mark.parametrize("read", [listed, listed_v1alpha1])
 async def test_a_list_frees_the_devices_of_ended_pods(
-    short_dir: Path,
-    read: Callable[[Kubelet], Awaitable[object]],
+    short_dir: Path, read: Callable[[Kubelet], Awaitable[object]]
 ) -> None:
     async with monitored(short_dir) as kubelet, registered(kubelet, healthy("1", "2")):
         await kubelet.run_pod(pod("u"))
@@ -289,16 +288,11 @@ CLAIM = DynamicResource(
 )
 COMPUTER = NodeHardware(
     cpu_ids=(7, 6, 5, 4, 3, 2),
-    memory=(
-        ContainerMemory("memory", 8 * GIB, (0,)),
-        ContainerMemory("hugepages-2Mi", GIB, (0, 1)),
-    ),
+    memory=(ContainerMemory("memory", 8 * GIB, (0,)), ContainerMemory("hugepages-2Mi", GIB, (0, 1))),
     shares={
         "apps/whole/side": ComputeShare(cpu_ids=(3,)),
         "apps/whole/b": ComputeShare(
-            cpu_ids=(6, 4),
-            memory=(ContainerMemory("memory", GIB, (0,)),),
-            dynamic_resources=(CLAIM,),
+            cpu_ids=(6, 4), memory=(ContainerMemory("memory", GIB, (0,)),), dynamic_resources=(CLAIM,)
         ),
         "apps/gone/b": ComputeShare(cpu_ids=(2,)),
     },
@@ -311,10 +305,7 @@ async def test_a_container_has_the_cpus_memory_and_claims_of_the_machines_table(
         side, b, a = (await got(kubelet, "whole", "apps")).containers
         assert side == ContainerResources("side", cpu_ids=(3,))
         assert b == ContainerResources(
-            "b",
-            cpu_ids=(4, 6),
-            memory=(ContainerMemory("memory", GIB, (0,)),),
-            dynamic_resources=(CLAIM,),
+            "b", cpu_ids=(4, 6), memory=(ContainerMemory("memory", GIB, (0,)),), dynamic_resources=(CLAIM,)
         )
         assert a == ContainerResources("a")
         ((_, first, _),) = [found.containers for found in await listed(kubelet)]

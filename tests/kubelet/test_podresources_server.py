@@ -103,8 +103,7 @@ async def test_the_socket_survives_the_kubelet_and_refuses_connections(short_dir
 
 async def test_an_orderly_end_removes_the_socket(short_dir: Path) -> None:
     kubelet = Kubelet(
-        short_dir / "device-plugins",
-        KubeletSettings(pod_resources_socket=socket_below(short_dir)),
+        short_dir / "device-plugins", KubeletSettings(pod_resources_socket=socket_below(short_dir))
     )
     async with kubelet.running(orderly=True):
         assert socket_below(short_dir).is_socket()
@@ -223,10 +222,7 @@ async def test_every_call_is_counted_by_its_version(short_dir: Path) -> None:
 
 async def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
     """C96."""
-    async with (
-        monitored(short_dir, clock=Clock()) as kubelet,
-        connected(socket_below(short_dir)) as peer,
-    ):
+    async with monitored(short_dir, clock=Clock()) as kubelet, connected(socket_below(short_dir)) as peer:
         for _ in range(10):
             await peer.call(LIST, None)
         before = kubelet.metrics.exposition()
@@ -242,18 +238,11 @@ async def test_a_call_over_the_limit_is_not_counted(short_dir: Path) -> None:
     ("name", "call", "text"),
     [
         ("get", CALLS[2], "unknown method Get for service v1.PodResourcesLister"),
-        (
-            "allocatable",
-            CALLS[3],
-            "unknown method GetAllocatableResources for service v1.PodResourcesLister",
-        ),
+        ("allocatable", CALLS[3], "unknown method GetAllocatableResources for service v1.PodResourcesLister"),
     ],
 )
 async def test_a_call_that_this_kubelet_does_not_have_is_unimplemented_and_not_limited(
-    short_dir: Path,
-    name: Literal["get", "allocatable"],
-    call: tuple[Method[Any, Any], Any],
-    text: str,
+    short_dir: Path, name: Literal["get", "allocatable"], call: tuple[Method[Any, Any], Any], text: str
 ) -> None:
     async with (
         monitored(short_dir, clock=Clock(), without=frozenset({name})) as kubelet,
@@ -277,7 +266,7 @@ async def test_a_kubelet_without_the_later_calls_still_lists(short_dir: Path) ->
 # ── the bucket ────────────────────────────────────────────────────────────────────────────────────
 
 moments = st.lists(st.integers(0, 60), min_size=1, max_size=60).map(
-    lambda gaps: [1e6 + milliseconds / 1000 for milliseconds in itertools.accumulate(gaps)],
+    lambda gaps: [1e6 + milliseconds / 1000 for milliseconds in itertools.accumulate(gaps)]
 )
 
 

@@ -77,9 +77,7 @@ counts = st.dictionaries(st.sampled_from("abc"), st.integers(0, 4))
 
 @given(counts, st.lists(counts, max_size=3), counts)
 def test_a_pod_is_refused_for_exactly_those_resources_of_which_too_little_is_left(
-    limits: dict[str, int],
-    others: list[dict[str, int]],
-    allocatable: dict[str, int],
+    limits: dict[str, int], others: list[dict[str, int]], allocatable: dict[str, int]
 ) -> None:
     short = {
         f"OutOf{name}"

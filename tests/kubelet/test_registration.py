@@ -343,9 +343,7 @@ async def test_the_end_of_the_first_stream_spares_the_second_plugin_where_that_i
 
 @pytest.mark.parametrize(("compat", "allocatable"), [(True, 1), (False, 0)])
 async def test_after_a_failed_takeover_nobody_notices_the_end_of_the_first_plugin(
-    short_dir: Path,
-    compat: bool,
-    allocatable: int,
+    short_dir: Path, compat: bool, allocatable: int
 ) -> None:
     """As in 1.36: the entry of the resource is gone, so its devices stay healthy for good."""
     async with served(short_dir, healthy("a"), compat=compat) as (kubelet, plugin):

@@ -39,7 +39,7 @@ NO_OPTIONS: Mapping[str, str] = {}
 def machine(*node_ids: int) -> NodeHardware:
     """A machine whose nodes are as far apart as their numbers."""
     return NodeHardware(
-        tuple(NumaNode(one, tuple(10 + 10 * abs(one - other) for other in node_ids)) for one in node_ids),
+        tuple(NumaNode(one, tuple(10 + 10 * abs(one - other) for other in node_ids)) for one in node_ids)
     )
 
 
@@ -87,11 +87,7 @@ def better_of(one: Place, other: Place, of: NodeHardware, *, is_closest: bool) -
 
     def rank(place: Place) -> tuple[int, float, int]:
         nodes = place[0]
-        return (
-            len(nodes),
-            average_distance(nodes, of) if is_closest else 0,
-            sum(2**node for node in nodes),
-        )
+        return (len(nodes), average_distance(nodes, of) if is_closest else 0, sum(2**node for node in nodes))
 
     return other if rank(other) < rank(one) else one
 
@@ -166,16 +162,13 @@ def machines(draw: st.DrawFn) -> NodeHardware:
         tuple(
             NumaNode(one, tuple(10 if one == other else between[frozenset((one, other))] for other in ids))
             for one in ids
-        ),
+        )
     )
 
 
 @given(machines(), st.sampled_from(list(Policy)), st.booleans(), providers_of_hints)
 def test_merging_finds_what_going_through_all_combinations_finds(
-    of: NodeHardware,
-    policy: Policy,
-    is_closest: bool,
-    providers: list[dict[str, Hints]],
+    of: NodeHardware, policy: Policy, is_closest: bool, providers: list[dict[str, Hints]]
 ) -> None:
     settings = TopologySettings(policy, Scope.CONTAINER, {CLOSEST: str(is_closest)})
     by = TopologyRules.of(settings, of, compat=False)
@@ -245,8 +238,7 @@ def test_policy_none_looks_at_no_hint() -> None:
     ],
 )
 def test_single_numa_node_looks_at_preferred_hints_with_one_node(
-    hints: dict[str, Hints],
-    merged: TopologyHint,
+    hints: dict[str, Hints], merged: TopologyHint
 ) -> None:
     """C86, as far as the policy goes."""
     assert rules(Policy.SINGLE_NUMA_NODE, 0, 1).merge([hints]) == (merged, merged.is_preferred)
@@ -267,8 +259,7 @@ def test_among_equally_narrow_places_the_one_whose_mask_is_the_smaller_number_wi
 
 @pytest.mark.parametrize(("is_closest", "merged"), [("false", hint(0, 2)), ("true", hint(2, 3))])
 def test_nearer_nodes_win_over_lower_ones_where_that_is_asked_for(
-    is_closest: str,
-    merged: TopologyHint,
+    is_closest: str, merged: TopologyHint
 ) -> None:
     by = rules(Policy.RESTRICTED, 0, 1, 2, 3, options={CLOSEST: is_closest})
     assert by.merge([{"a": (hint(0, 2), hint(2, 3))}]) == (merged, True)
@@ -318,9 +309,7 @@ def refusal(
 )
 @pytest.mark.parametrize("policy", PLACING)
 def test_an_option_that_cannot_be_ends_the_kubelet(
-    policy: Policy,
-    options: dict[str, str],
-    text: str,
+    policy: Policy, options: dict[str, str], text: str
 ) -> None:
     """C90."""
     assert refusal(machine(0), policy, options=options) == text

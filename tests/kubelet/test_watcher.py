@@ -231,8 +231,7 @@ def answer_to(short_dir: Path, info: PluginInfo) -> RegistrationStatus:
 
 
 @pytest.mark.parametrize(
-    ("versions", "shown"),
-    [((), "[]"), (("v1",), "[v1]"), (("v1alpha", "V1BETA1"), "[v1alpha V1BETA1]")],
+    ("versions", "shown"), [((), "[]"), (("v1",), "[v1]"), (("v1alpha", "V1BETA1"), "[v1alpha V1BETA1]")]
 )
 def test_a_plugin_without_our_version_is_refused_with_its_versions(
     short_dir: Path, versions: tuple[str, ...], shown: str
@@ -608,10 +607,7 @@ async def test_removing_the_socket_of_an_old_plugin_disconnects_the_new_one_in_1
 ) -> None:
     """DeRegister ignores the endpoint (kubelet.md 9, 2); mended, it looks for the client at that socket."""
     folder = registry(short_dir)
-    async with (
-        watching(short_dir, compat=compat) as kubelet,
-        WatchedPlugin(folder, "old").serving() as old,
-    ):
+    async with watching(short_dir, compat=compat) as kubelet, WatchedPlugin(folder, "old").serving() as old:
         await old.told()
         await listed(kubelet)
         async with WatchedPlugin(folder, "new", devices=healthy("x", "y")).serving() as new:

@@ -202,10 +202,7 @@ async def test_who_takes_the_question_and_never_answers_is_named(short_dir: Path
     path, silent = fake_socket(short_dir), short_dir / "silent.sock"
     async with answering(path, b""), answering(silent, b""):
         status = await collected(short_dir / "device-plugins", silent, node_name="here")
-        assert status.problems == (
-            f"{path} did not answer within 3 s",
-            f"{silent} did not answer within 3 s",
-        )
+        assert status.problems == (f"{path} did not answer within 3 s", f"{silent} did not answer within 3 s")
         assert (status.processes, status.pod_resources.trouble) == ((), "")
 
 

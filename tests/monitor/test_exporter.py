@@ -17,14 +17,7 @@ from devplug.metrics.families import Sample
 from devplug.monitor.exporter import exporting, node_families
 from devplug.monitor.node_view import UNKNOWN
 from devplug.plugin.serving import served
-from devplug.status import (
-    DeviceStatus,
-    Holder,
-    NodeStatus,
-    PodResourcesStatus,
-    ResourceStatus,
-    Takeover,
-)
+from devplug.status import DeviceStatus, Holder, NodeStatus, PodResourcesStatus, ResourceStatus, Takeover
 from devplug.web.addresses import Address, TcpAddress, UnixAddress
 from devplug.web.client import get
 from devplug.web.messages import WebClientError

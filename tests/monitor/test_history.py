@@ -20,14 +20,7 @@ from devplug.monitor.history import (
     differences,
     slots,
 )
-from devplug.status import (
-    ConfigStatus,
-    DeviceStatus,
-    Holder,
-    NodeStatus,
-    ProcessStatus,
-    ResourceStatus,
-)
+from devplug.status import ConfigStatus, DeviceStatus, Holder, NodeStatus, ProcessStatus, ResourceStatus
 from tests.monitor.page.nodes import NOW, RESOURCE, device, node, resource, sick
 
 NAME = "example.com/a"
@@ -200,12 +193,7 @@ def test_the_first_status_of_a_node_is_no_change_and_the_next_is() -> None:
     assert history.changes == ()
     history = history.after(node(resource(sick("x")), at=NOW + 1))
     ((name, change),) = history.changes
-    assert (name, change.kind, change.device_id, change.text) == (
-        "worker-0",
-        "unhealthy",
-        "x",
-        "link down",
-    )
+    assert (name, change.kind, change.device_id, change.text) == ("worker-0", "unhealthy", "x", "link down")
 
 
 def test_only_the_last_changes_are_kept() -> None:
@@ -236,8 +224,7 @@ def test_nothing_is_known_of_a_device_that_never_was() -> None:
 
 @given(
     steps=st.lists(
-        st.tuples(st.floats(0, 2000), st.sampled_from(["Healthy", "Unhealthy", "Unknown", None])),
-        max_size=30,
+        st.tuples(st.floats(0, 2000), st.sampled_from(["Healthy", "Unhealthy", "Unknown", None])), max_size=30
     )
 )
 def test_strips_are_in_order_within_bounds_and_end_with_the_truth(

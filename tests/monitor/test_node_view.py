@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from devplug.monitor.node_view import UNKNOWN, joined, physical_devices
-from devplug.status import (
-    DeviceStatus,
-    Holder,
-    NodeStatus,
-    PodResourcesStatus,
-    ProcessStatus,
-    ResourceStatus,
-)
+from devplug.status import DeviceStatus, Holder, NodeStatus, PodResourcesStatus, ProcessStatus, ResourceStatus
 from devplug.wire.values import AllocatableResources, ContainerDevices, ContainerResources, PodResources
 from tests.monitor.page.nodes import device, held, resource, sick
 

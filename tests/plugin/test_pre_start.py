@@ -16,16 +16,7 @@ from devplug import AllocationError, Device, UnhealthyDeviceError
 from devplug.kubelet.pods import ContainerState, PodPhase
 from devplug.wire import deviceplugin
 from tests.kubelet.fakes import pod
-from tests.plugin.fakes import (
-    RESOURCE,
-    UNPLUGGED,
-    Listed,
-    Served,
-    devices,
-    refusal,
-    registered,
-    served,
-)
+from tests.plugin.fakes import RESOURCE, UNPLUGGED, Listed, Served, devices, refusal, registered, served
 from tests.waiting import until
 
 

@@ -150,7 +150,7 @@ def test_a_manifest_is_admitted_whether_text_or_mapping(kubelet: SyncKubelet) ->
         {
             "metadata": {"name": "other"},
             "spec": {"containers": [{"name": "c", "resources": {"limits": {NAME: 1}}}]},
-        },
+        }
     )
     assert other.container.device_ids == ("b",)
     with pytest.raises(ConfigError, match="must be an integer"):
@@ -376,8 +376,7 @@ def test_a_plugin_whose_devices_fail_at_once_fails_its_start(kubelet: SyncKubele
 
 def test_a_topology_policy_can_be_tried(make_kubelet: Callable[[KubeletSettings], SyncKubelet]) -> None:
     settings = KubeletSettings(
-        machine=NodeHardware((NumaNode(0), NumaNode(1))),
-        topology=TopologySettings("single-numa-node"),
+        machine=NodeHardware((NumaNode(0), NumaNode(1))), topology=TopologySettings("single-numa-node")
     )
     kubelet = make_kubelet(settings)
     kubelet.start(Fixed(Device("a", numa_nodes=[0]), Device("b", numa_nodes=[1])))

@@ -14,10 +14,7 @@ FOUND = {
     "a kubelet that is replaced while it is called, and two streams": Plan(
         compat=True,
         is_blind=False,
-        faults=(
-            Fault(Kind.KUBELET_KILLED, 0.134, 0.003, 1),
-            Fault(Kind.DEVICES_CHANGED, 0.0, 0.015, 6),
-        ),
+        faults=(Fault(Kind.KUBELET_KILLED, 0.134, 0.003, 1), Fault(Kind.DEVICES_CHANGED, 0.0, 0.015, 6)),
     ),
     "a call whose answer is lost, and whose stream comes during the next": Plan(
         compat=False,

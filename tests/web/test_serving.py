@@ -86,8 +86,7 @@ async def test_requests_in_one_go_are_answered_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_text",
-    [LAST_GET, b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"],
+    "request_text", [LAST_GET, b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"]
 )
 async def test_a_client_that_wants_one_answer_gets_one(request_text: bytes) -> None:
     async with serving(HERE, hello, name="test") as address:

@@ -20,14 +20,7 @@ from devplug.errors import RemoteError
 from devplug.wire import deviceplugin
 from devplug.wire.codecs import MalformedMessageError
 from devplug.wire.grpcio import grpc, keep_poller
-from devplug.wire.sockets import (
-    Binding,
-    Listener,
-    Peer,
-    connected,
-    stream,
-    unary,
-)
+from devplug.wire.sockets import Binding, Listener, Peer, connected, stream, unary
 from devplug.wire.values import AdvertisedDevice, PluginOptions
 
 Containers = Sequence[tuple[str, ...]]

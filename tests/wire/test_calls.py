@@ -94,11 +94,7 @@ async def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
     ("error", "status", "text"),
     [
         (errors.InvalidRequestError("no IDs"), "InvalidArgument", "no IDs"),
-        (
-            errors.UnknownDeviceError("x", "a.io/b"),
-            "NotFound",
-            'device "x" is not known to a.io/b',
-        ),
+        (errors.UnknownDeviceError("x", "a.io/b"), "NotFound", 'device "x" is not known to a.io/b'),
         (errors.UnhealthyDeviceError("hot"), "FailedPrecondition", "hot"),
         (errors.LimitError("too many"), "ResourceExhausted", "too many"),
         (errors.NotReadyError("starting"), "Unavailable", "starting"),
@@ -112,10 +108,7 @@ async def test_a_stream_reports_the_error_that_ends_it(short_dir: Path) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 async def test_each_class_of_error_has_its_status(
-    short_dir: Path,
-    error: DevplugError,
-    status: str,
-    text: str,
+    short_dir: Path, error: DevplugError, status: str, text: str
 ) -> None:
     plugin = Plugin()
     plugin.error = error
@@ -136,9 +129,7 @@ async def test_the_text_of_an_error_crosses_on_one_line_of_200_bytes(short_dir: 
 
 @pytest.mark.parametrize("error", [ValueError("secret"), PluginError("secret"), RecursionError("secret")])
 async def test_any_other_exception_crosses_as_a_number_only(
-    short_dir: Path,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
+    short_dir: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     plugin = Plugin()
     plugin.error = error
@@ -170,8 +161,7 @@ async def test_the_status_of_a_remote_error_is_passed_on_with_its_text(short_dir
 
 @pytest.mark.parametrize("status", ["OK", "Code(17)", "NOT_FOUND", ""])
 async def test_a_remote_error_without_a_status_of_grpc_is_a_fault_like_any_other(
-    short_dir: Path,
-    status: str,
+    short_dir: Path, status: str
 ) -> None:
     plugin = Plugin()
     plugin.error = RemoteError(status, "secret")
@@ -289,10 +279,7 @@ async def test_calls_carry_the_authority_of_the_kubelet_or_that_which_the_caller
 @pytest.mark.parametrize(
     ("path", "authority"),
     [
-        (
-            "/var/lib/kubelet/plugins_registry/x.sock",
-            "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock",
-        ),
+        ("/var/lib/kubelet/plugins_registry/x.sock", "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock"),
         ("/-_.~!$&'()*+,;=:[]@", "%2F-_.~!$&'()*+,;=:[]@"),
         ("/a b%2F?#ü", "%2Fa%20b%252F%3F%23%C3%BC"),
     ],
@@ -332,8 +319,7 @@ async def test_a_call_past_its_deadline_says_so_in_the_words_of_go(short_dir: Pa
 
 @pytest.mark.parametrize("stands_there", ["nothing", "a plain file", "a dead socket", "a silent server"])
 async def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
-    short_dir: Path,
-    stands_there: str,
+    short_dir: Path, stands_there: str
 ) -> None:
     path = short_dir / "p.sock"
     with socket.socket(socket.AF_UNIX) as server:
@@ -346,10 +332,7 @@ async def test_waiting_for_a_server_that_never_speaks_ends_at_the_deadline(
         with pytest.raises(RemoteError) as caught:
             async with connected(path, ready_within_seconds=0.1):
                 pass
-        assert (caught.value.status, caught.value.text) == (
-            "DeadlineExceeded",
-            "context deadline exceeded",
-        )
+        assert (caught.value.status, caught.value.text) == ("DeadlineExceeded", "context deadline exceeded")
 
 
 async def test_a_call_without_a_server_is_unavailable(short_dir: Path) -> None:

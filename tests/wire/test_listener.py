@@ -15,15 +15,7 @@ from devplug.errors import KubeletError
 from devplug.wire import deviceplugin
 from devplug.wire.sockets import Listener, connected, socket_identity
 from devplug.wire.values import PluginOptions
-from tests.wire.fakes import (
-    LIST,
-    FolderEvents,
-    Plugin,
-    eventually,
-    open_descriptors,
-    refusal,
-    served,
-)
+from tests.wire.fakes import LIST, FolderEvents, Plugin, eventually, open_descriptors, refusal, served
 
 pytestmark = pytest.mark.usefixtures("pairing")
 
@@ -160,14 +152,10 @@ async def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_di
 
 
 @pytest.mark.parametrize(
-    ("by_rename", "events"),
-    [(False, ["removed", "made"]), (True, ["removed", "moved in"])],
+    ("by_rename", "events"), [(False, ["removed", "made"]), (True, ["removed", "moved in"])]
 )
 async def test_watchers_see_the_socket_made_or_moved_in(
-    short_dir: Path,
-    *,
-    by_rename: bool,
-    events: list[str],
+    short_dir: Path, *, by_rename: bool, events: list[str]
 ) -> None:
     path = short_dir / "kubelet.sock"
     path.touch()

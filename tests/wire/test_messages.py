@@ -55,7 +55,7 @@ LISTED_BYTES = (
     b"\x0a\x15\x0a\x05w-one\x12\x07default\x1a\x03\x0a\x01c"
 )
 ALLOCATABLE = AllocatableResources(
-    devices=tuple(ContainerDevices("example.com/resource", (name,)) for name in ("Dev-1", "Dev-2")),
+    devices=tuple(ContainerDevices("example.com/resource", (name,)) for name in ("Dev-1", "Dev-2"))
 )
 ALLOCATABLE_BYTES = (
     b"\x0a\x1d\x0a\x14example.com/resource\x12\x05Dev-1\x0a\x1d\x0a\x14example.com/resource\x12\x05Dev-2"
@@ -70,7 +70,7 @@ ALL_FIELDS = pod(
         dynamic_resources=(
             DynamicResource("claim", "default", (ClaimResource("d", "p", "x", ("v/c=x",), "s"),)),
         ),
-    ),
+    )
 )
 ALL_FIELDS_BYTES = (
     b"\x0a\x6c\x0a\x0duses-resource\x12\x07default\x1a\x52\x0a\x01c\x1a\x02\x01\x02"
@@ -192,11 +192,7 @@ def test_the_first_version_of_pod_resources_leaves_out_all_but_device_ids() -> N
             RegistrationStatus(plugin_registered=False, error="no"),
             b"\x12\x02no",
         ),
-        (
-            podresources.GET.request,
-            PodName("x", "default"),
-            b"\x0a\x01x\x12\x07default",
-        ),
+        (podresources.GET.request, PodName("x", "default"), b"\x0a\x01x\x12\x07default"),
         (podresources.LIST.response, LISTED, LISTED_BYTES),
         (podresources.V1ALPHA1_LIST.response, LISTED, LISTED_BYTES),
         (podresources.GET_ALLOCATABLE_RESOURCES.response, ALLOCATABLE, ALLOCATABLE_BYTES),

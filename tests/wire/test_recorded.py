@@ -152,8 +152,5 @@ async def test_our_client_understands_what_was_answered_then(short_dir: Path, na
         await play(conversation, reader, writer)
 
     path = short_dir / "p.sock"
-    async with (
-        await asyncio.start_unix_server(listen, path),
-        connected(path) as peer,
-    ):
+    async with await asyncio.start_unix_server(listen, path), connected(path) as peer:
         await ask_again(peer, conversation.calls())

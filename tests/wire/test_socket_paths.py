@@ -151,10 +151,7 @@ async def test_the_longest_socket_path_works_and_the_next_is_refused(short_dir: 
 
 @pytest.mark.parametrize("last", ["x", ","])
 async def test_a_path_that_is_too_long_is_dialled_in_vain(
-    short_dir: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    last: str,
+    short_dir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     """Also when a socket stands there, made with a shorter name for its folder."""
     name = "x" * (SOCKET_PATH_LIMIT_BYTES - len(f"{short_dir}/")) + last

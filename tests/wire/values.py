@@ -65,15 +65,11 @@ DEVICE_PLUGIN_VALUES: dict[str, Row] = {
     ),
     "PreferredAllocationRequest": (
         deviceplugin.PREFERENCE_REQUEST,
-        st.lists(
-            st.builds(PreferenceRequest, ids, ids, st.integers(-(2**31), 2**31 - 1)),
-            max_size=3,
-        ).map(tuple),
+        st.lists(st.builds(PreferenceRequest, ids, ids, st.integers(-(2**31), 2**31 - 1)), max_size=3).map(
+            tuple
+        ),
     ),
-    "PreferredAllocationResponse": (
-        deviceplugin.PREFERENCE_RESPONSE,
-        st.lists(ids, max_size=3).map(tuple),
-    ),
+    "PreferredAllocationResponse": (deviceplugin.PREFERENCE_RESPONSE, st.lists(ids, max_size=3).map(tuple)),
     "AllocateRequest": (deviceplugin.ALLOCATE_REQUEST, st.lists(ids, max_size=3).map(tuple)),
     "AllocateResponse": (deviceplugin.ALLOCATE_RESPONSE, st.lists(responses, max_size=3).map(tuple)),
     "ContainerAllocateResponse": (deviceplugin.CONTAINER_RESPONSE, responses),
@@ -83,19 +79,13 @@ DEVICE_PLUGIN_VALUES: dict[str, Row] = {
 
 cpu_ids = st.lists(int64s, max_size=4).map(tuple)
 container_devices = st.lists(st.builds(ContainerDevices, texts, ids, numa_nodes), max_size=3).map(tuple)
-memory = st.lists(
-    st.builds(ContainerMemory, texts, st.integers(0, 2**64 - 1), numa_nodes),
-    max_size=3,
-).map(tuple)
+memory = st.lists(st.builds(ContainerMemory, texts, st.integers(0, 2**64 - 1), numa_nodes), max_size=3).map(
+    tuple
+)
 claim_resources = st.builds(ClaimResource, texts, texts, texts, ids, st.none() | texts)
 claims = st.builds(DynamicResource, texts, texts, st.lists(claim_resources, max_size=3).map(tuple))
 containers = st.builds(
-    ContainerResources,
-    texts,
-    container_devices,
-    cpu_ids,
-    memory,
-    st.lists(claims, max_size=2).map(tuple),
+    ContainerResources, texts, container_devices, cpu_ids, memory, st.lists(claims, max_size=2).map(tuple)
 )
 pods = st.builds(PodResources, texts, texts, st.lists(containers, max_size=2).map(tuple))
 

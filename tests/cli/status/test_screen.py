@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from devplug.cli.status.top import Key, keys_in
-from devplug.cli.status.views.screen import (
-    Sort,
-    View,
-    after_key,
-    page_rows,
-    screen_lines,
-    shown_groups,
-)
+from devplug.cli.status.views.screen import Sort, View, after_key, page_rows, screen_lines, shown_groups
 from devplug.cli.status.views.tables import DeviceGroup
 from devplug.cli.status.views.text import plain
 from devplug.monitor.history import Change, ChangeKind
@@ -160,8 +153,7 @@ def test_no_key_leads_off_the_rows(row: int, name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "row"),
-    [("UP", 49), ("DOWN", 51), ("PAGE_UP", 38), ("PAGE_DOWN", 62), ("HOME", 0), ("END", 99)],
+    ("name", "row"), [("UP", 49), ("DOWN", 51), ("PAGE_UP", 38), ("PAGE_DOWN", 62), ("HOME", 0), ("END", 99)]
 )
 def test_arrows_and_page_keys_move(name: str, row: int) -> None:
     assert key(View(row=50), name).row == row

@@ -92,10 +92,7 @@ def test_device_nodes_are_told_by_name_and_mere_numbers_by_path() -> None:
         ({"is_registered": False}, "waits for its first device"),
         ({"is_registered": None}, "of another plugin"),
         ({"is_registered": None, "fault": UNANSWERED}, UNANSWERED),
-        (
-            {"is_retired": True},
-            "registered 3d ago, listening; no longer in the config, kept for its holders",
-        ),
+        ({"is_retired": True}, "registered 3d ago, listening; no longer in the config, kept for its holders"),
     ],
 )
 def test_how_a_resource_stands_with_the_kubelet_is_said(told: dict[str, object], text: str) -> None:
@@ -223,16 +220,10 @@ def test_the_wide_table_has_a_row_for_each_device_with_all_there_is() -> None:
                 "    /etc/devplug/config.yaml: x/y: no",
             ],
         ),
-        (
-            node(processes=(daemon(config=None),)),
-            ["plugin ready; up 1d, without a config file"],
-        ),
+        (node(processes=(daemon(config=None),)), ["plugin ready; up 1d, without a config file"]),
         (
             node(processes=(daemon(), daemon(process=8, config=None))),
-            [
-                "daemon 7 ready; config read 2h ago, 0 errors",
-                "plugin 8 ready; up 1d, without a config file",
-            ],
+            ["daemon 7 ready; config read 2h ago, 0 errors", "plugin 8 ready; up 1d, without a config file"],
         ),
         (
             node(
@@ -266,10 +257,7 @@ def test_a_narrow_terminal_folds_the_last_column_and_the_sentences() -> None:
         "                                    laboratory/meter-1",
         "                                    (reader),",
     ]
-    assert shown[11:13] == [
-        "    it was pulled out of the machine by a person who was in a",
-        "        hurry",
-    ]
+    assert shown[11:13] == ["    it was pulled out of the machine by a person who was in a", "        hurry"]
 
 
 def test_what_cannot_be_folded_is_left_to_the_terminal() -> None:

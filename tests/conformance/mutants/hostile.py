@@ -261,12 +261,7 @@ class EndsAtAStranger(HasAFront):
     """Panics at a connection that does not begin as HTTP/2 does."""
 
     fails = ("HOS05",)
-    also = (
-        "RES12",
-        "RES20",
-        "END06",
-        "END09",
-    )
+    also = ("RES12", "RES20", "END06", "END09")
 
     def ended(self, heard: bytes) -> None:
         if heard and not heard.startswith(GREETING):
@@ -308,12 +303,7 @@ class EndsWithACutRequest(HasAFront):
     """Panics where the last frame of a connection is not whole."""
 
     fails = ("HOS08",)
-    also = (
-        "RES12",
-        "HOS12",
-        "END06",
-        "END09",
-    )
+    also = ("RES12", "HOS12", "END06", "END09")
 
     def ended(self, heard: bytes) -> None:
         if heard.startswith(GREETING) and frames(heard)[1]:
@@ -324,10 +314,7 @@ class EndsAtHugeHeaders(HasAFront):
     """Panics at headers that go on in a second frame."""
 
     fails = ("HOS12",)
-    also = (
-        "RES12",
-        "END09",
-    )
+    also = ("RES12", "END09")
 
     def ended(self, heard: bytes) -> None:
         if 9 in frames(heard)[0]:

@@ -151,10 +151,7 @@ class ForgetsAKubeletThatComesQuickly(Mutant):
     """Has a pause of 5 s after a new kubelet, and takes another that comes meanwhile for the same."""
 
     fails = ("RES10", "RES11")
-    also = (
-        "RES07",
-        "RES22",
-    )
+    also = ("RES07", "RES22")
     times: ClassVar = {"return_seconds": 20.0}
     changed_at = float("-inf")
     current: object = None

@@ -13,10 +13,7 @@ class DoesNotEnd(Mutant):
     """Waits for something at its end that does not come."""
 
     fails = ("END01",)
-    also = (
-        "END07",
-        "END08",
-    )
+    also = ("END07", "END08")
     times: ClassVar = {"end_seconds": 5.0}
 
     async def end(self) -> None:

@@ -175,9 +175,7 @@ def test_what_has_the_focus_keeps_it_when_the_page_changes(chromium: Browser) ->
         assert "link down" in page.value("document.activeElement.innerText")
 
 
-def test_the_summary_says_what_is_shared_what_waits_and_what_only_the_kubelet_told(
-    chromium: Browser,
-) -> None:
+def test_the_summary_says_what_is_shared_what_waits_and_what_only_the_kubelet_told(chromium: Browser) -> None:
     shared = resource(
         *(device(f"kvm::{number}") for number in range(10)), name="example.com/kvm", replicas=10
     )

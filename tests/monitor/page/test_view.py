@@ -87,9 +87,9 @@ def test_what_is_wrong_with_a_node_is_told() -> None:
     faults = (f"{RESOURCE}: no kubelet yet",)
     process = ProcessStatus(process=7, version="1", python="3", started_at=NOW, faults=faults, config=config)
     trouble = PodResourcesStatus(trouble="no answer")
-    (seen,) = shown(
-        node(faulty, processes=(process,), pod_resources=trouble, problems=("run as root",)),
-    )["nodes"]
+    (seen,) = shown(node(faulty, processes=(process,), pod_resources=trouble, problems=("run as root",)))[
+        "nodes"
+    ]
     (told,) = seen["processes"]
     assert told["faults"] == [f"{RESOURCE}: no kubelet yet"]
     assert told["problems"] == ["/etc/d.yaml: line 4: no"]

@@ -81,9 +81,7 @@ CASES = (
         Fires(AT_NODE, "devplug at n1 is not ready"),
     ),
     Case(  # the other alert has it
-        "DevplugNotReady",
-        12,
-        {f"devplug_ready{{{NODE}}}": "0x20", f"devplug_registered{{{GPU}}}": "0x20"},
+        "DevplugNotReady", 12, {f"devplug_ready{{{NODE}}}": "0x20", f"devplug_registered{{{GPU}}}": "0x20"}
     ),
     Case("DevplugNotReady", 12, {f"devplug_ready{{{NODE}}}": "1x20"}),
     Case(
@@ -248,11 +246,7 @@ _RULES = {alert.name: alert for alert in ALERTS}
 
 def unit_tests(rules: str) -> dict[str, Any]:
     """All cases as one file of promtool's."""
-    return {
-        "rule_files": [rules],
-        "evaluation_interval": "1m",
-        "tests": [_unit_test(case) for case in CASES],
-    }
+    return {"rule_files": [rules], "evaluation_interval": "1m", "tests": [_unit_test(case) for case in CASES]}
 
 
 def _unit_test(case: Case) -> dict[str, Any]:

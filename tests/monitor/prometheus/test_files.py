@@ -106,10 +106,7 @@ def test_panels_do_not_overlap_and_fit_the_board() -> None:
 
 
 def test_ids_titles_and_queries_are_told_apart() -> None:
-    for values in (
-        [panel["id"] for panel in BOARD["panels"]],
-        [panel["title"] for panel in BOARD["panels"]],
-    ):
+    for values in ([panel["id"] for panel in BOARD["panels"]], [panel["title"] for panel in BOARD["panels"]]):
         assert len(set(values)) == len(values)
     for panel in PANELS:
         names = [target["refId"] for target in panel["targets"]]
@@ -121,13 +118,7 @@ def test_the_board_can_be_moved_to_any_grafana() -> None:
         json.dumps(target["datasource"]) for panel in PANELS for target in panel["targets"]
     }
     assert used == {'{"type": "prometheus", "uid": "${datasource}"}'}
-    assert {panel["type"] for panel in PANELS} == {
-        "heatmap",
-        "stat",
-        "state-timeline",
-        "table",
-        "timeseries",
-    }
+    assert {panel["type"] for panel in PANELS} == {"heatmap", "stat", "state-timeline", "table", "timeseries"}
     assert "id" not in BOARD
     assert BOARD["schemaVersion"] >= 38
 

@@ -94,8 +94,7 @@ def test_two_resources_that_no_node_has_together_are_named_together() -> None:
 def test_recorded_words_of_a_scheduler_are_read_where_nodes_may_not_be() -> None:
     message = printed("39-unknown-events.txt").splitlines()[1].split("   ")[-1].strip()
     result = judged(
-        unschedulable(message, resource="nobody.io/thing"),
-        unread=("the API server refuses (403)",),
+        unschedulable(message, resource="nobody.io/thing"), unread=("the API server refuses (403)",)
     )
     assert result.because == "no node has the resource nobody.io/thing"
     blind = explain(

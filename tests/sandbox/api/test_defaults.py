@@ -140,10 +140,10 @@ def test_a_port_in_the_nodes_network_is_the_nodes_too() -> None:
 def test_nodes_and_quotas_tell_their_quantities_in_one_form() -> None:
     node = {"status": {"capacity": {"kkloud.io/widget": 2, "cpu": "2000m"}, "allocatable": {"cpu": "0.5"}}}
     assert defaulted(known("Node"), {**node}) == {
-        "status": {"capacity": {"kkloud.io/widget": "2", "cpu": "2"}, "allocatable": {"cpu": "500m"}},
+        "status": {"capacity": {"kkloud.io/widget": "2", "cpu": "2"}, "allocatable": {"cpu": "500m"}}
     }
     assert defaulted(known("ResourceQuota"), {"spec": {"hard": {"pods": 1000}}}) == {
-        "spec": {"hard": {"pods": "1k"}},
+        "spec": {"hard": {"pods": "1k"}}
     }
 
 

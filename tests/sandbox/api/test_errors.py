@@ -124,12 +124,7 @@ def test_each_fault_has_its_words(fault: errors.FieldError, told: str) -> None:
 @pytest.mark.parametrize(
     ("refusal", "code", "reason", "told"),
     [
-        (
-            errors.already_exists("pods", "p"),
-            409,
-            "AlreadyExists",
-            'pods "p" already exists',
-        ),
+        (errors.already_exists("pods", "p"), 409, "AlreadyExists", 'pods "p" already exists'),
         (
             errors.conflict("pods", "p"),
             409,
@@ -207,5 +202,5 @@ def test_a_key_with_two_domains_is_told_how_keys_are() -> None:
             "end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used "
             "for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain "
             "prefix and '/' (e.g. 'example.com/MyName')"
-        ),
+        )
     ]

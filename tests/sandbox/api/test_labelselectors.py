@@ -98,10 +98,7 @@ def test_any_text_is_a_selector_or_is_refused_with_a_reason(text: str) -> None:
                 "the value must be an integer"
             ),
         ),
-        (
-            "/a",
-            'unable to parse requirement: <nil>: Invalid value: "/a": prefix part must be non-empty',
-        ),
+        ("/a", 'unable to parse requirement: <nil>: Invalid value: "/a": prefix part must be non-empty'),
         (
             "a=-b",
             (
@@ -149,7 +146,7 @@ def test_an_object_s_selector_asks_for_its_labels_and_its_expressions() -> None:
                 {"key": "tier", "operator": "In", "values": ["b", "a"]},
                 {"key": "old", "operator": "DoesNotExist"},
             ],
-        },
+        }
     )
     assert str(selector) == "app=fpga,!old,tier in (a,b)"
     assert selector.matches({"app": "fpga", "tier": "a"})
@@ -164,10 +161,7 @@ def test_an_empty_selector_matches_everything() -> None:
 @pytest.mark.parametrize(
     ("expression", "told"),
     [
-        (
-            {"key": "/a", "operator": "Exists"},
-            'key: Invalid value: "/a": prefix part must be non-empty',
-        ),
+        ({"key": "/a", "operator": "Exists"}, 'key: Invalid value: "/a": prefix part must be non-empty'),
         ({"key": "a", "operator": "Jump"}, '"Jump" is not a valid label selector operator'),
         (
             {"key": "a", "operator": "In"},

@@ -264,14 +264,7 @@ def test_the_examples_of_the_rfc_hold(before: Any, patch: Any, after: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("media_type", "told"),
-    [
-        (
-            MERGE_PATCH,
-            f"error decoding patch: {NO_MAP}",
-        ),
-        (STRATEGIC_PATCH, NO_MAP),
-    ],
+    ("media_type", "told"), [(MERGE_PATCH, f"error decoding patch: {NO_MAP}"), (STRATEGIC_PATCH, NO_MAP)]
 )
 def test_a_patch_that_is_no_map_is_a_bad_request(media_type: str, told: str) -> None:
     with pytest.raises(StatusError) as refused:

@@ -93,10 +93,7 @@ def test_a_negative_number_and_data_that_are_no_text_are_read() -> None:
 def test_bytes_that_are_no_message_are_a_bad_request(raw: bytes) -> None:
     with pytest.raises(StatusError) as refused:
         object_of_protobuf(envelope("v1", "Namespace", b"\x0a" + bytes([len(raw)]) + raw))
-    assert (refused.value.code, str(refused.value)) == (
-        400,
-        "the body of the request is malformed protobuf",
-    )
+    assert (refused.value.code, str(refused.value)) == (400, "the body of the request is malformed protobuf")
 
 
 def test_a_number_that_is_none_is_a_bad_request() -> None:

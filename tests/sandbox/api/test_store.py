@@ -276,11 +276,7 @@ def test_a_version_that_is_no_number_is_a_bad_request() -> None:
 
 def marks(one: Any) -> tuple[object, object, object]:
     meta = one["metadata"]
-    return (
-        meta.get("deletionTimestamp"),
-        meta.get("deletionGracePeriodSeconds"),
-        meta.get("generation"),
-    )
+    return (meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds"), meta.get("generation"))
 
 
 def test_a_pod_that_runs_waits_for_its_kubelet_and_a_second_deletion_brings_the_end_nearer() -> None:

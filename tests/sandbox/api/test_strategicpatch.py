@@ -87,7 +87,7 @@ def test_what_kubectl_apply_sends_for_a_changed_container_keeps_what_others_set(
         }
     }
     assert containers_of(strategic_patched(held, patch, "Pod")) == [
-        {"name": "c", "image": "new", "terminationMessagePath": "/dev/termination-log"},
+        {"name": "c", "image": "new", "terminationMessagePath": "/dev/termination-log"}
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_condition_is_replaced_by_its_type() -> None:
     held: Any = {"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "PIDPressure"}]}}
     patch: Any = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     assert strategic_patched(held, patch, "Node") == {
-        "status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "PIDPressure"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "PIDPressure"}]}
     }
 
 
@@ -182,21 +182,13 @@ def test_retained_keys_let_a_volume_change_its_source() -> None:
 @pytest.mark.parametrize(
     ("patch", "code", "told"),
     [
-        (
-            pod({"image": "x"}),
-            500,
-            "map: map[image:x] does not contain declared merge key: name",
-        ),
+        (pod({"image": "x"}), 500, "map: map[image:x] does not contain declared merge key: name"),
         (
             {"spec": {"nodeSelector": {"$patch": "jump", "a": True}}},
             500,
             "unknown patch type: jump in map: map[$patch:jump a:true]",
         ),
-        (
-            pod({"name": "a", "$patch": "merge"}),
-            500,
-            "merging lists cannot yet be specified in the patch",
-        ),
+        (pod({"name": "a", "$patch": "merge"}), 500, "merging lists cannot yet be specified in the patch"),
         (
             pod({"name": "a", "$patch": None}),
             500,
@@ -221,11 +213,7 @@ def test_retained_keys_let_a_volume_change_its_source() -> None:
             500,
             "expected a []interface {}, but received a int64",
         ),
-        (
-            {"metadata": {"finalizers": [1, "a"]}},
-            500,
-            "list element types are not identical: [[f 1 a]]",
-        ),
+        ({"metadata": {"finalizers": [1, "a"]}}, 500, "list element types are not identical: [[f 1 a]]"),
         (
             {"metadata": {"finalizers": [[]]}},
             422,

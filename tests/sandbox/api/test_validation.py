@@ -77,7 +77,7 @@ def told(resource: Resource, one: Any) -> list[str]:
                 (
                     'spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", '
                     '"OnFailure", "Never"'
-                ),
+                )
             ],
         ),
         (
@@ -97,10 +97,10 @@ def test_shared_resources_may_be_asked_for_below_their_limit_and_not_above() -> 
 
     assert asking({"cpu": "1"}, {"cpu": "2"}) == asking({"cpu": "1"}, {}) == []
     assert asking({"cpu": "3"}, {"cpu": "2000m"}) == [
-        f'{REQUESTS}: Invalid value: "3": must be less than or equal to cpu limit of 2',
+        f'{REQUESTS}: Invalid value: "3": must be less than or equal to cpu limit of 2'
     ]
     assert asking({"hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "8Mi"}) == [
-        f'{REQUESTS}: Invalid value: "4Mi": must be equal to hugepages-2Mi limit of 8Mi',
+        f'{REQUESTS}: Invalid value: "4Mi": must be equal to hugepages-2Mi limit of 8Mi'
     ]
 
 
@@ -170,16 +170,16 @@ def test_a_daemon_set_knows_its_pods_by_their_labels() -> None:
         (
             'spec.template.metadata.labels: Invalid value: {"app":"b"}: '
             "`selector` does not match template `labels`"
-        ),
+        )
     ]
     assert told(DAEMONS, {"spec": {"template": pod()}})[0] == "spec.selector: Required value"
     never = daemons("a", "a", restartPolicy="Never")
     assert told(DAEMONS, never) == [
-        'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"',
+        'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'
     ]
     changed = change_errors(DAEMONS, daemons("b", "b"), daemons("a", "a"))
     assert [str(fault) for fault in changed] == [
-        'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable',
+        'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable'
     ]
 
 
@@ -191,7 +191,7 @@ def test_of_a_pod_little_may_be_changed() -> None:
     other_image = pod(containers=[{"name": "c", "image": "y"}])
     assert changes(other_image, pod()) == changes(pod(activeDeadlineSeconds=1), pod()) == []
     assert changes(pod(containers=[*pod()["spec"]["containers"]] * 2), pod()) == [
-        "spec.containers: Forbidden: pod updates may not add or remove containers",
+        "spec.containers: Forbidden: pod updates may not add or remove containers"
     ]
     selected = pod(nodeSelector={"a": "b"}, **other_image["spec"], activeDeadlineSeconds=1)
     (refused,) = changes(selected, pod())
@@ -217,7 +217,7 @@ def test_of_a_pod_little_may_be_changed() -> None:
     more = pod(tolerations=[{"key": "a", "operator": "Exists"}, *pod()["spec"]["tolerations"]])
     assert changes(more, pod()) == []
     assert changes(fewer, pod()) == [
-        "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"
     ]
 
 

@@ -148,11 +148,11 @@ def test_a_pod_of_a_set_is_what_the_real_controller_makes() -> None:
             "uid": found["metadata"]["uid"],
             "controller": True,
             "blockOwnerDeletion": True,
-        },
+        }
     ]
     field = {"key": "metadata.name", "operator": "In", "values": ["worker-0"]}
     assert part(pod, "spec", "affinity", "nodeAffinity") == {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}
     }
     assert [(one["key"].partition("/")[2], one["effect"]) for one in pod["spec"]["tolerations"]] == [
         ("not-ready", "NoExecute"),
@@ -361,10 +361,7 @@ async def test_pods_end_with_their_set_or_stay_as_orphans() -> None:
         await until_rolled_out(registry)
         (kept,) = names(registry)
         registry.update(
-            DAEMON_SETS,
-            "default",
-            "plugin",
-            lambda old: with_part(old, ["orphan"], "metadata", "finalizers"),
+            DAEMON_SETS, "default", "plugin", lambda old: with_part(old, ["orphan"], "metadata", "finalizers")
         )
         registry.delete(DAEMON_SETS, "default", "plugin")
         await until(lambda: not registry.all(DAEMON_SETS))

@@ -105,10 +105,7 @@ async def test_a_pod_that_asks_for_what_nobody_has_is_told_the_recorded_sentence
     [
         ({"limits": {RESOURCE: "500m"}}, "must be an integer"),
         ({"requests": {RESOURCE: "1"}}, "Limit must be set for non overcommitable resources"),
-        (
-            {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "2"}},
-            f"must be equal to {RESOURCE} limit of 2",
-        ),
+        ({"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "2"}}, f"must be equal to {RESOURCE} limit of 2"),
     ],
 )
 def test_odd_requests_never_come_to_the_scheduler(resources: Any, fault: str) -> None:

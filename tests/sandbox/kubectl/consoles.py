@@ -213,10 +213,4 @@ class Player:
 def environment(bin_folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a terminal in which devplug is installed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DEVPLUG", "KUBE"))}
-    return {
-        **kept,
-        "PATH": f"{bin_folder}:{os.environ['PATH']}",
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
-        **more,
-    }
+    return {**kept, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "100", "NO_COLOR": "1", **more}

@@ -85,10 +85,7 @@ async def test_a_device_that_falls_ill_shows_in_the_pod_and_on_the_node(short_di
         [[status], *_] = [pod["status"]["containerStatuses"]]
         return status["allocatedResourcesStatus"][0]["resources"]
 
-    async with (
-        node(short_dir) as bed,
-        registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin,
-    ):
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin:
         await bed.counted(("2", "2"))
         bed.put(manifest("a"))
         assert health(await bed.running("a")) == [{"resourceID": "Dev-1", "health": "Healthy"}]
@@ -136,10 +133,7 @@ async def test_a_pod_with_a_finalizer_waits_for_it_without_its_containers(short_
 
 async def test_a_container_that_is_a_process_gets_what_the_plugin_gives(short_dir: Path) -> None:
     runtime = FakeRuntime()
-    async with (
-        node(short_dir, runtime=runtime) as bed,
-        registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
-    ):
+    async with node(short_dir, runtime=runtime) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
         bed.put(manifest("a", container(image="mapped", count=1), terminationGracePeriodSeconds=7))
         [status] = (await bed.running("a"))["status"]["containerStatuses"]
         assert re.fullmatch("sandbox://[0-9a-f]{64}", status["containerID"])
@@ -160,10 +154,7 @@ async def test_a_container_whose_image_is_changed_is_started_anew_with_it(
 ) -> None:
     """kuberuntime_manager.go computePodActions: regardless of the restart policy, and without a backoff."""
     runtime = FakeRuntime()
-    async with (
-        node(short_dir, runtime=runtime) as bed,
-        registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
-    ):
+    async with node(short_dir, runtime=runtime) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
         bed.put(manifest("a", container(image=before, count=1), container("other"), restartPolicy=policy))
         old = (await bed.running("a"))["status"]["containerStatuses"]
         for restarts, image in enumerate((after, before, after), start=1):

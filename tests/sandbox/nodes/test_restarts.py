@@ -113,10 +113,7 @@ async def test_an_annotation_gives_a_container_its_time(short_dir: Path) -> None
     async with node(short_dir, time=time, heartbeat_seconds=0.02) as bed:
         pod = manifest("a", container(), restartPolicy="Never")
         pod["metadata"] |= {  # type: ignore[operator]
-            "annotations": {
-                "sandbox.devplug.dev/exit-code": "0",
-                "sandbox.devplug.dev/runs-seconds": "100",
-            }
+            "annotations": {"sandbox.devplug.dev/exit-code": "0", "sandbox.devplug.dev/runs-seconds": "100"}
         }
         bed.put(pod)
         await bed.running("a")
@@ -126,10 +123,7 @@ async def test_an_annotation_gives_a_container_its_time(short_dir: Path) -> None
         assert bed.get("a")["status"]["phase"] == "Running"
         time.advance(1)
         ended = first(await bed.ended("a"))["state"]["terminated"]
-        assert (ended["startedAt"], ended["finishedAt"]) == (
-            "2026-11-21T00:21:59Z",
-            "2026-11-21T00:23:39Z",
-        )
+        assert (ended["startedAt"], ended["finishedAt"]) == ("2026-11-21T00:21:59Z", "2026-11-21T00:23:39Z")
 
 
 async def test_a_container_can_be_ended_by_hand(short_dir: Path) -> None:
@@ -175,10 +169,7 @@ async def test_a_container_that_cannot_be_made_says_why_and_is_tried_again(short
 
 
 async def test_containers_run_on_over_a_restart_of_the_kubelet(short_dir: Path) -> None:
-    async with (
-        node(short_dir) as bed,
-        registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin,
-    ):
+    async with node(short_dir) as bed, registered(bed.kubelet, healthy("Dev-1", "Dev-2"), RESOURCE) as plugin:
         bed.put(manifest("a"))
         before = first(await bed.running("a"))
         await bed.counted(("2", "2"))
@@ -218,10 +209,7 @@ async def test_a_boot_starts_containers_again_and_refuses_pods_whose_plugin_is_n
     short_dir: Path,
 ) -> None:
     runtime = FakeRuntime()
-    async with (
-        node(short_dir, runtime=runtime) as bed,
-        registered(bed.kubelet, healthy("Dev-1"), RESOURCE),
-    ):
+    async with node(short_dir, runtime=runtime) as bed, registered(bed.kubelet, healthy("Dev-1"), RESOURCE):
         bed.put(manifest("device"))
         initial = [container("i")]
         bed.put(manifest("plain", container(image="mapped"), initContainers=initial))

@@ -66,10 +66,7 @@ async def test_a_manifest_that_is_no_pod_is_told_of_once(
 
 async def test_without_the_api_server_a_restarted_node_lists_its_static_pods_only(short_dir: Path) -> None:
     """As a real node did: u runs on, its device stays in the checkpoint, and no monitor hears of it."""
-    async with (
-        bed_in(short_dir) as bed,
-        registered(bed.kubelet, healthy("a", "b"), RESOURCE) as plugin,
-    ):
+    async with bed_in(short_dir) as bed, registered(bed.kubelet, healthy("a", "b"), RESOURCE) as plugin:
         bed.put(manifest("u"))
         before = await bed.running("u")
         bed.agent.disconnect()

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.k8s.objects import with_part
-from tests.sandbox.resource.writes import (
-    CLAIMS,
-    RESULT,
-    Cluster,
-    allocated,
-    claim,
-    status_refusals,
-)
+from tests.sandbox.resource.writes import CLAIMS, RESULT, Cluster, allocated, claim, status_refusals
 
 DEVICE = {word: RESULT[word] for word in ("driver", "pool", "device")}
 READY = {

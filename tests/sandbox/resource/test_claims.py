@@ -224,9 +224,7 @@ def test_an_expression_has_at_most_10_kib() -> None:
 
 @given(st.sampled_from([True, False, None]), st.sampled_from(["ns", "plain"]), st.booleans())
 def test_admin_access_needs_a_label_of_the_namespace(
-    access: bool | None,
-    namespace: str,
-    is_template: bool,
+    access: bool | None, namespace: str, is_template: bool
 ) -> None:
     """D58."""
     one: Any = claim(exactly(adminAccess=access), namespace=namespace)

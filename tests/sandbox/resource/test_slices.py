@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from devplug.k8s.objects import with_part
 from devplug.k8s.quantity import Quantity
 from devplug.sandbox.api.errors import StatusError
-from tests.sandbox.resource.writes import (
-    SLICES,
-    Cluster,
-    devices_of_node,
-    refusals,
-    update_refusals,
-)
+from tests.sandbox.resource.writes import SLICES, Cluster, devices_of_node, refusals, update_refusals
 
 DEVICE = "spec.devices[0]"
 MANY = st.integers(0, 200)
@@ -65,8 +59,7 @@ def test_a_slice_has_devices_or_counters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
-    [(("driver",), "other.example.com"), (("pool", "name"), "n2"), (("nodeName",), "n2")],
+    ("path", "value"), [(("driver",), "other.example.com"), (("pool", "name"), "n2"), (("nodeName",), "n2")]
 )
 def test_the_driver_the_pool_and_the_node_of_a_slice_stay(path: tuple[str, ...], value: str) -> None:
     """D41."""

@@ -197,7 +197,7 @@ def some_term(rng: Random, nodes: int) -> Term:
                 Requirement("zone", rng.choice(("Exists", "DoesNotExist"))),
                 Requirement("generation", rng.choice(("Gt", "Lt")), (str(rng.randrange(4)),)),
                 Requirement("kubernetes.io/hostname", "In", (f"node-{rng.randrange(nodes)}",)),
-            ),
+            )
         )
         for _ in range(rng.randrange(3))
     ]

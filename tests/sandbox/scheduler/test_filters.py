@@ -113,7 +113,7 @@ def test_a_pod_whose_affinity_names_nodes_is_told_of_the_others_apart() -> None:
         .message()
         .startswith(
             "0/3 nodes are available: 1 Insufficient kkloud.io/widget, "
-            "2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims",
+            "2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims"
         )
     )
     other = Requirement(NAME_FIELD, "In", ("worker-2",))

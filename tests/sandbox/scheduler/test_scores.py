@@ -163,7 +163,7 @@ def test_a_label_that_every_node_has_another_of_is_matched_all_the_same() -> Non
         cluster.diagnose(last)
         .message()
         .startswith(
-            "0/200 nodes are available: 1 Too many pods, 199 node(s) didn't match Pod's node affinity",
+            "0/200 nodes are available: 1 Too many pods, 199 node(s) didn't match Pod's node affinity"
         )
     )
     cluster.forget("a")
@@ -220,7 +220,7 @@ def test_the_default_that_is_written_out_is_the_rule_for_all() -> None:
             usage = usage.plus(some_shape(rng, 1))
         scores = {
             Rating.of(shape, settings).rate(settings)(
-                NodeGroup(0, 0, Family(0, node), node.allocatable, usage, settings),
+                NodeGroup(0, 0, Family(0, node), node.allocatable, usage, settings)
             )
             for settings in (written_out, general)
         }

@@ -43,7 +43,7 @@ def test_a_node_is_read_with_what_is_allocatable() -> None:
             "metadata": {"name": "one", "labels": {"zone": "a"}},
             "spec": {"taints": [{"key": "a", "effect": "NoExecute"}], "unschedulable": True},
             "status": {"allocatable": {"pods": "9"}, "capacity": {"pods": "10"}},
-        },
+        }
     ) == Node("one", {"zone": "a"}, (Taint("a", "", "NoExecute"),), True, {"pods": 9})
     assert node_of({"metadata": {"name": "two"}, "status": {"capacity": {"pods": "10"}}}).allocatable == {
         "pods": 10
@@ -61,15 +61,12 @@ def test_a_pod_is_read_with_all_that_decides_where_it_goes() -> None:
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [expression]}],
+                    "nodeSelectorTerms": [{"matchExpressions": [expression]}]
                 },
                 "preferredDuringSchedulingIgnoredDuringExecution": [
-                    {
-                        "weight": 3,
-                        "preference": {"matchFields": [{"key": "metadata.name", "operator": "In"}]},
-                    },
+                    {"weight": 3, "preference": {"matchFields": [{"key": "metadata.name", "operator": "In"}]}}
                 ],
-            },
+            }
         },
     }
     wanted = Shape(
@@ -97,7 +94,7 @@ def test_requests_are_those_of_the_greatest_moment() -> None:
             ],
             "containers": [container(cpu="500m", a_b="1"), container(cpu="1", a_b="2")],
             "overhead": {"cpu": "250m"},
-        },
+        }
     )
     assert dict(found.requests) == {CPU: 3750, "a/b": 4}
     assert found.scored_cpu == 3750

@@ -82,14 +82,8 @@ UNRECOGNISED = "the object provided is unrecognized (must be of type Pod): could
         ),
         (b'{"a" 1}', "json parse error: invalid character '1' after object key ({\"a\" 1})"),
         (b"hello", "json parse error: invalid character 'h' looking for beginning of value (68656c6c6f)"),
-        (
-            b"[" * 1000 + b"]" * 1000,
-            f"json parse error: exceeded max depth ({(b'[' * 30).hex()} ...)",
-        ),
-        (
-            b"7",
-            "json parse error: json: cannot unmarshal number into Go value of type struct (37)",
-        ),
+        (b"[" * 1000 + b"]" * 1000, f"json parse error: exceeded max depth ({(b'[' * 30).hex()} ...)"),
+        (b"7", "json parse error: json: cannot unmarshal number into Go value of type struct (37)"),
     ],
 )
 def test_what_is_no_object_is_refused_with_how_it_begins(body: bytes, fault: str) -> None:

@@ -70,9 +70,7 @@ def test_the_core_is_told_with_the_address_of_the_server() -> None:
     assert api_versions("127.0.0.1:6443") == {
         "kind": "APIVersions",
         "versions": ["v1"],
-        "serverAddressByClientCIDRs": [
-            {"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"},
-        ],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1:6443"}],
     }
 
 

@@ -373,10 +373,7 @@ def test_openapi_is_served_and_what_is_below_sandbox_is_control() -> None:
         done = server.ask("POST", "/sandbox/v1/reboot", {"node": "worker-0"})
         assert (done.code, done.json) == (202, {"is": "so"})
         assert server.ask("GET", "/sandbox/v1/other").code == 404
-    assert asked == [
-        ("POST", "/sandbox/v1/reboot", {"node": "worker-0"}),
-        ("GET", "/sandbox/v1/other", None),
-    ]
+    assert asked == [("POST", "/sandbox/v1/reboot", {"node": "worker-0"}), ("GET", "/sandbox/v1/other", None)]
 
 
 def test_names_in_paths_may_be_escaped() -> None:

@@ -91,9 +91,7 @@ async def answer_to(path: Path, content: bytes, *, closes: bool) -> list[Seen]:
 
 
 @pytest.mark.parametrize(
-    "rule",
-    [rule for rule in RULES if not rule.only_before_answer],
-    ids=lambda rule: rule.name,
+    "rule", [rule for rule in RULES if not rule.only_before_answer], ids=lambda rule: rule.name
 )
 async def test_the_server_keeps_the_rule_on_its_socket(short_dir: Path, rule: Rule) -> None:
     listener = Listener(short_dir / "p.sock", (unary(deviceplugin.GET_OPTIONS, options),))
