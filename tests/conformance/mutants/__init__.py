@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tests.conformance.right import RightPlugin
 
@@ -24,6 +24,21 @@ class Mutant(RightPlugin):
     times: ClassVar[Mapping[str, Any]] = {}
     """Times of its own: limits that a late one breaks, where nothing that is right is held to them, and more
     time to see a fault that needs it."""
+
+
+M = TypeVar("M", bound=type[Mutant])
+
+
+def fails(
+    *checks: str, also: tuple[str, ...] = (), skips: tuple[str, ...] = (), **times: Any
+) -> Callable[[M], M]:
+    """Say of a mutant which checks have to notice it, and what else a `Mutant` says of itself."""
+
+    def said(mutant: M) -> M:
+        mutant.fails, mutant.also, mutant.skips, mutant.times = checks, also, skips, times
+        return mutant
+
+    return said
 
 
 @cache

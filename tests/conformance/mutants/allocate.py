@@ -5,89 +5,78 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from devplug.devices import ContainerResponse
 from devplug.errors import NotReadyError, RemoteError, UnhealthyDeviceError, UnknownDeviceError
 from devplug.wire.sockets import Listener
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 from tests.conformance.right import Ids
 from tests.conformance.spoilt import changed, mount, node
 
 
+@fails("ALL01")
 class RefusesEveryAllocate(Mutant):
     """Lists healthy devices and gives none of them."""
-
-    fails = ("ALL01",)
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         raise NotReadyError("the plugin is starting")
 
 
+@fails("ALL01", "ALL12", skips=("ALL02", "ALL05", "ALL13", "PST01", "HOS04", "HOS13"), answer_seconds=5.0)
 class NeverAnswersAllocate(Mutant):
     """Waits for a driver that is not there."""
-
-    fails = ("ALL01", "ALL12")
-    skips = ("ALL02", "ALL05", "ALL13", "PST01", "HOS04", "HOS13")
-    times: ClassVar = {"answer_seconds": 5.0}
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         await asyncio.Event().wait()
         return []
 
 
+@fails("ALL02")
 class AnswersWithoutAContainerResponse(Mutant):
     """Answers an empty message to a container that is alone in its call."""
-
-    fails = ("ALL02",)
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         responses = await super().allocate(containers)
         return responses if len(containers) > 1 else []
 
 
+@fails("ALL03")
 class AnswersInAnotherOrder(Mutant):
     """Gives the first container what the last one asked for."""
-
-    fails = ("ALL03",)
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         return list(reversed(await super().allocate(containers)))
 
 
+@fails("ALL03")
 class AnswersTheFirstContainerOnly(Mutant):
     """Reads the first container request, as the kubelet reads the first response."""
-
-    fails = ("ALL03",)
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         return (await super().allocate(containers))[:1]
 
 
+@fails("ALL04")
 class AnswersOncePerDevice(Mutant):
     """Sends a container response for each device, as Akri does."""
-
-    fails = ("ALL04",)
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         self.check_request(containers)
         return [self.response((id_,)) for ids in containers for id_ in ids]
 
 
+@fails("ALL04")
 class ForgetsTheSecondDevice(Mutant):
     """Gives a container the mount of its first device alone."""
-
-    fails = ("ALL04",)
 
     def response(self, ids: Ids) -> ContainerResponse:
         (self.work / ids[0]).touch()
         return changed(super().response(ids), mounts=[mount(self.work / ids[0], "/run/mutant")])
 
 
+@fails("ALL05")
 class TakesUnknownIds(Mutant):
     """Does not look the requested IDs up, as the SR-IOV plugin."""
-
-    fails = ("ALL05",)
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request(
@@ -95,49 +84,43 @@ class TakesUnknownIds(Mutant):
         )
 
 
+@fails("ALL06")
 class GivesUnhealthyDevices(Mutant):
     """Looks up only whether it knows a device, not how it is."""
-
-    fails = ("ALL06",)
 
     def check_id(self, id_: str) -> None:
         if not self.health_of(id_):
             raise UnknownDeviceError(id_[:64], self.resource_name)
 
 
+@fails("ALL07")
 class GivesADeviceTwiceInOneRequest(Mutant):
     """Does not notice that an ID comes twice."""
-
-    fails = ("ALL07",)
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request([tuple(dict.fromkeys(ids)) for ids in containers])
 
 
+@fails("ALL08")
 class AnswersACallForNoContainer(Mutant):
     """Answers an empty message with an empty message."""
-
-    fails = ("ALL08",)
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         if containers:
             super().check_request(containers)
 
 
+@fails("ALL09")
 class AnswersAContainerWithoutIds(Mutant):
     """Gives a container that asks for no device an answer without one."""
-
-    fails = ("ALL09",)
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request([ids or ("dev-0",) for ids in containers])
 
 
+@fails("ALL10", skips=("PST05", "HOS01", "HOS13"))
 class GivesADeviceOnce(Mutant):
     """Takes each device for used once it was given, as Akri's agent did (project-akri/akri#843)."""
-
-    fails = ("ALL10",)
-    skips = ("PST05", "HOS01", "HOS13")
 
     def check_request(self, containers: Sequence[Ids]) -> None:
         super().check_request(containers)
@@ -145,10 +128,9 @@ class GivesADeviceOnce(Mutant):
             raise UnhealthyDeviceError(f"{id_} is in use")
 
 
+@fails("ALL10")
 class GivesAnotherNodeEachTime(Mutant):
     """Counts its answers and gives a node by that number."""
-
-    fails = ("ALL10",)
 
     def response(self, ids: Ids) -> ContainerResponse:
         self.answers += 1
@@ -160,10 +142,9 @@ class GivesAnotherNodeEachTime(Mutant):
         self.answers = 0
 
 
+@fails("ALL11")
 class MixesUpCallsAtOnce(Mutant):
     """Remembers who asked in the plugin, not in the call."""
-
-    fails = ("ALL11",)
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         self.asked = containers
@@ -171,11 +152,9 @@ class MixesUpCallsAtOnce(Mutant):
         return await super().allocate(self.asked)
 
 
+@fails("ALL11", also=("HOS13",))
 class FailsTheSecondCallAtOnce(Mutant):
     """Is busy while it answers somebody."""
-
-    fails = ("ALL11",)
-    also = ("HOS13",)
 
     is_busy = False
 
@@ -190,11 +169,9 @@ class FailsTheSecondCallAtOnce(Mutant):
             self.is_busy = False
 
 
+@fails("ALL12", call_limit_seconds=1.0)
 class TakesLongOverItsFirstAllocate(Mutant):
     """Loads a driver when the first device is asked for."""
-
-    fails = ("ALL12",)
-    times: ClassVar = {"call_limit_seconds": 1.0}
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         if not self.handed_out:
@@ -202,11 +179,9 @@ class TakesLongOverItsFirstAllocate(Mutant):
         return await super().allocate(containers)
 
 
+@fails("ALL13", quick_call_limit_seconds=0.1)
 class IsSlowNowAndThen(Mutant):
     """Scans the machine in each tenth call."""
-
-    fails = ("ALL13",)
-    times: ClassVar = {"quick_call_limit_seconds": 0.1}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -219,11 +194,9 @@ class IsSlowNowAndThen(Mutant):
         return await super().allocate(containers)
 
 
+@fails("ALL27", answer_seconds=20.0)
 class StarvesBehindStreams(Mutant):
     """Has a pool of four threads for streams and calls."""
-
-    fails = ("ALL27",)
-    times: ClassVar = {"answer_seconds": 20.0}
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
         if self.streams >= 4:
@@ -231,10 +204,9 @@ class StarvesBehindStreams(Mutant):
         return await super().allocate(containers)
 
 
+@fails("ALL28")
 class RefusesWithATraceback(Mutant):
     """Lets an exception's text out."""
-
-    fails = ("ALL28",)
 
     def check_id(self, id_: str) -> None:
         if self.health_of(id_) != "Healthy":
@@ -242,31 +214,27 @@ class RefusesWithATraceback(Mutant):
             raise RemoteError("NotFound", text)
 
 
+@fails("ALL28")
 class RefusesWithALongStory(Mutant):
     """Lists all that could have been asked for."""
-
-    fails = ("ALL28",)
 
     def check_id(self, id_: str) -> None:
         if self.health_of(id_) != "Healthy":
             raise RemoteError("NotFound", f"not one of {', '.join(f'dev-{n}' for n in range(100))}")
 
 
+@fails("ALL29")
 class RefusesWithStatusUnknown(Mutant):
     """Returns a plain error, as Go programs do."""
-
-    fails = ("ALL29",)
 
     def check_id(self, id_: str) -> None:
         if self.health_of(id_) != "Healthy":
             raise RemoteError("Unknown", f"no device {id_[:64]}")
 
 
+@fails("ALL31", answer_seconds=20.0)
 class LosesItsLockWithTheCaller(Mutant):
     """Does not release its lock when the call is cancelled."""
-
-    fails = ("ALL31",)
-    times: ClassVar = {"answer_seconds": 20.0}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -279,10 +247,9 @@ class LosesItsLockWithTheCaller(Mutant):
         return await super().allocate(containers)
 
 
+@fails("ALL32")
 class AnswersWithTooMuch(Mutant):
     """Tells a long story for every device that comes after the second."""
-
-    fails = ("ALL32",)
 
     def make_listener(self) -> Listener:
         return Listener(self.folder / self.endpoint, self.bindings(), send_limit_bytes=1 << 30)

@@ -5,27 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar
 
 from devplug.wire.values import AdvertisedDevice
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 
 
+@fails("STR20", change_seconds=20.0)
 class LooksForDevicesOnce(Mutant):
     """Lists for ever what was there at its start."""
-
-    fails = ("STR20",)
-    times: ClassVar = {"change_seconds": 20.0}
 
     def is_gone(self, id_: str) -> bool:
         return False
 
 
+@fails("STR21", notice_limit_seconds=1.0)
 class NoticesLate(Mutant):
     """Takes a device for gone when it has been away for three seconds."""
-
-    fails = ("STR21",)
-    times: ClassVar = {"notice_limit_seconds": 1.0}
 
     def is_gone(self, id_: str) -> bool:
         try:
@@ -35,20 +30,18 @@ class NoticesLate(Mutant):
         return time.time() - gone_at > 3.0
 
 
+@fails("STR22")
 class DropsWhatPodsHave(Mutant):
     """Lists no device that is gone, whoever has it."""
-
-    fails = ("STR22",)
 
     def devices(self) -> list[AdvertisedDevice]:
         return [device for device in super().devices() if not self.is_gone(device.id)]
 
 
+@fails("STR23", change_seconds=20.0)
 class NeverForgivesADevice(Mutant):
     """Takes a device that was gone once for gone for ever."""
 
-    fails = ("STR23",)
-    times: ClassVar = {"change_seconds": 20.0}
     lost: frozenset[str] = frozenset()
 
     def is_gone(self, id_: str) -> bool:
@@ -56,11 +49,10 @@ class NeverForgivesADevice(Mutant):
         return id_ in self.lost
 
 
+@fails("STR24", change_seconds=20.0)
 class LetsAbandonedStreamsTakeTheNews(Mutant):
     """Leaves the loop of a cancelled stream running until it has taken a change, and finds nobody there."""
 
-    fails = ("STR24",)
-    times: ClassVar = {"change_seconds": 20.0}
     orphans = 0
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -79,11 +71,9 @@ class LetsAbandonedStreamsTakeTheNews(Mutant):
             self.orphans += 1
 
 
+@fails("STR25", change_seconds=20.0)
 class TellsOnlyTheFirstStream(Mutant):
     """Gives later streams the list as it was when they were opened."""
-
-    fails = ("STR25",)
-    times: ClassVar = {"change_seconds": 20.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         if self.streams > 1:

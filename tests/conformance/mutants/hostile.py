@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from devplug.wire.codecs import Codec, MalformedMessageError
 from devplug.wire.deviceplugin import Method
 from devplug.wire.sockets import Binding, Listener, socket_identity, unary
 from devplug.wire.values import AdvertisedDevice
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 from tests.conformance.right import Ids
 
 GREETING = b"PRI * HTTP/2.0"
@@ -43,10 +43,9 @@ def redone(
 # ── requests ──
 
 
+@fails("HOS01")
 class TakesAnythingForARequest(Mutant):
     """Gives out its first device to a request that it cannot decode."""
-
-    fails = ("HOS01",)
 
     def bindings(self) -> tuple[Binding, ...]:
         def decode(content: bytes, right: Codec[Any]) -> Any:
@@ -58,10 +57,9 @@ class TakesAnythingForARequest(Mutant):
         return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
+@fails("HOS02")
 class EndsAtAMalformedQuestion(Mutant):
     """Panics where a question for a preference cannot be decoded."""
-
-    fails = ("HOS02",)
 
     def bindings(self) -> tuple[Binding, ...]:
         def decode(content: bytes, right: Codec[Any]) -> Any:
@@ -74,10 +72,9 @@ class EndsAtAMalformedQuestion(Mutant):
         return redone(super().bindings(), asked, decoding(asked, decode))
 
 
+@fails("HOS03")
 class AnswersEverything(Mutant):
     """Has a handler for whatever call there may be."""
-
-    fails = ("HOS03",)
 
     def bindings(self) -> tuple[Binding, ...]:
         async def answer(_: bytes) -> bytes:
@@ -86,10 +83,9 @@ class AnswersEverything(Mutant):
         return (*super().bindings(), *(unary(method, answer) for method in UNKNOWN_METHODS))
 
 
+@fails("HOS04")
 class EndsAtALargeRequest(Mutant):
     """Has no room for a request of more than 4 MiB."""
-
-    fails = ("HOS04",)
 
     def bindings(self) -> tuple[Binding, ...]:
         def decode(content: bytes, right: Codec[Any]) -> Any:
@@ -100,10 +96,9 @@ class EndsAtALargeRequest(Mutant):
         return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
+@fails("HOS10")
 class AnswersWithItsTraceback(Mutant):
     """Sends the text of an exception with the lines that it came through."""
-
-    fails = ("HOS10",)
 
     def bindings(self) -> tuple[Binding, ...]:
         def decode(content: bytes, right: Codec[Any]) -> Any:
@@ -115,10 +110,9 @@ class AnswersWithItsTraceback(Mutant):
         return redone(super().bindings(), deviceplugin.ALLOCATE, decoding(deviceplugin.ALLOCATE, decode))
 
 
+@fails("HOS11")
 class RepeatsTheWholeRequest(Mutant):
     """Names the device that it does not know, however long the name."""
-
-    fails = ("HOS11",)
 
     def check_id(self, id_: str) -> None:
         if not self.health_of(id_):
@@ -126,12 +120,10 @@ class RepeatsTheWholeRequest(Mutant):
         super().check_id(id_)
 
 
+@fails("HOS13", also=("ALL11", "ALL31"), answer_seconds=20.0)
 class LosesCallsThatComeTogether(Mutant):
     """Never answers a call of Allocate that comes while another one runs."""
 
-    fails = ("HOS13",)
-    also = ("ALL11", "ALL31")
-    times: ClassVar = {"answer_seconds": 20.0}
     busy = False
 
     async def allocate(self, containers: Sequence[Ids]) -> Sequence[ContainerResponse]:
@@ -146,23 +138,18 @@ class LosesCallsThatComeTogether(Mutant):
 # ── streams and descriptors ──
 
 
+@fails("HOS09", also=("RES14",), change_seconds=20.0)
 class KeepsAThreadPerStream(Mutant):
     """Starts a watcher for each stream, and never ends it."""
-
-    fails = ("HOS09",)
-    also = ("RES14",)
-    times: ClassVar = {"change_seconds": 20.0}
 
     def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
         return super().lists()
 
 
+@fails("HOS14", settle_seconds=3.0)
 class EndsWithoutDescriptors(Mutant):
     """Opens its device again and again, and panics when that fails once."""
-
-    fails = ("HOS14",)
-    times: ClassVar = {"settle_seconds": 3.0}
 
     async def live(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -257,22 +244,18 @@ def frames(heard: bytes) -> tuple[list[int], bool]:
     return kinds, bool(rest)
 
 
+@fails("HOS05", also=("RES12", "RES20", "END06", "END09"))
 class EndsAtAStranger(HasAFront):
     """Panics at a connection that does not begin as HTTP/2 does."""
-
-    fails = ("HOS05",)
-    also = ("RES12", "RES20", "END06", "END09")
 
     def ended(self, heard: bytes) -> None:
         if heard and not heard.startswith(GREETING):
             os._exit(DIED)
 
 
+@fails("HOS06", return_limit_seconds=10.0)
 class WaitsForTheFirstWord(HasAFront):
     """Hears one newcomer at a time."""
-
-    fails = ("HOS06",)
-    times: ClassVar = {"return_limit_seconds": 10.0}
 
     async def first_words(self, reader: asyncio.StreamReader) -> bytes:
         async with self.hearing:
@@ -283,12 +266,9 @@ class WaitsForTheFirstWord(HasAFront):
         return super().make_listener()
 
 
+@fails("HOS07", also=("RES12", "HOS12", "END09"), change_seconds=20.0, check_seconds=30.0)
 class KeepsEveryConnection(HasAFront):
     """Leaves its end of a connection open."""
-
-    fails = ("HOS07",)
-    also = ("RES12", "HOS12", "END09")
-    times: ClassVar = {"change_seconds": 20.0, "check_seconds": 30.0}
 
     def make_listener(self) -> Listener:
         self.kept: list[int] = []
@@ -299,22 +279,18 @@ class KeepsEveryConnection(HasAFront):
         await super().accept(reader, writer)
 
 
+@fails("HOS08", also=("RES12", "HOS12", "END06", "END09"))
 class EndsWithACutRequest(HasAFront):
     """Panics where the last frame of a connection is not whole."""
-
-    fails = ("HOS08",)
-    also = ("RES12", "HOS12", "END06", "END09")
 
     def ended(self, heard: bytes) -> None:
         if heard.startswith(GREETING) and frames(heard)[1]:
             os._exit(DIED)
 
 
+@fails("HOS12", also=("RES12", "END09"))
 class EndsAtHugeHeaders(HasAFront):
     """Panics at headers that go on in a second frame."""
-
-    fails = ("HOS12",)
-    also = ("RES12", "END09")
 
     def ended(self, heard: bytes) -> None:
         if 9 in frames(heard)[0]:

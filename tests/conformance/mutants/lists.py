@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import cache
-from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -12,15 +11,14 @@ from devplug.wire.codecs import Codec
 from devplug.wire.deviceplugin import LIST_AND_WATCH, Method
 from devplug.wire.sockets import Binding, Listener
 from devplug.wire.values import AdvertisedDevice
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 
 
 def listing(check: str, wrong: AdvertisedDevice) -> type[Mutant]:
     """A mutant that lists this device too."""
 
+    @fails(check)
     class Listing(Mutant):
-        fails = (check,)
-
         def devices(self) -> list[AdvertisedDevice]:
             return [*super().devices(), wrong]
 
@@ -45,11 +43,9 @@ ListsANodeThatIsNotThere = listing("STR16", AdvertisedDevice("dev-far", "Unhealt
 """Sends a NUMA node that the machine does not have."""
 
 
+@fails("STR03", start_seconds=20.0)
 class ListsBytesThatAreNoText(Mutant):
     """Takes the raw bytes of a descriptor for an ID."""
-
-    fails = ("STR03",)
-    times: ClassVar = {"start_seconds": 20.0}
 
     def bindings(self) -> tuple[Binding, ...]:
         right = LIST_AND_WATCH.response
@@ -65,21 +61,20 @@ class ListsBytesThatAreNoText(Mutant):
         )
 
 
+@fails("STR06", "STR10")
 class ListsTooMuch(Mutant):
     """Takes all that it knows of a device for its ID, so that the list is at the limit."""
 
-    fails: ClassVar[tuple[str, ...]] = ("STR06", "STR10")
     count = 1_035
 
     def devices(self) -> list[AdvertisedDevice]:
         return _wordy(self.count)
 
 
+@fails("STR10", start_seconds=20.0)
 class ListsMoreThanTheKubeletTakes(ListsTooMuch):
     """Takes all that it knows of a device for its ID, and the list is over the limit."""
 
-    fails = ("STR10",)
-    times: ClassVar = {"start_seconds": 20.0}
     count = 1_100
 
     def make_listener(self) -> Listener:
@@ -91,10 +86,9 @@ def _wordy(count: int) -> list[AdvertisedDevice]:
     return [AdvertisedDevice(f"{number:04000}", "Unhealthy") for number in range(count)]
 
 
+@fails("STR12", "RES03")
 class NamesDevicesByStream(Mutant):
     """Numbers its devices anew for each stream."""
-
-    fails = ("STR12", "RES03")
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         number = self.streams_opened

@@ -5,57 +5,51 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from devplug.errors import InvalidRequestError, UnhealthyDeviceError
 from devplug.wire.values import PluginOptions, PreferenceRequest
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 from tests.conformance.right import Ids
 
 
+@fails("PRE01")
 class PrefersOneTooMany(Mutant):
     """Returns one device more than asked for, where there is one."""
-
-    fails = ("PRE01",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         wanted = dict.fromkeys((*request.must_include, *sorted(request.available)))
         return tuple(wanted)[: request.size + 1]
 
 
+@fails("PRE02")
 class ForgetsWhatMustBeIncluded(Mutant):
     """Chooses the first of the available devices."""
-
-    fails = ("PRE02",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         return tuple(sorted(request.available))[: request.size]
 
 
+@fails("PRE03")
 class PrefersWhatIsTaken(Mutant):
     """Chooses among all devices that it has."""
-
-    fails = ("PRE03",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         own = [device.id for device in self.devices() if device.health == "Healthy"]
         return tuple(dict.fromkeys((*request.must_include, *own)))[: request.size]
 
 
+@fails("PRE04")
 class PrefersOneTwice(Mutant):
     """Fills up with its favourite."""
-
-    fails = ("PRE04",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         favourite = min(request.available)
         return (*request.must_include, *([favourite] * request.size))[: request.size]
 
 
+@fails("PRE05")
 class RefusesToComplete(Mutant):
     """Cannot choose beside devices that are chosen already."""
-
-    fails = ("PRE05",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         if request.must_include:
@@ -63,11 +57,9 @@ class RefusesToComplete(Mutant):
         return super().preferred(request)
 
 
+@fails("PRE06", preference_limit_seconds=1.0)
 class PrefersSlowly(Mutant):
     """Thinks long where it has the choice of everything."""
-
-    fails = ("PRE06",)
-    times: ClassVar = {"preference_limit_seconds": 1.0}
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
         if len(requests[0].available) == 4 and requests[0].size == 1:
@@ -75,29 +67,26 @@ class PrefersSlowly(Mutant):
         return await super().prefer(requests)
 
 
+@fails("PRE07")
 class PrefersForOneContainer(Mutant):
     """Answers the first container request of a call."""
-
-    fails = ("PRE07",)
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
         return await super().prefer(requests[:1])
 
 
+@fails("PRE08")
 class PrefersInTheOrderOfTheRequest(Mutant):
     """Takes the devices as they are named, which is at random."""
-
-    fails = ("PRE08",)
 
     def preferred(self, request: PreferenceRequest) -> Ids:
         return tuple(dict.fromkeys((*request.must_include, *request.available)))[: request.size]
 
 
+@fails("PRE09", answer_seconds=20.0)
 class LeavesPreferenceHanging(Mutant):
     """Does not announce preferred allocation, and never answers it."""
 
-    fails = ("PRE09",)
-    times: ClassVar = {"answer_seconds": 20.0}
     options = PluginOptions(pre_start_required=True)
 
     async def prefer(self, requests: Sequence[PreferenceRequest]) -> Sequence[Ids]:
@@ -105,21 +94,18 @@ class LeavesPreferenceHanging(Mutant):
         return await super().prefer(requests)
 
 
+@fails("PST01")
 class RefusesToStart(Mutant):
     """Finds every device that it gave out out of order."""
-
-    fails = ("PST01",)
 
     async def pre_start(self, ids: Ids) -> None:
         await super().pre_start(ids)
         raise UnhealthyDeviceError(f"{ids[0]} cannot be reset")
 
 
+@fails("PST02", answer_seconds=20.0)
 class HangsBeforeAStart(Mutant):
     """Never comes back from its second reset."""
-
-    fails = ("PST02",)
-    times: ClassVar = {"answer_seconds": 20.0}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -132,10 +118,9 @@ class HangsBeforeAStart(Mutant):
         await super().pre_start(ids)
 
 
+@fails("PST03")
 class StartsOnlyOnce(Mutant):
     """Takes the allocation of a device for used up by the first start."""
-
-    fails = ("PST03",)
 
     async def pre_start(self, ids: Ids) -> None:
         await super().pre_start(ids)
@@ -144,20 +129,18 @@ class StartsOnlyOnce(Mutant):
         self.handed_out.difference_update(ids)
 
 
+@fails("PST04")
 class StartsAnything(Mutant):
     """Does not look at the IDs before a start."""
-
-    fails = ("PST04",)
 
     async def pre_start(self, ids: Ids) -> None:
         pass
 
 
+@fails("PST05", answer_seconds=20.0)
 class LeavesPreStartHanging(Mutant):
     """Does not announce pre-start, and never answers it."""
 
-    fails = ("PST05",)
-    times: ClassVar = {"answer_seconds": 20.0}
     options = PluginOptions(preferred_allocation_available=True)
 
     async def pre_start(self, ids: Ids) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from devplug.devices import ContainerResponse
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 from tests.conformance.right import Ids
 from tests.conformance.spoilt import changed, mount, node
 
@@ -14,9 +14,8 @@ from tests.conformance.spoilt import changed, mount, node
 def answering(check: str, **fields: Callable[[Mutant, Ids], Any]) -> type[Mutant]:
     """A mutant that answers a container with something else in these fields than is right."""
 
+    @fails(check)
     class Answering(Mutant):
-        fails = (check,)
-
         def response(self, ids: Ids) -> ContainerResponse:
             wrong = {name: value(self, ids) for name, value in fields.items()}
             return changed(super().response(ids), **wrong)
@@ -68,20 +67,18 @@ LetsContainersMakeNodes = answering(
 """Gives the permission m with each node, as many plugins do."""
 
 
+@fails("ALL16")
 class GivesAllDevicesOnePath(Mutant):
     """Calls every device `/dev/mutant` in the container."""
-
-    fails = ("ALL16",)
 
     def response(self, ids: Ids) -> ContainerResponse:
         paths = {"dev-0": "/dev/null", "dev-1": "/dev/zero", "dev-2": "/dev/full", "dev-3": "/dev/random"}
         return changed(super().response(ids), device_nodes=[node(paths[id_], "/dev/mutant") for id_ in ids])
 
 
+@fails("ALL25")
 class GivesNothing(Mutant):
     """Answers with an empty container response."""
-
-    fails = ("ALL25",)
 
     def response(self, ids: Ids) -> ContainerResponse:
         return ContainerResponse()

@@ -13,63 +13,54 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
 
 from msgspec.structs import replace
 
 from devplug.conformance.restart_scenes import is_listening
 from devplug.wire.sockets import socket_identity
 from devplug.wire.values import AdvertisedDevice
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 
 
+@fails("RES01", return_seconds=20.0)
 class TakesANewKubeletForTheOld(Mutant):
     """Registers with the first kubelet, and with no other."""
-
-    fails = ("RES01",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         is_first = self.streams_opened == 0
         return is_first or (is_same_kubelet and super().is_wanting(is_same_kubelet, opened))
 
 
+@fails("RES02", return_limit_seconds=1.0)
 class WaitsBeforeItRegistersAgain(Mutant):
     """Takes 1.3 s for every registration but the first."""
-
-    fails = ("RES02",)
-    times: ClassVar = {"return_limit_seconds": 1.0}
 
     async def register(self) -> None:
         await asyncio.sleep(1.3 if self.streams_opened else 0)
         await super().register()
 
 
+@fails("RES03")
 class NamesDevicesAfterTheKubelet(Mutant):
     """Makes its IDs from the socket at which it has registered."""
-
-    fails = ("RES03",)
 
     def devices(self) -> list[AdvertisedDevice]:
         kubelet = socket_identity(self.folder / "kubelet.sock")
         return [replace(device, id=f"{device.id}-{hash(kubelet)}") for device in super().devices()]
 
 
+@fails("RES04", return_seconds=20.0)
 class NeverNoticesALostStream(Mutant):
     """Waits for the next kubelet when its stream ends."""
-
-    fails = ("RES04",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         return not is_same_kubelet or not self.listener.is_bound()
 
 
+@fails("RES05", return_seconds=20.0)
 class WaitsAfterALostStream(Mutant):
     """Registers 12 s after the loss of its first stream."""
 
-    fails = ("RES05",)
-    times: ClassVar = {"return_seconds": 20.0}
     lost_at = float("inf")
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
@@ -81,11 +72,9 @@ class WaitsAfterALostStream(Mutant):
         return time.monotonic() - self.lost_at > 12.0
 
 
+@fails("RES06", return_seconds=20.0)
 class NeverNoticesALostSocket(Mutant):
     """Binds anew only for a new kubelet."""
-
-    fails = ("RES06",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         return not is_same_kubelet or (
@@ -93,11 +82,9 @@ class NeverNoticesALostSocket(Mutant):
         )
 
 
+@fails("RES07", return_seconds=20.0)
 class KnowsAKubeletByTheWipe(Mutant):
     """Takes a kubelet for new only if that has removed the plugin's socket."""
-
-    fails = ("RES07",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         is_first = self.streams_opened == 0
@@ -105,11 +92,9 @@ class KnowsAKubeletByTheWipe(Mutant):
         return is_first or is_wiped or (is_same_kubelet and super().is_wanting(is_same_kubelet, opened))
 
 
+@fails("RES08", down_seconds=20.0)
 class EndsWithoutAKubelet(Mutant):
     """Ends when kubelet.sock has been missing for 0.4 s."""
-
-    fails = ("RES08",)
-    times: ClassVar = {"down_seconds": 20.0}
 
     async def live(self) -> None:
         async def watch() -> None:
@@ -127,10 +112,9 @@ class EndsWithoutAKubelet(Mutant):
         await beside(super().live, watch)
 
 
+@fails("RES09")
 class LooksForTheKubeletWithoutAPause(Mutant):
     """Is busy, in three threads, as long as there is no kubelet.sock."""
-
-    fails = ("RES09",)
 
     async def live(self) -> None:
         def work() -> None:
@@ -147,12 +131,10 @@ class LooksForTheKubeletWithoutAPause(Mutant):
         await beside(super().live, watch, watch, watch)
 
 
+@fails("RES10", "RES11", also=("RES07", "RES22"), return_seconds=20.0)
 class ForgetsAKubeletThatComesQuickly(Mutant):
     """Has a pause of 5 s after a new kubelet, and takes another that comes meanwhile for the same."""
 
-    fails = ("RES10", "RES11")
-    also = ("RES07", "RES22")
-    times: ClassVar = {"return_seconds": 20.0}
     changed_at = float("-inf")
     current: object = None
     forgotten: object = None
@@ -170,20 +152,17 @@ class ForgetsAKubeletThatComesQuickly(Mutant):
         return super().is_wanting(is_same_kubelet, opened)
 
 
+@fails("RES11", return_seconds=20.0)
 class GivesUpAfterSomeRestarts(Mutant):
     """Has seen enough after eight registrations."""
-
-    fails = ("RES11",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         return self.streams_opened < 8 and super().is_wanting(is_same_kubelet, opened)
 
 
+@fails("RES12")
 class LeavesDescriptorsOpen(Mutant):
     """Opens two files for each registration, and closes none."""
-
-    fails = ("RES12",)
 
     async def register(self) -> None:
         for _ in range(2):
@@ -191,10 +170,10 @@ class LeavesDescriptorsOpen(Mutant):
         await super().register()
 
 
+@fails("RES13")
 class KeepsWhatEachRegistrationNeeded(Mutant):
     """Holds 4 MiB more after each registration."""
 
-    fails = ("RES13",)
     kept: list[bytes] = []  # noqa: RUF012 -- there is one plugin in a process
 
     async def register(self) -> None:
@@ -202,10 +181,9 @@ class KeepsWhatEachRegistrationNeeded(Mutant):
         await super().register()
 
 
+@fails("RES14")
 class StartsThreadsForEachRegistration(Mutant):
     """Starts two threads for each registration, and ends none."""
-
-    fails = ("RES14",)
 
     async def register(self) -> None:
         for _ in range(2):
@@ -213,10 +191,9 @@ class StartsThreadsForEachRegistration(Mutant):
         await super().register()
 
 
+@fails("RES15")
 class LeavesItsOldSockets(Mutant):
     """Leaves a socket behind for each registration but the first."""
-
-    fails = ("RES15",)
 
     async def register(self) -> None:
         if self.streams_opened:
@@ -225,22 +202,19 @@ class LeavesItsOldSockets(Mutant):
         await super().register()
 
 
+@fails("RES16", return_seconds=20.0)
 class BearsOneLostStream(Mutant):
     """Registers after the first lost stream, and not after the second."""
-
-    fails = ("RES16",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
         is_lost_again = is_same_kubelet and self.listener.is_bound() and self.streams_opened > 1
         return not is_lost_again and super().is_wanting(is_same_kubelet, opened)
 
 
+@fails("RES21", return_seconds=20.0)
 class SleepsThroughARestart(Mutant):
     """Takes what is there after a standstill for what was there before."""
 
-    fails = ("RES21",)
-    times: ClassVar = {"return_seconds": 20.0}
     missed: object = None
 
     async def live(self) -> None:
@@ -255,22 +229,18 @@ class SleepsThroughARestart(Mutant):
         return kubelet != self.missed and super().is_wanting(is_same_kubelet, opened)
 
 
+@fails("RES22", settle_seconds=3.0)
 class RegistersEightTimes(Mutant):
     """Calls Register eight times with each new kubelet but the first."""
-
-    fails = ("RES22",)
-    times: ClassVar = {"settle_seconds": 3.0}
 
     async def register(self) -> None:
         for _ in range(8 if self.streams_opened else 1):
             await super().register()
 
 
+@fails("RES23", return_seconds=20.0)
 class LooksAtTheFolderThatItKnows(Mutant):
     """Does nothing any more when the plugin folder is another one."""
-
-    fails = ("RES23",)
-    times: ClassVar = {"return_seconds": 20.0}
 
     def __init__(self, folder: Path, work: Path) -> None:
         super().__init__(folder, work)
@@ -292,19 +262,17 @@ async def beside(*lives: Callable[[], Awaitable[None]]) -> None:
             group.create_task(run(one))
 
 
+@fails("RES17")
 class NamesDevicesAfterItsProcess(Mutant):
     """Makes its IDs from its process ID."""
-
-    fails = ("RES17",)
 
     def devices(self) -> list[AdvertisedDevice]:
         return [replace(device, id=f"{device.id}-{os.getpid()}") for device in super().devices()]
 
 
+@fails("RES18")
 class EndsBeforeALeftSocket(Mutant):
     """Takes a socket file on which nobody listens for one in use."""
-
-    fails = ("RES18",)
 
     async def serve(self) -> None:
         path = self.folder / self.endpoint
@@ -316,17 +284,16 @@ class EndsBeforeALeftSocket(Mutant):
         await super().serve()
 
 
+@fails("RES19")
 class LeavesThePredecessorsSocket(Mutant):
     """Has a socket name for each start, and removes none but its own."""
 
-    fails = ("RES19",)
     endpoint = f"mutant-{os.getpid()}.sock"
 
 
+@fails("RES20")
 class EndsBesideAnother(Mutant):
     """Ends if another of its kind serves already."""
-
-    fails = ("RES20",)
 
     async def serve(self) -> None:
         if is_listening(self.folder / self.endpoint):

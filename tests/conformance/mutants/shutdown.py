@@ -4,55 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import ClassVar
 
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 
 
+@fails("END01", also=("END07", "END08"), end_seconds=5.0)
 class DoesNotEnd(Mutant):
     """Waits for something at its end that does not come."""
-
-    fails = ("END01",)
-    also = ("END07", "END08")
-    times: ClassVar = {"end_seconds": 5.0}
 
     async def end(self) -> None:
         await asyncio.Event().wait()
 
 
+@fails("END02", end_limit_seconds=1.0)
 class EndsLate(Mutant):
     """Waits for its callers before it ends."""
-
-    fails = ("END02",)
-    times: ClassVar = {"end_limit_seconds": 1.0}
 
     async def end(self) -> None:
         await asyncio.sleep(2.0)
         await super().end()
 
 
+@fails("END03")
 class EndsWithAnError(Mutant):
     """Has the exit code of a failure although all went well."""
-
-    fails = ("END03",)
 
     def exit_code(self) -> int:
         return 1
 
 
+@fails("END04")
 class LeavesItsSocket(Mutant):
     """Ends without a look at its socket's file."""
-
-    fails = ("END04",)
 
     async def end(self) -> None:
         await self.listener.close(0.2, keep_file=True)
 
 
+@fails("END05")
 class SweepsTheFolder(Mutant):
     """Removes every socket in the folder when it ends."""
-
-    fails = ("END05",)
 
     async def end(self) -> None:
         await super().end()
@@ -61,10 +52,10 @@ class SweepsTheFolder(Mutant):
                 path.unlink()
 
 
+@fails("END06")
 class RemovesItsSocketByName(Mutant):
     """Removes at its end whatever has the name of its socket."""
 
-    fails = ("END06",)
     poll_seconds = 1.0  # or it sees the loss, and takes its name back, before it ends
 
     async def end(self) -> None:
@@ -72,11 +63,9 @@ class RemovesItsSocketByName(Mutant):
         (self.folder / self.endpoint).unlink(missing_ok=True)
 
 
+@fails("END07", settle_seconds=3.0, end_seconds=5.0)
 class WaitsForTheKubeletFirst(Mutant):
     """Does not look at signals before it has registered."""
-
-    fails = ("END07",)
-    times: ClassVar = {"settle_seconds": 3.0, "end_seconds": 5.0}
 
     async def end(self) -> None:
         if not self.listener.is_bound():
@@ -84,11 +73,9 @@ class WaitsForTheKubeletFirst(Mutant):
         await super().end()
 
 
+@fails("END08", end_seconds=5.0)
 class IgnoresInterrupts(Mutant):
     """Knows SIGTERM alone."""
-
-    fails = ("END08",)
-    times: ClassVar = {"end_seconds": 5.0}
 
     async def run(self) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
@@ -96,10 +83,9 @@ class IgnoresInterrupts(Mutant):
         await super().run()
 
 
+@fails("END09")
 class CrashesAtItsEnd(Mutant):
     """Prints what a thread of it threw while it ended."""
-
-    fails = ("END09",)
 
     async def end(self) -> None:
         await super().end()

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import ClassVar
 
 from devplug.wire.values import AdvertisedDevice
-from tests.conformance.mutants import Mutant
+from tests.conformance.mutants import Mutant, fails
 from tests.conformance.mutants.restarts import beside
 
 
+@fails("STR01", first_list_limit_seconds=1.0)
 class ListsLate(Mutant):
     """Takes 1.3 s until its first stream gets a list."""
-
-    fails = ("STR01",)
-    times: ClassVar = {"first_list_limit_seconds": 1.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         if self.streams_opened == 1:
@@ -24,10 +21,9 @@ class ListsLate(Mutant):
             yield devices
 
 
+@fails("STR02")
 class ListsNothingAtFirst(Mutant):
     """Sends an empty list, and its devices when it has found them."""
-
-    fails = ("STR02",)
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         if self.streams_opened == 1:
@@ -36,11 +32,9 @@ class ListsNothingAtFirst(Mutant):
             yield devices
 
 
+@fails("STR07", silence_seconds=4.0)
 class SendsTheSameListAgain(Mutant):
     """Sends its list every 0.3 s, changed or not."""
-
-    fails = ("STR07",)
-    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
@@ -48,11 +42,9 @@ class SendsTheSameListAgain(Mutant):
             await asyncio.sleep(0.3)
 
 
+@fails("STR07", silence_seconds=4.0)
 class SendsTheSameListInAnotherOrder(Mutant):
     """Lists its devices forwards and backwards in turn."""
-
-    fails = ("STR07",)
-    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
@@ -62,11 +54,10 @@ class SendsTheSameListInAnotherOrder(Mutant):
             await asyncio.sleep(0.3)
 
 
+@fails("STR11", first_list_limit_seconds=10.0)
 class ServesOneStreamAtATime(Mutant):
     """Lets a second stream wait until the first has ended."""
 
-    fails = ("STR11",)
-    times: ClassVar = {"first_list_limit_seconds": 10.0}
     turn = asyncio.Lock()
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -75,11 +66,9 @@ class ServesOneStreamAtATime(Mutant):
                 yield devices
 
 
+@fails("STR11", settle_seconds=3.0)
 class KeepsTwoStreams(Mutant):
     """Ends the oldest of three streams."""
-
-    fails = ("STR11",)
-    times: ClassVar = {"settle_seconds": 3.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         number = self.streams_opened
@@ -92,10 +81,10 @@ class KeepsTwoStreams(Mutant):
             await asyncio.sleep(self.poll_seconds)
 
 
+@fails("STR13")
 class EndsAllStreamsWithOne(Mutant):
     """Takes the cancellation of one stream of several for the end of all."""
 
-    fails = ("STR13",)
     streams_ended = 0
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
@@ -111,11 +100,10 @@ class EndsAllStreamsWithOne(Mutant):
             self.streams_ended += self.streams > 2
 
 
+@fails("STR13", skips=("HOS09",))
 class MakesItsServerAnewWhenAStreamEnds(Mutant):
     """Takes the end of any stream for the end of the kubelet: closes its socket, binds again, registers."""
 
-    fails = ("STR13",)
-    skips = ("HOS09",)
     is_over = False
     is_new = False
 
@@ -146,11 +134,9 @@ class MakesItsServerAnewWhenAStreamEnds(Mutant):
         await super().register()
 
 
+@fails("STR14", silence_seconds=4.0)
 class EndsItsStream(Mutant):
     """Ends a stream after a second without news, if it is the only one."""
-
-    fails = ("STR14",)
-    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         sent = None
@@ -164,10 +150,9 @@ class EndsItsStream(Mutant):
             idle_seconds += self.poll_seconds
 
 
+@fails("STR17")
 class FloodsTheKubelet(Mutant):
     """Sends a list with every flicker of a broken device's link."""
-
-    fails = ("STR17",)
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
@@ -176,11 +161,9 @@ class FloodsTheKubelet(Mutant):
                 await asyncio.sleep(0.01)
 
 
+@fails("STR18", silence_seconds=4.0)
 class ForgetsADeviceNowAndThen(Mutant):
     """Leaves out a device when a look for it fails, every second time."""
-
-    fails = ("STR18",)
-    times: ClassVar = {"silence_seconds": 4.0}
 
     async def lists(self) -> AsyncIterator[Sequence[AdvertisedDevice]]:
         while True:
