@@ -385,3 +385,14 @@ def test_a_device_that_others_could_replace_is_not_given(short_dir: Path) -> Non
     (short_dir / "open").chmod(0o777)
     with pytest.raises(ForbiddenPathError, match=f'^"{path}" could be replaced by everybody,'):
         node_fault(Host(), node)
+
+
+@needs_mknod
+def test_a_path_without_a_link_is_judged_by_its_folders_too(short_dir: Path) -> None:
+    (short_dir / "open").mkdir()
+    path = char_node(short_dir / "open" / "a", 3, 1)
+    node = HostDeviceNode(str(path), (1, 3))
+    assert node_fault(Host(), node) is None
+    (short_dir / "open").chmod(0o777)
+    with pytest.raises(ForbiddenPathError, match=f'^"{path}" could be replaced by everybody,'):
+        node_fault(Host(), node)

@@ -133,10 +133,11 @@ def _by_name(host: Host, path: str) -> int | None:
 # ── who else could change that ────────────────────────────────────────────────────────────────────
 
 
-def open_to(host: Host, path: str) -> str:
+def open_to(host: Host, path: str, *, has_links: bool = True) -> str:
     """Return who else could have `path` of the host lead elsewhere, as a text; "" if nobody could.
 
     What is not there can be made by who may write to its folder, so the way is judged as far as it goes.
+    Without `has_links` none of its steps is taken for a link.
     """
     rest = _parts(path)
     way = ""
@@ -149,6 +150,9 @@ def open_to(host: Host, path: str) -> str:
         if fault := _open_entry(host, way or "/", name):
             return fault
         step = f"{way}/{name}"
+        if not has_links:
+            way = step
+            continue
         try:
             target = os.readlink(host.inside(step))  # noqa: PTH115 -- within each Allocate
         except OSError:
@@ -243,12 +247,13 @@ def _looked_at(host: Host, node: HostDeviceNode) -> _Resolved | str:
         return "its node is another device now"
     if not _is_below(place.real_path, DEVICE_ROOTS) or (place.number in MEMORY_NUMBERS and not is_block):
         raise ForbiddenPathError(f"{quoted(node.host_path)} leads to {quoted(place.real_path)}")
-    _check_way(host, node.host_path)
+    _check_way(host, node.host_path, place)
     return place
 
 
-def _check_way(host: Host, path: str) -> None:
-    if whom := open_to(host, path):
+def _check_way(host: Host, path: str, place: _Resolved | None) -> None:
+    # The kernel came to where the path says: there is no link on the way, so each step need not be asked.
+    if whom := open_to(host, path, has_links=place is None or place.real_path != path):
         raise ForbiddenPathError(f"{quoted(path)} could be replaced by {whom}")
 
 
@@ -266,7 +271,7 @@ def check_shares(host: Host, shares: Sequence[Share], resource: Resource) -> Non
                     raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} {danger}")
                 if place is not None and stat.S_ISSOCK(place.mode):
                     raise ForbiddenPathError(f"the mount {quoted(mount.host_path)} is a socket")
-                _check_way(host, mount.host_path)
+                _check_way(host, mount.host_path, place)
     for folder in resource.expose.directories:
         _check_folder(host, folder, resource)
 
@@ -277,7 +282,7 @@ def _check_folder(host: Host, folder: str, resource: Resource) -> None:
         raise UnhealthyDeviceError(f"the folder {folder} is missing")
     if not stat.S_ISDIR(place.mode) or not _is_below(place.real_path, ["/dev"]):
         raise ForbiddenPathError(f"{quoted(folder)} leads to {quoted(place.real_path)}, no folder below /dev")
-    _check_way(host, folder)
+    _check_way(host, folder, place)
     for path in host.nodes_in(place.real_path):
         _check_node_below(host, path, resource)
 
@@ -307,7 +312,8 @@ def _place(host: Host, path: str) -> _Resolved | None:
 
 
 def _is_below(path: str, roots: Iterable[str]) -> bool:
-    return any(os.path.commonpath((path, root)) == root and path != root for root in roots)
+    """Whether a path in normal form lies below one of these folders."""
+    return any(path.startswith(f"{root}/") for root in roots)
 
 
 def faulty_node(host: Host, found: HostDevice) -> str | None:

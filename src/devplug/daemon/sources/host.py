@@ -44,16 +44,19 @@ class Host(Struct, frozen=True):
     root: Path = Path("/")
     on_look: Callable[[float], None] = lambda _: None
     """Called after each look of a source with the seconds that it took."""
+    _above: str = field(init=False, compare=False, repr=False)
+    """What stands before a path of the host here; nothing in production."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_above", str(self.root).removesuffix("/"))
 
     def inside(self, path: str) -> str:
         """Return where `path` of the host is for this process."""
-        root = str(self.root)
-        return path if root == "/" else root + path
+        return self._above + path
 
     def outside(self, path: str) -> str:
         """Return what a path of this process is on the host: the reverse of `inside`."""
-        root = str(self.root)
-        return path if root == "/" else path.removeprefix(root)
+        return path.removeprefix(self._above)
 
     def node(self, path: str) -> HostDeviceNode | None:
         """Return the device node at `path`, links followed; None if nothing is there.
