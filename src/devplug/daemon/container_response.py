@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "REPLICA_MARK",
     "ChosenNode",
+    "ContainerShares",
     "MissingNode",
+    "Responses",
     "Share",
     "chosen_nodes",
     "container_response",
@@ -47,6 +50,9 @@ bring a driver of their own, so they are given only if there is nothing else, or
 
 REPLICA_MARK: Final = "::"
 """Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""
+
+RESPONSES_LIMIT: Final = 256
+"""For how many sets of device IDs a resource keeps its response: most containers have one device each."""
 
 _NVIDIA_VARIABLE: Final = parse_template("NVIDIA_VISIBLE_DEVICES")
 _PCI_ADDRESSES: Final = parse_template("{pciAddresses}")
@@ -250,6 +256,47 @@ def container_response(
         )
     except PluginError as error:
         raise InvalidRequestError(str(error)) from error
+
+
+class ContainerShares(Struct, frozen=True, dict=True):
+    """The shares of one container, and the response that is made of them."""
+
+    resource: Resource
+    found: Mapping[str, HostDevice]
+    """The found devices that they were made of, by name."""
+    shares: Sequence[Share]
+
+    @cached_property
+    def response(self) -> ContainerResponse:
+        """The response with their device nodes; raises as `container_response`."""
+        return container_response(self.shares, self.resource)
+
+    def response_by(self, cdi_devices: Sequence[str]) -> ContainerResponse:
+        """Return the response that leaves the nodes to the specs of these names; raises as above."""
+        return container_response(self.shares, self.resource, cdi_devices=cdi_devices)
+
+
+class Responses:
+    """The responses of one resource, for as long as it is served: each is made once.
+
+    A response says what the file and the found devices say, so it is the same while these are.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._made: dict[tuple[str, ...], ContainerShares] = {}
+        """By device IDs."""
+
+    def of(self, devices: Sequence[Device], found: Mapping[str, HostDevice]) -> ContainerShares:
+        """Return what a container with these devices gets; raises as `shares_of`."""
+        ids = tuple([device.id for device in devices])
+        made = self._made.get(ids)
+        if made is None or made.found != found:
+            made = ContainerShares(self._resource, found, shares_of(devices, found, self._resource))
+            if len(self._made) >= RESPONSES_LIMIT:
+                self._made.clear()
+            self._made[ids] = made
+        return made
 
 
 def _usual_env(resource: Resource) -> Mapping[Template, Template]:

@@ -119,7 +119,8 @@ class HeldDevices:
 
     def held_names(self) -> frozenset[str]:
         """Return the names of the found devices behind `held_ids`; the replicas of a device have its name."""
-        return frozenset(map(self._name, self.held_ids()))
+        held = self.held_ids()
+        return held if self._resource.share.replicas == 1 else frozenset(map(self._name, held))
 
     def _name(self, device_id: str) -> str:
         return found_name(device_id, self._resource.share.replicas)

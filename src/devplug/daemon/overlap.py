@@ -199,6 +199,8 @@ class DeviceOverlap:
         self._ranks: dict[str, int] = {}
         self._decisions: dict[str, Decision] = {}
         """In file order."""
+        self._said: dict[str, tuple[object, object, bool]] = {}
+        """What each resource said last: what it found, what of that is held, and whether it shares."""
         self._on_change: dict[str, Callable[[], None]] = {}
 
     def reorder(self, resource_names: Iterable[str]) -> None:
@@ -222,17 +224,32 @@ class DeviceOverlap:
         another resource changes what is refused to this one; it must not call this object.
         """
         self._on_change[resource_name] = on_change
-        last = self._decisions.get(resource_name)
-        claim = (last.claim if last else Claim(resource_name)).after(found, held, is_shared=is_shared)
-        if last is None or claim is not last.claim:
-            others = (one.claim for name, one in self._decisions.items() if name != resource_name)
-            self._decide((claim, *others), caller=resource_name)
+        if not self._is_said_again(resource_name, found, held, is_shared=is_shared):
+            last = self._decisions.get(resource_name)
+            claim = (last.claim if last else Claim(resource_name)).after(found, held, is_shared=is_shared)
+            if last is None or claim is not last.claim:
+                others = (one.claim for name, one in self._decisions.items() if name != resource_name)
+                self._decide((claim, *others), caller=resource_name)
         return self._decisions[resource_name].owners(self._decisions.values())
+
+    def _is_said_again(
+        self, resource_name: str, found: Iterable[HostDevice], held: Collection[str], *, is_shared: bool
+    ) -> bool:
+        """Whether a resource says the very values that it said last, which nobody can have changed since."""
+        before, held_before, was_shared = self._said.get(resource_name, (None, None, None))
+        self._said[resource_name] = found, held, is_shared
+        return (
+            isinstance(found, tuple)
+            and isinstance(held, frozenset)
+            and found is before
+            and held is held_before
+            and is_shared is was_shared
+        )
 
     def leave(self, resource_name: str) -> None:
         """Drop the claim of a resource, held devices too; a second call does nothing."""
         if self._decisions.pop(resource_name, None):
-            del self._on_change[resource_name]
+            del self._on_change[resource_name], self._said[resource_name]
             self._decide(one.claim for one in self._decisions.values())
 
     def _decide(self, claims: Iterable[Claim], caller: str = "") -> None:

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.daemon.cdi.resource_spec import ResourceCdiSpec
 from devplug.daemon.cdi.spec import kind_of
-from devplug.daemon.container_response import (
-    container_response,
-    found_name,
-    shares_of,
-    with_room_for_replicas,
-)
+from devplug.daemon.container_response import Responses, found_name, with_room_for_replicas
 from devplug.daemon.context import DaemonContext
 from devplug.daemon.device_list import REMOVED, Answered, DeviceList, ScanResult, next_drop_at
 from devplug.daemon.health import Prober
@@ -85,6 +80,7 @@ class ConfiguredPlugin(DevicePlugin):
         self._source = source_of(resource, self.context.host_for(resource.name))
         self._prober = Prober(resource.health, self._host, resource_name=resource.name)
         self._cdi_spec = self._open_cdi_spec()
+        self._responses = Responses(resource)
         if resource.on_release is not None:
             self.allocate_timeout_seconds = ALLOCATE_SECONDS + resource.on_release.exec.timeout_seconds
         self._changed = asyncio.Event()
@@ -210,10 +206,11 @@ class ConfiguredPlugin(DevicePlugin):
             self.is_over.set()
         return self.listing.retire(held_ids)
 
-    def _named(self, looked: Iterable[HostDevice]) -> list[HostDevice]:
-        return [with_room_for_replicas(found, self.resource.share.replicas) for found in looked]
+    def _named(self, looked: Sequence[HostDevice]) -> Sequence[HostDevice]:
+        replicas = self.resource.share.replicas
+        return looked if replicas == 1 else [with_room_for_replicas(found, replicas) for found in looked]
 
-    def _claimed(self, looked: Iterable[HostDevice]) -> tuple[list[HostDevice], Mapping[str, str]]:
+    def _claimed(self, looked: Sequence[HostDevice]) -> tuple[Sequence[HostDevice], Mapping[str, str]]:
         """Return the found devices with their names, and by name the resource that owns one instead."""
         named = self._named(looked)
         refused = self._claim(() if self.is_retired else named, self.held.held_names())
@@ -335,15 +332,16 @@ class ConfiguredPlugin(DevicePlugin):
                 raise UnhealthyDeviceError(REMOVED, *devices)
             # A reset may have the device appear anew, so its nodes are looked at afterwards.
             await self.held.before_giving(devices)
-            found = {name: self._checked(name) for name in self._names(devices)}
-            shares = shares_of(devices, found, self.resource)
-            check_shares(self._host, shares, self.resource)
-            self._claim_for_giving(self._names(devices))
+            names = self._names(devices)
+            found = {name: self._checked(name) for name in names}
+            given = self._responses.of(devices, found)
+            check_shares(self._host, given.shares, self.resource)
+            self._claim_for_giving(names)
             self.held.give(devices)
             self._note_answers(devices, found)
-            is_cdi = self._cdi_spec is not None and self.resource.expose.strategy == "cdi"
-            cdi_devices = await self._cdi_spec.publish(shares) if is_cdi and self._cdi_spec else None
-            return container_response(shares, self.resource, cdi_devices=cdi_devices)
+            if self._cdi_spec is None or self.resource.expose.strategy != "cdi":
+                return given.response
+            return given.response_by(await self._cdi_spec.publish(given.shares))
         except UnhealthyDeviceError as error:
             names = self._names(error.devices)
             self._refused.update(dict.fromkeys(names, error.reason))
@@ -359,14 +357,16 @@ class ConfiguredPlugin(DevicePlugin):
         """Keep the answers for allocated devices, and drop those for devices that nobody holds any more."""
         replicas, held = self.resource.share.replicas, self.held.held_ids()
         allocated = {one.id: Answered(self.resource, found[found_name(one.id, replicas)]) for one in devices}
-        answered = {**self.answered, **allocated}
-        if len(answered) > len(held):
-            answered = {device_id: one for device_id, one in answered.items() if device_id in held}
-        self.answered = answered
+        if any(self.answered.get(device_id) != one for device_id, one in allocated.items()):
+            self.answered = {**self.answered, **allocated}
+        if len(self.answered) > len(held):
+            self.answered = {device_id: one for device_id, one in self.answered.items() if device_id in held}
 
     def _claim_for_giving(self, names: Collection[str]) -> None:
         """Claim these devices as held; raises `UnhealthyDeviceError` if another resource owns one."""
-        refused = self._claim(self._named(self.looked or ()), self.held.held_names().union(names))
+        held = self.held.held_names()
+        held = held if held.issuperset(names) else held.union(names)
+        refused = self._claim(self._named(self.looked or ()), held)
         if lost := [name for name in names if name in refused]:
             raise UnhealthyDeviceError(f"belongs to {refused[lost[0]]}", *map(Device, lost))
 

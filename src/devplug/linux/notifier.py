@@ -18,17 +18,21 @@ class Notifier:
     """
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._event: asyncio.Event | None = None
+        """That of the next change, if somebody has asked for it."""
 
     @property
     def next(self) -> asyncio.Event:
         """Set at the next change from now."""
+        if self._event is None:
+            self._event = asyncio.Event()
         return self._event
 
     def notify(self) -> None:
         """Wake all waiters."""
-        self._event.set()
-        self._event = asyncio.Event()
+        if self._event is not None:
+            self._event.set()
+            self._event = None
 
 
 async def within(seconds: float | None, change: Awaitable[object]) -> bool:
