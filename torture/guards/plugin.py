@@ -162,7 +162,7 @@ GUARDS: Final = (
         "I12",
         "a call that was given up keeps no device listed for ever",
         "src/devplug/plugin/inventory.py",
-        "        except BaseException:\n            self._asked_for = self._asked_for - Counter(ids)\n",
+        "        except BaseException:\n            self._stop_asking(ids)\n",
         "        except BaseException:\n",
         "case allocates-cancelled 400",
     ),

@@ -10,13 +10,13 @@ import inspect
 import queue
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
-__all__ = ["DaemonThreads", "Hooks", "is_cancelled", "only_errors"]
+__all__ = ["DaemonThreads", "Hooks", "OnlyErrors", "is_cancelled"]
 
 # ── threads ──
 
@@ -152,7 +152,7 @@ class Hooks:
 
     async def call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
         """Return the result of a hook; call it inside `turn`."""
-        with only_errors():
+        with OnlyErrors():
             if inspect.iscoroutinefunction(hook):
                 return await hook(*arguments)
             self._in_turn = self._turn_thread.submit(hook, *arguments)
@@ -171,7 +171,7 @@ class Hooks:
 
     async def call_beside(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- as above
         """Return the result of a hook that may overlap with all others."""
-        with only_errors():
+        with OnlyErrors():
             if inspect.iscoroutinefunction(hook):
                 return await hook(*arguments)
             return await self._result(self._threads_beside.submit(hook, *arguments))
@@ -193,21 +193,21 @@ class Hooks:
         return await result if inspect.isawaitable(result) else result
 
 
-@contextmanager
-def only_errors() -> Iterator[None]:
-    """Let an author's code raise nothing but an `Exception`, or the cancellation of its caller.
+class OnlyErrors:
+    """A block in which an author's code raises nothing but an `Exception`, or its caller's cancellation.
 
     gRPC never answers a call that ends in any other way, and the kubelet would wait for ever: so with code
     that awaits a task of its own which was cancelled. A `sys.exit` would end the program with all plugins.
     """
-    try:
-        yield
-    except (Exception, GeneratorExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
-            raise
-        raise RuntimeError(f"the code raised {error!r}") from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None or isinstance(error, Exception | GeneratorExit | KeyboardInterrupt):
+            return
+        if not (isinstance(error, asyncio.CancelledError) and is_cancelled()):
+            raise RuntimeError(f"the code raised {error!r}") from error
 
 
 def is_cancelled() -> bool:

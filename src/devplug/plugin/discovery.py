@@ -22,7 +22,7 @@ from devplug.backoff import backoff_seconds
 from devplug.errors import PluginError, one_line, quoted
 from devplug.linux.inotify import shared_watcher
 from devplug.linux.notifier import within
-from devplug.plugin.callbacks import DaemonThreads, is_cancelled, only_errors
+from devplug.plugin.callbacks import DaemonThreads, OnlyErrors, is_cancelled
 from devplug.plugin.snapshot import Pace
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def _discover(
 async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThreads) -> bool:
     """Follow `devices` once; a cancellation stays one, even if the author's clean-up raises."""
     try:
-        with only_errors():
+        with OnlyErrors():
             return await _follow(plugin, inventory, threads)
     except Exception as error:
         if not is_cancelled():

@@ -139,19 +139,26 @@ class Inventory:
         A kubelet that gets an answer about a device that has left the list meanwhile crashes (manager.go).
         """
         ids = [device.id for device in devices]
-        self._asked_for.update(ids)
+        for id_ in ids:
+            self._asked_for[id_] += 1
         try:
             yield
         except BaseException:
-            self._asked_for = self._asked_for - Counter(ids)
+            self._stop_asking(ids)
             await self._update()
             raise
         # What is held stays listed, so nothing changes here: no look at thousands of devices for each answer.
         if self._held_ids is None:
             self._given.update(ids)
         self._given_at = self._wall_clock()
-        self._asked_for = self._asked_for - Counter(ids)
+        self._stop_asking(ids)
         self._on_change()
+
+    def _stop_asking(self, ids: Iterable[str]) -> None:
+        for id_ in ids:
+            self._asked_for[id_] -= 1
+            if not self._asked_for[id_]:
+                del self._asked_for[id_]
 
     async def repeat(self) -> None:
         """Make the streams send the list again as it is."""

@@ -7,9 +7,8 @@ import logging
 import math
 import secrets
 import time
-from contextlib import asynccontextmanager, contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from devplug.devices import DEVICE_ID_LIMIT_BYTES, ContainerResponse
 from devplug.errors import (
@@ -35,10 +34,9 @@ from devplug.wire import deviceplugin
 from devplug.wire.sockets import stream, unary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from devplug.devices import Device
-    from devplug.metrics.families import Counts
     from devplug.plugin.contract import DevicePlugin
     from devplug.plugin.counters import PluginCounters
     from devplug.plugin.inventory import Inventory
@@ -49,6 +47,8 @@ __all__ = ["DEVICES_PER_CALL_LIMIT", "PluginService", "check_containers"]
 
 logger = logging.getLogger(__name__)
 audit = logging.getLogger(AUDIT)
+
+Result = TypeVar("Result")
 
 # ── requests ──
 
@@ -117,6 +117,7 @@ class PluginService:
         self._counters = counters
         self._on_stream = on_stream
         self._options = options_of(plugin)
+        self._has_prepare = offers(plugin, "prepare")
         self._calls = 0
         self._ended_at = -math.inf
         self._idle = asyncio.Event()
@@ -189,14 +190,11 @@ class PluginService:
             "resource_name": self._plugin.resource_name,
             "device_ids": [list(ids) for ids in containers],
         }
+        seconds = self._plugin.allocate_timeout_seconds
         try:
-            with _counted(self._counters.allocations, "granted"):
-                async with self._answering("allocate", self._plugin.allocate_timeout_seconds):
-                    check_containers(containers)
-                    await self._inventory.changed_since(0)
-                    async with self._hooks.turn():
-                        responses = await self._allocate_all(containers)
+            responses = await self._answered("allocate", seconds, self._allocated(containers))
         except AllocationError as error:
+            self._counters.allocations.add(_result_of(error))
             self._counters.allocate_seconds.observe(time.monotonic() - started)
             if isinstance(error, UnknownDeviceError):
                 now = asyncio.get_running_loop().time()
@@ -204,6 +202,7 @@ class PluginService:
             audit.warning("not allocated", extra={**facts, "reason": str(error)})
             raise
         seconds = time.monotonic() - started
+        self._counters.allocations.add("granted")
         self._counters.allocate_seconds.observe(seconds)
         audit.info("allocated", extra={**facts, "milliseconds": round(1000 * seconds, 1)})
         return responses
@@ -214,63 +213,74 @@ class PluginService:
         An error here would leak the kubelet's reservations (kubernetes/kubernetes#130145), so only a request
         that no kubelet sends gets one.
         """
-        async with self._answering("prefer", None):
-            if not self._options.preferred_allocation_available:
-                raise NotOfferedError("this plugin does not announce preferred allocation")
-            for number, request in enumerate(requests):
-                if request.size < 0:
-                    raise InvalidRequestError(f"container {number} asks for {request.size} devices")
-                if strangers := set(request.must_include) - set(request.available):
-                    raise InvalidRequestError(
-                        f"container {number} must include {quoted(min(strangers))}, which is not available",
-                    )
-            return [await self._prefer_one(request) for request in requests]
+        return await self._answered("prefer", None, self._preferred(requests))
+
+    async def _preferred(self, requests: Sequence[PreferenceRequest]) -> list[tuple[str, ...]]:
+        if not self._options.preferred_allocation_available:
+            raise NotOfferedError("this plugin does not announce preferred allocation")
+        for number, request in enumerate(requests):
+            if request.size < 0:
+                raise InvalidRequestError(f"container {number} asks for {request.size} devices")
+            if strangers := set(request.must_include) - set(request.available):
+                raise InvalidRequestError(
+                    f"container {number} must include {quoted(min(strangers))}, which is not available",
+                )
+        return [await self._prefer_one(request) for request in requests]
 
     async def pre_start(self, device_ids: tuple[str, ...]) -> None:
         """Answer PreStartContainer; a refusal keeps the container waiting, and the kubelet tries again."""
-        with _counted(self._counters.pre_starts, "finished"):
-            await self._pre_start(device_ids)
+        seconds = self._plugin.pre_start_timeout_seconds
+        try:
+            await self._answered("pre-start", seconds, self._pre_started(device_ids))
+        except AllocationError as error:
+            self._counters.pre_starts.add(_result_of(error))
+            raise
+        self._counters.pre_starts.add("finished")
 
-    async def _pre_start(self, device_ids: tuple[str, ...]) -> None:
-        async with self._answering("pre-start", self._plugin.pre_start_timeout_seconds):
-            if not self._options.pre_start_required:
-                raise NotOfferedError("this plugin does not announce a pre-start call")
-            if not device_ids:
-                raise InvalidRequestError("the request names no devices")
-            _check_ids(device_ids)
-            await self._inventory.changed_since(0)
-            devices = self._inventory.find(device_ids)
-            async with self._marking():
-                await self._hooks.call_beside(self._plugin.pre_start, devices)
+    async def _pre_started(self, device_ids: tuple[str, ...]) -> None:
+        if not self._options.pre_start_required:
+            raise NotOfferedError("this plugin does not announce a pre-start call")
+        if not device_ids:
+            raise InvalidRequestError("the request names no devices")
+        _check_ids(device_ids)
+        await self._inventory.changed_since(0)
+        devices = self._inventory.find(device_ids)
+        try:
+            await self._hooks.call_beside(self._plugin.pre_start, devices)
+        except UnhealthyDeviceError as error:
+            await self._mark(error)
+            raise
+
+    async def _allocated(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
+        check_containers(containers)
+        await self._inventory.changed_since(0)
+        async with self._hooks.turn():
+            return await self._allocate_all(containers)
 
     async def _allocate_all(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         try:
             asked = [self._inventory.find_healthy(device_ids) for device_ids in containers]
-            async with (
-                self._inventory.handing_out([device for devices in asked for device in devices]),
-                self._marking(),
-            ):
+            async with self._inventory.handing_out([device for devices in asked for device in devices]):
                 await self.streams.until_known([device.id for devices in asked for device in devices])
                 return [await self._allocate_one(devices) for devices in asked]
         except UnhealthyDeviceError as error:
             raise UnhealthyDeviceError(error.reason, *error.devices, advice=_ADVICE) from error
 
     async def _allocate_one(self, devices: Sequence[Device]) -> ContainerResponse:
-        if offers(self._plugin, "prepare"):
-            await self._hooks.call(self._plugin.prepare, devices)
-        response = await self._hooks.call(self._plugin.allocate, devices)
+        try:
+            if self._has_prepare:
+                await self._hooks.call(self._plugin.prepare, devices)
+            response = await self._hooks.call(self._plugin.allocate, devices)
+        except UnhealthyDeviceError as error:
+            await self._mark(error)
+            raise
         if not isinstance(response, ContainerResponse):
             raise PluginError(f"allocate returned {type(response).__name__}, not a ContainerResponse")
         return response
 
-    @asynccontextmanager
-    async def _marking(self) -> AsyncIterator[None]:
-        """Mark the devices unhealthy that user code in the block reports as unhealthy."""
-        try:
-            yield
-        except UnhealthyDeviceError as error:
-            await self._inventory.mark_unhealthy((device.id for device in error.devices), error.reason)
-            raise
+    async def _mark(self, error: UnhealthyDeviceError) -> None:
+        """Mark the devices unhealthy that user code reports as unhealthy."""
+        await self._inventory.mark_unhealthy((device.id for device in error.devices), error.reason)
 
     async def _prefer_one(self, request: PreferenceRequest) -> tuple[str, ...]:
         devices = self._inventory.snapshot.devices
@@ -297,15 +307,14 @@ class PluginService:
         self._counters.preferences.add("ranked")
         return chosen
 
-    @asynccontextmanager
-    async def _answering(self, call: str, seconds: float | None) -> AsyncIterator[None]:
-        """Limit one call in time, and make each of its errors an `AllocationError` that names the call."""
+    async def _answered(self, call: str, seconds: float | None, work: Awaitable[Result]) -> Result:
+        """Return what one call's work returns in time; raises an `AllocationError` that names the call."""
         deadline = asyncio.timeout(seconds)
         self._calls += 1
         self._idle.clear()
         try:
             async with deadline:
-                yield
+                return await work
         except AllocationError as error:
             raise _named(call, error) from error
         except Exception as error:
@@ -329,21 +338,11 @@ class PluginService:
                 self._on_stream()
 
 
-@contextmanager
-def _counted(results: Counts, success: str) -> Iterator[None]:
-    """Count the block as `success`, `refused`, `timed_out` or `failed`; not if it is cancelled."""
-    try:
-        yield
-    except (DeadlineError, NotReadyError):
-        results.add("timed_out")
-        raise
-    except IncidentError:
-        results.add("failed")
-        raise
-    except AllocationError:
-        results.add("refused")
-        raise
-    results.add(success)
+def _result_of(error: AllocationError) -> str:
+    """Return as what a call is counted that ended so."""
+    if isinstance(error, DeadlineError | NotReadyError):
+        return "timed_out"
+    return "failed" if isinstance(error, IncidentError) else "refused"
 
 
 def _named(call: str, error: AllocationError) -> AllocationError:
