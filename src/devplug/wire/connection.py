@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from devplug.wire.http2.connection import Limits
-    from devplug.wire.http2.events import Event
 
 __all__ = ["SocketConnection"]
 
@@ -58,7 +57,9 @@ class SocketConnection(asyncio.Protocol):
     def data_received(self, content: bytes) -> None:
         """Take what has come."""
         for event in self.http.receive(content, self._loop.time()):
-            self._take(event)
+            take = self._takers.get(type(event))
+            if take is not None:
+                take(event)
         self.flush()
         if self.http.is_over:
             self.close()
@@ -87,7 +88,7 @@ class SocketConnection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Send what may be sent now."""
-        while self._transport is not None:
+        while self._transport is not None and self.http.has_output:
             content, sent = self.http.take(None if self._is_held else _PORTION_BYTES)
             if content and not self._transport.is_closing():
                 self._transport.write(content)
@@ -109,8 +110,3 @@ class SocketConnection(asyncio.Protocol):
         """Close the socket at once. Safe to repeat."""
         if self._transport is not None:
             self._transport.abort()
-
-    def _take(self, event: Event) -> None:
-        take = self._takers.get(type(event))
-        if take is not None:
-            take(event)

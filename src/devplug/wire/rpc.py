@@ -136,9 +136,15 @@ _PLAIN: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != 
 
 
 def _timeout_text(seconds: float) -> str:
-    """Return a time as `grpc-timeout` has it: in the finest unit that it fits into, never shorter."""
+    """Return a time as `grpc-timeout` has it: in the finest unit that it fits into, never shorter.
+
+    It has three digits and zeros, so that calls that may take equally long look alike to the other end. The
+    caller counts the time for itself.
+    """
     for unit, size in _UNITS.items():
         count = math.ceil(max(seconds, 0) / size)
+        step = 10 ** max(0, len(str(count)) - 3)
+        count = -(-count // step) * step
         if count <= _MOST:
             return f"{count}{unit}"
     return f"{_MOST}H"
@@ -191,7 +197,8 @@ class Request(Struct, frozen=True):
     encoding: str
 
 
-def request_of(fields: Sequence[Field]) -> Request:
+@lru_cache(maxsize=8)
+def request_of(fields: tuple[Field, ...]) -> Request:
     """Read the head of a call; raises `NotGrpcError` if it is none, `RpcError` if it is refused at once."""
     found = dict(fields)
     content_type = found.get(b"content-type", b"")
@@ -227,25 +234,21 @@ def _is_grpc(content_type: bytes) -> bool:
 
 def request_block(path: str, authority: str, timeout: float | None) -> bytes:
     """Return the header fields of a call."""
-    block = _constant_block(path, authority)
-    if timeout is None:
-        return block
-    return block + header_block([(b"grpc-timeout", _timeout_text(timeout).encode())])
+    return _request_block(path, authority, None if timeout is None else _timeout_text(timeout))
 
 
 @lru_cache(maxsize=64)
-def _constant_block(path: str, authority: str) -> bytes:
-    return header_block(
-        [
-            (b":method", b"POST"),
-            (b":scheme", b"http"),
-            (b":path", path.encode()),
-            (b":authority", authority.encode()),
-            (b"content-type", _CONTENT_TYPE),
-            (b"te", b"trailers"),
-            (b"user-agent", b"devplug"),
-        ]
-    )
+def _request_block(path: str, authority: str, timeout: str | None) -> bytes:
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", path.encode()),
+        (b":authority", authority.encode()),
+        (b"content-type", _CONTENT_TYPE),
+        (b"te", b"trailers"),
+        (b"user-agent", b"devplug"),
+    ]
+    return header_block(fields if timeout is None else [*fields, (b"grpc-timeout", timeout.encode())])
 
 
 # ── outcomes ──────────────────────────────────────────────────────────────────────────────────────

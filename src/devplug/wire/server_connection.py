@@ -49,8 +49,8 @@ IDLE_SECONDS: Final = 600.0
 """How long a connection without calls is kept."""
 
 _STARTS_A_TURN: Final = 2
-"""Handlers that begin in one turn of the loop. If hundreds of calls come at once, the others wait for later
-turns, so that a list for a stream is sent between them and not only after the last."""
+"""Handlers that begin with what comes at once, and then in each turn of the loop. If hundreds of calls come,
+the others wait for later turns, so that a list for a stream is sent between them and not only after the last."""
 
 _JOINED_BYTES: Final = 1 << 14
 """Up to here a message is copied to stand behind its length; a longer one is sent as it is."""
@@ -75,7 +75,7 @@ class ConnectionOwner(Protocol):
 class _Call:
     """One call that a connection has: waiting for its message, or being answered."""
 
-    __slots__ = ("begun_at", "binding", "deadline", "has_head", "id", "reader", "room", "task", "timer")
+    __slots__ = ("binding", "deadline", "has_head", "id", "reader", "room", "task", "timer")
 
     def __init__(
         self, stream_id: int, binding: Binding, deadline: float | None, reader: MessageReader
@@ -109,6 +109,8 @@ class ServerConnection(SocketConnection):
         self._block_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_leaving = False
+        self._begun: list[_Call] = []
+        """Calls whose heads have come since the loop called last."""
         self._starts_left = _STARTS_A_TURN
         self._unstarted: deque[tuple[_Call, bytes]] = deque()
         """Calls that have their message and wait for a turn of the loop; some may be over by then."""
@@ -133,7 +135,11 @@ class ServerConnection(SocketConnection):
 
     def data_received(self, content: bytes) -> None:
         """Take what has come."""
+        if not self._unstarted:
+            self._starts_left = _STARTS_A_TURN
         super().data_received(content)
+        if self._begun:
+            self._limit_waiting()
         if not self.http.is_in_block:
             self._block_since = None
         elif self._block_since is None:
@@ -206,13 +212,20 @@ class ServerConnection(SocketConnection):
             raise RpcError("Unimplemented", self._handlers.not_served(request.path))
         if not self._owner.call_begun():
             raise RpcError("ResourceExhausted", "too many calls at once")
-        now = self._loop.time()
         seconds = request.timeout_seconds
-        deadline = None if seconds is None else now + seconds
+        deadline = None if seconds is None else self._loop.time() + seconds
         reader = MessageReader(self._handlers.receive_limit_bytes, request.encoding)
         call = self.calls[stream_id] = _Call(stream_id, binding, deadline, reader)
-        until = now + REQUEST_SECONDS
-        call.timer = self._loop.call_at(until if deadline is None else min(deadline, until), self._late, call)
+        self._begun.append(call)
+
+    def _limit_waiting(self) -> None:
+        """Limit the time of new calls that wait for their message; most come with it."""
+        for call in self._begun:
+            if call.reader is not None:
+                until = self._loop.time() + REQUEST_SECONDS
+                due = until if call.deadline is None else min(call.deadline, until)
+                call.timer = self._loop.call_at(due, self._late, call)
+        self._begun.clear()
 
     def _late(self, call: _Call) -> None:
         self._refuse(call, "DeadlineExceeded", "the message did not come in time")
@@ -275,10 +288,10 @@ class ServerConnection(SocketConnection):
     def _start(self, call: _Call, message: bytes) -> None:
         self._stop_reading(call)
         if not self._starts_left:
+            if not self._unstarted:
+                self._loop.call_soon(self._start_more)
             self._unstarted.append((call, message))
             return
-        if self._starts_left == _STARTS_A_TURN:
-            self._loop.call_soon(self._start_more)
         self._starts_left -= 1
         call.task = self._group.create_task(self._answer(call, message))
 
@@ -289,11 +302,16 @@ class ServerConnection(SocketConnection):
             call, message = self._unstarted.popleft()
             if self.calls.get(call.id) is call:
                 self._start(call, message)
+        if self._unstarted:
+            self._loop.call_soon(self._start_more)
 
     async def _answer(self, call: _Call, message: bytes) -> None:
         try:
-            async with asyncio.timeout_at(call.deadline):
+            if call.deadline is None:
                 end = await self._answered(call, message)
+            else:
+                async with asyncio.timeout_at(call.deadline):
+                    end = await self._answered(call, message)
         except RpcError as error:
             end = self._refusal(call, error.status, error.text)
         except TimeoutError:  # of the deadline: `Handlers` lets no other one out

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from devplug.wire.http2.events import Event, Field
-    from devplug.wire.http2.frames import Frame
     from devplug.wire.http2.streams import Stream
 
 __all__ = ["Connection", "Limits"]
@@ -141,7 +140,7 @@ class Connection:
         if not self.is_over:
             self._frames.feed(content)
             try:
-                while self._take_next():
+                while not self._take_frames():
                     pass
             except ConnectionFaultError as fault:
                 self._fail(fault)
@@ -194,6 +193,11 @@ class Connection:
             self._streams.is_shut = True
             self._queue.put(GoAway(self._streams.last_of_peer, code, why.encode()).to_bytes())
 
+    @property
+    def has_output(self) -> bool:
+        """Whether something is to be sent, now or when its windows let it through."""
+        return self._queue.has_output
+
     def take(self, limit_bytes: int | None) -> tuple[bytes, list[int]]:
         """Return what is to be sent now, and the streams all of whose content is through by it.
 
@@ -238,22 +242,19 @@ class Connection:
 
     # ── frames ──
 
-    def _take_next(self) -> bool:
-        """Take the next frame; return whether there was one."""
+    def _take_frames(self) -> bool:
+        """Take frames, until there is none or one ends its stream; return whether there is none."""
         try:
-            frame = self._frames.next()
-            if frame is None:
-                return False
-            self._check_order(frame)
-            self._takers[type(frame)](frame)
+            while (frame := self._frames.next()) is not None:
+                if not self.has_settings and not (isinstance(frame, Settings) and not frame.is_ack):
+                    why = "the first frame is not SETTINGS"  # 3.4
+                    raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, why)
+                self._blocks.check_order(frame)
+                self._takers[type(frame)](frame)
         except StreamFaultError as fault:
             self._fail_stream(fault)
+            return False
         return True
-
-    def _check_order(self, frame: Frame) -> None:
-        if not self.has_settings and not (isinstance(frame, Settings) and not frame.is_ack):
-            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")  # 3.4
-        self._blocks.check_order(frame)
 
     def _take_data(self, frame: Data) -> None:
         if not self._window.take(frame.size):

@@ -8,6 +8,7 @@ learn from their lengths (RFC 7541, 7.1.3).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple, OversizedHeaderListError
@@ -38,6 +39,9 @@ __all__ = [
 
 # ── what a message may have ───────────────────────────────────────────────────────────────────────
 
+
+_KEPT_HEADS: Final = 8
+"""How many heads are judged only once: callers send the same few with each call."""
 
 _NAME: Final = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
 """Visible characters without upper case, and a colon at the begin only (8.2.1)."""
@@ -73,7 +77,8 @@ def list_bytes(fields: Sequence[Field]) -> int:
     return sum(32 + len(name) + len(value) for name, value in fields)
 
 
-def wrong_in_request(fields: Sequence[Field]) -> str:
+@lru_cache(maxsize=_KEPT_HEADS)
+def wrong_in_request(fields: tuple[Field, ...]) -> str:
     """Return what makes a request malformed (8.1.1); empty if nothing does."""
     is_connect = (b":method", b"CONNECT") in fields
     wrong = _wrong_in_fields(fields, _CONNECT if is_connect else _REQUEST)
@@ -97,7 +102,8 @@ def wrong_in_trailers(fields: Sequence[Field]) -> str:
     return _wrong_in_fields(fields, {})
 
 
-def content_length(fields: Sequence[Field]) -> int | None:
+@lru_cache(maxsize=_KEPT_HEADS)
+def content_length(fields: tuple[Field, ...]) -> int | None:
     """Return how much content is promised (8.1.1), None if that is not said; raises ValueError."""
     values = {value for name, value in fields if name == b"content-length"}
     if not values:
@@ -152,6 +158,7 @@ NO_TABLE: Final = b"\x20"
 """What our first block begins with: that we use no table, whatever its size may be (RFC 7541, 6.3)."""
 
 _KEPT_BLOCKS: Final = 16
+_KEPT_BLOCK_BYTES: Final = 1 << 10
 
 _ENCODER: Final = Encoder()
 """For everybody: it has no state as long as all fields are never indexed."""
@@ -182,6 +189,8 @@ class BlockReader:
 
     def begin(self, head: Headers) -> tuple[Field, ...] | None:
         """Take the first frame of a block; return its fields if it is the last one, too."""
+        if head.ends_headers:
+            return self._read(head.fragment)  # one frame is within the limits
         self.head = head
         return self._add(head.fragment, ends_headers=head.ends_headers)
 
@@ -216,10 +225,41 @@ class BlockReader:
     def _keep(self, block: bytes, fields: tuple[Field, ...]) -> None:
         """Keep what a block means, for as long as the table stays as it is.
 
-        Callers send the same few bytes with each call. A block in which each byte names a field of the table
-        changes nothing in it; any other may (RFC 7541, 6.1).
+        Callers send the same few bytes with each call.
         """
-        if block and min(block) >= 0x80 and max(block) < 0xFF and len(self._known) < _KEPT_BLOCKS:
+        if len(block) <= _KEPT_BLOCK_BYTES and len(self._known) < _KEPT_BLOCKS and _leaves_table(block):
             self._known[block] = fields
         else:
             self._known.clear()
+
+
+def _leaves_table(block: bytes) -> bool:
+    """Whether a block that can be read changes nothing in the table: nothing of it goes in, none goes out."""
+    at = 0
+    while at < len(block):
+        first = block[at]
+        if first >= 0x80:  # a field of the table (RFC 7541, 6.1)
+            at, _ = _integer(block, at, 0x7F)
+        elif first >= 0x20:  # one that goes in (6.2.1), or another size of the table (6.3)
+            return False
+        else:  # one that does not go in (6.2.2, 6.2.3), with a name of the table or its own
+            at, name = _integer(block, at, 0x0F)
+            for _ in range(1 if name else 2):
+                at, size = _integer(block, at, 0x7F)
+                at += size
+    return True
+
+
+def _integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
+    """Return where an integer ends, and its value (RFC 7541, 5.1)."""
+    value = block[at] & prefix
+    at += 1
+    if value < prefix:
+        return at, value
+    shift = 0
+    while True:
+        value += (block[at] & 0x7F) << shift
+        at += 1
+        shift += 7
+        if block[at - 1] < 0x80:
+            return at, value

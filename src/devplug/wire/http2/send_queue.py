@@ -73,6 +73,11 @@ class SendQueue:
 
     # ── taking it out ──
 
+    @property
+    def has_output(self) -> bool:
+        """Whether something goes at once, or waits."""
+        return bool(self._ready or self._waiting)
+
     def take(self, limit_bytes: int | None) -> tuple[bytes, list[Stream]]:
         """Return what may be sent now, and the streams that are done with their content by it.
 

@@ -162,7 +162,7 @@ class Stream:
 
     def step(self, step: Step) -> None:
         """Take a step in the life of the stream; raises as `states.after`, and stays where it was."""
-        self.state = after(self.state, step, self.id)
+        self.state = STEPS.get((self.state, step)) or after(self.state, step, self.id)
 
     def receive(self, size: int, *, ends: bool) -> None:
         """Note that so much content has come; raises if more was promised, or less at the end (8.1.1)."""
