@@ -15,7 +15,7 @@ import stat
 import struct
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from devplug.daemon.config.types import Resource
     from devplug.daemon.container_response import Share
@@ -63,7 +63,7 @@ _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
 # ── where a path leads ────────────────────────────────────────────────────────────────────────────
 
 
-class _Resolved(Struct, frozen=True):
+class _Resolved(NamedTuple):
     """The file to which a path leads now."""
 
     real_path: str
@@ -142,12 +142,13 @@ def open_to(host: Host, path: str, *, has_links: bool = True) -> str:
     rest = _parts(path)
     way = ""
     links = 0
+    trusted = _trusted(os.geteuid())
     while rest:
         name, rest = rest[0], rest[1:]
         if name == "..":
             way = way.rpartition("/")[0]
             continue
-        if fault := _open_entry(host, way or "/", name):
+        if fault := _open_entry(host, way or "/", name, trusted):
             return fault
         step = f"{way}/{name}"
         if not has_links:
@@ -170,16 +171,16 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in {"", "."}]
 
 
-def _open_entry(host: Host, folder: str, name: str) -> str:
-    """Return who else may replace an entry of a folder; "" for nobody."""
+def _open_entry(host: Host, folder: str, name: str, trusted: Collection[int]) -> str:
+    """Return who else may replace an entry of a folder; "" for nobody. `trusted` are users."""
     try:
         above = os.lstat(host.inside(folder))
     except OSError:
         return ""
-    if not _is_trusted(above.st_uid):
+    if above.st_uid not in trusted:
         return f"user {above.st_uid}, who owns the folder {folder}"
     others = above.st_mode & stat.S_IWOTH
-    if not others and not (above.st_mode & stat.S_IWGRP and not _is_trusted_group(above.st_gid)):
+    if not others and not (above.st_mode & stat.S_IWGRP and above.st_gid not in _trusted(os.getegid())):
         return ""
     whom = "everybody" if others else f"group {above.st_gid}"
     if not above.st_mode & stat.S_ISVTX:
@@ -188,15 +189,12 @@ def _open_entry(host: Host, folder: str, name: str) -> str:
         owner = os.lstat(host.inside(f"{folder.rstrip('/')}/{name}")).st_uid
     except OSError:
         return f"{whom}, who may write to the folder {folder}"
-    return "" if _is_trusted(owner) else f"user {owner}, who owns {folder.rstrip('/')}/{name}"
+    return "" if owner in trusted else f"user {owner}, who owns {folder.rstrip('/')}/{name}"
 
 
-def _is_trusted(user: int) -> bool:
-    return user in {0, os.geteuid()} or (user == _OVERFLOW and _is_namespaced())
-
-
-def _is_trusted_group(group: int) -> bool:
-    return group in {0, os.getegid()} or (group == _OVERFLOW and _is_namespaced())
+def _trusted(own: int) -> Collection[int]:
+    """Return the users, or groups, that may lead paths elsewhere; one of them is this process's own."""
+    return (0, own, _OVERFLOW) if _is_namespaced() else (0, own)
 
 
 @cache

@@ -50,7 +50,7 @@ IDLE_SECONDS: Final = 600.0
 
 _STARTS_A_TURN: Final = 2
 """Handlers that begin with what comes at once, and then in each turn of the loop. If hundreds of calls come,
-the others wait for later turns, so that a list for a stream is sent between them and not only after the last."""
+the others wait, so that a list for a stream is sent between them and not only after the last."""
 
 _JOINED_BYTES: Final = 1 << 14
 """Up to here a message is copied to stand behind its length; a longer one is sent as it is."""

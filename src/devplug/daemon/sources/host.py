@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from devplug.daemon.sources.device import HostDeviceNode
 from devplug.errors import PluginError, quoted
@@ -44,11 +45,11 @@ class Host(Struct, frozen=True):
     root: Path = Path("/")
     on_look: Callable[[float], None] = lambda _: None
     """Called after each look of a source with the seconds that it took."""
-    _above: str = field(init=False, compare=False, repr=False)
+    _above: str = ""
     """What stands before a path of the host here; nothing in production."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_above", str(self.root).removesuffix("/"))
+        force_setattr(self, "_above", str(self.root).removesuffix("/"))
 
     def inside(self, path: str) -> str:
         """Return where `path` of the host is for this process."""
