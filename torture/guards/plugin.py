@@ -189,7 +189,7 @@ GUARDS: Final = (
         "I6",
         "/readyz tells of code that hangs in all its threads",
         "src/devplug/plugin/callbacks.py",
-        "        if self._in_turn in self._hanging:\n",
+        "        if self.turn.running in self._hanging:\n",
         "        if False:\n",
         "case threads-used-up 10",
     ),

@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Struct
-
 from devplug.daemon.config.host_paths import danger_of
 from devplug.daemon.config.loader import DEVICE_ROOTS
 from devplug.daemon.sources.host import MEMORY_NUMBERS, NotADeviceNodeError

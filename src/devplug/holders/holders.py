@@ -186,12 +186,13 @@ class Holders:
         Inside `run` the file of an owned resource has it within a quarter of a second and one write.
         """
         before, self._allocated_at = self._allocated_at, self._clock()
-        self._ledger.allocated(resource_name, ids, self._allocated_at)
+        is_other = self._ledger.allocated(resource_name, ids, self._allocated_at)
         self._folder.note_changed()
         # Further ones only put the next question off, which is seen when that is due.
         if before is None or self._asked_at is None or before <= self._asked_at:
             self._wake.set()
-        self._looked.notify()
+        if is_other:
+            self._looked.notify()
         self._on_change()
 
     def suspect(self) -> None:

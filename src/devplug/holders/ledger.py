@@ -127,12 +127,17 @@ class Ledger:
 
     # ── what happens ──
 
-    def allocated(self, resource_name: str, ids: Iterable[str], now: float) -> None:
-        """Record that we give out these IDs now. Call it before the kubelet has the answer."""
+    def allocated(self, resource_name: str, ids: Iterable[str], now: float) -> bool:
+        """Record that we give out these IDs now; return whether one of them was not held before.
+
+        Call it before the kubelet has the answer.
+        """
         resource = self._resource(resource_name)
+        count = len(resource.holds)
         for device_id in ids:
             holders = resource.holds.get(device_id, FREE).remembered.holders
             resource.put(device_id, _Hold(Remembered(holders), allocated_at=now))
+        return len(resource.holds) > count
 
     def needs_checkpoint(self, pods: Sequence[PodResources], kubelet: SocketIdentity) -> bool:
         """Whether this answer leaves out IDs that only the checkpoint has."""

@@ -10,11 +10,11 @@ import inspect
 import queue
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 __all__ = ["DaemonThreads", "Hooks", "OnlyErrors", "is_cancelled"]
 
@@ -118,12 +118,33 @@ THREADS_BESIDE: Final = 8
 """Threads for hooks that may overlap; a call that never returns occupies one for ever."""
 
 
+class _Turn:
+    """The turn of one call: a block in which no other runs, not even in a thread that missed its deadline."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.running: Future[Any] | None = None
+        """What the last call in turn does in a thread."""
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        if self.running is not None and not self.running.done():
+            try:
+                with suppress(Exception):
+                    await asyncio.wrap_future(self.running)
+            except BaseException:
+                self._lock.release()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Hooks:
     """The threads for one plugin's hooks, and whose turn it is; lives until `close`."""
 
     def __init__(self, resource_name: str) -> None:
-        self._turn = asyncio.Lock()
-        self._in_turn: Future[Any] | None = None
+        self.turn = _Turn()
         self._hanging: set[Future[Any]] = set()
         """Calls in threads whose callers have stopped waiting for them."""
         self._turn_thread = DaemonThreads(1, f"allocate-{resource_name}")
@@ -135,28 +156,19 @@ class Hooks:
         if not self._hanging:
             return ""
         self._hanging = {one for one in self._hanging if not one.done()}
-        if self._in_turn in self._hanging:
+        if self.turn.running in self._hanging:
             return "the plugin's code hangs in a call; every other Allocate waits for it"
         if len(self._hanging) >= THREADS_BESIDE:
             return f"the plugin's pre_start hangs in all {THREADS_BESIDE} threads; further calls wait"
         return ""
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until no other call in turn runs, not even in a thread that missed its deadline."""
-        async with self._turn:
-            if self._in_turn is not None and not self._in_turn.done():
-                with suppress(Exception):
-                    await asyncio.wrap_future(self._in_turn)
-            yield
 
     async def call(self, hook: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 -- the author's
         """Return the result of a hook; call it inside `turn`."""
         with OnlyErrors():
             if inspect.iscoroutinefunction(hook):
                 return await hook(*arguments)
-            self._in_turn = self._turn_thread.submit(hook, *arguments)
-            return await self._result(self._in_turn)
+            self.turn.running = self._turn_thread.submit(hook, *arguments)
+            return await self._result(self.turn.running)
 
     async def call_for_list(self, hook: Callable[..., Any], *arguments: object) -> list[Any]:
         """Return the items that a hook returns or yields; call it inside `turn`."""
@@ -180,7 +192,7 @@ class Hooks:
         """Give the threads back; one that an author's code blocks ends when that returns."""
         self._turn_thread.shutdown()
         self._threads_beside.shutdown()
-        self._in_turn = None
+        self.turn.running = None
         self._hanging.clear()
 
     async def _result(self, running: Future[Any]) -> Any:  # noqa: ANN401 -- the author's

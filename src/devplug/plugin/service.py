@@ -254,7 +254,7 @@ class PluginService:
     async def _allocated(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
         check_containers(containers)
         await self._inventory.changed_since(0)
-        async with self._hooks.turn():
+        async with self._hooks.turn:
             return await self._allocate_all(containers)
 
     async def _allocate_all(self, containers: Sequence[tuple[str, ...]]) -> list[ContainerResponse]:
@@ -289,7 +289,7 @@ class PluginService:
         if not 0 < request.size <= len(available) or len(must_include) > request.size:
             return ()
         try:
-            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._hooks.turn():
+            async with asyncio.timeout(PREFER_TIMEOUT_SECONDS), self._hooks.turn:
                 ranked = await self._hooks.call_for_list(
                     self._plugin.prefer,
                     available,
