@@ -49,6 +49,16 @@ class FactFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+        self._second = -1
+        self._time = ""
+        """That second as lines have it."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 -- as below
+        """Return the time, which is the same for all lines of one second."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._time = second, super().formatTime(record, datefmt)
+        return self._time
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the standard library's name
         """Return the line without any traceback."""
@@ -133,7 +143,7 @@ def _text(value: object) -> str:
 
 def _shown(value: object) -> str:
     text = _text(value)
-    is_plain = text.isprintable() and not set(text) & {" ", '"', "="}
+    is_plain = text.isprintable() and not (" " in text or '"' in text or "=" in text)
     return text if text and is_plain else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
