@@ -103,16 +103,22 @@ class UnixChannel:
             raise RpcError("Canceled", CLOSING)
         loop = asyncio.get_running_loop()
         deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
+        connection = self._usable()
+        if connection is None or not connection.http.can_open:
+            connection = await self._with_room(deadline)
+        return connection.begin(path, self._authority, request, deadline)
+
+    async def _with_room(self, deadline: float | None) -> ClientConnection:
+        """Wait for a connection that has room for a call."""
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     connection = self._usable() or await self._connected(deadline)
                     if connection.http.can_open:
-                        break
+                        return connection
                     await connection.room()
         except TimeoutError:
             raise RpcError("DeadlineExceeded", "context deadline exceeded") from None
-        return connection.begin(path, self._authority, request, deadline)
 
     def _usable(self) -> ClientConnection | None:
         connection = self._connection
