@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +250,7 @@ def test_a_device_keeps_all_but_its_health_when_that_changes() -> None:
 )
 def test_values_are_frozen_and_hashable(value: object, attribute: str) -> None:
     assert len({value, value}) == 1
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         setattr(value, attribute, "other")
 
 

@@ -9,11 +9,11 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from devplug.daemon.config.templates import parse_template
 from devplug.daemon.config.types import HealthCommand, HealthRule

@@ -58,7 +58,7 @@ def test_a_node_where_nobody_answers_yet_is_waited_for(kubelet: SyncKubelet, sho
     with started("status", "-w", "--kubelet-root", kubelet.root) as watch:
         assert "no plugin has listed a resource here" in read_until(watch, "no daemon answers")
         with served(kubelet, configured(short_dir), tty=0):
-            assert " example.com/tty added" in read_until(watch, "added")
+            assert " example.com/tty appeared" in read_until(watch, "appeared")
 
 
 def test_it_ends_quietly_when_nobody_reads_on(on_node: SyncKubelet, short_dir: Path) -> None:
