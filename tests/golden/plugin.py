@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from devplug.devices import ContainerResponse, DeviceNode, Mount
 from devplug.kubelet.changes import ChangeKind
 from devplug.wire.values import PreferenceRequest
 from tests.golden.notation import as_devices, as_options, as_refusal
-from tests.golden.world import World
 from tests.kubelet.fakes import FakePlugin, Ids
+
+if TYPE_CHECKING:
+    from tests.golden.world import World
 
 Json = Any
 """What stands in a recording."""

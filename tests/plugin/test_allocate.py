@@ -36,7 +36,7 @@ from tests.plugin.fakes import (
     waiting,
 )
 from tests.virtualtime import in_no_time, still
-from tests.wire.fakes import allocate_raw
+from tests.wire.fakes import allocate_raw, with_grpcio
 
 ADVICE = "delete and recreate the pod to get another device"
 
@@ -192,6 +192,7 @@ async def test_a_request_that_cannot_be_met_is_refused_in_these_words_and_change
         await plugin.allocate(["b"])
 
 
+@with_grpcio
 @pytest.mark.parametrize("content", [b"\xff", b"\x0a\x05\x0a\x01", b"\x0a\x03\x0a\x01\xff"])
 async def test_bytes_that_are_no_request_are_refused_by_name(short_dir: Path, content: bytes) -> None:
     async with served(short_dir, Listed(), devices("a")) as plugin:

@@ -33,7 +33,7 @@ from devplug.wire.sockets import connected
 from tests.plugin.fakes import Listed, Steered, devices, served, waiting
 from tests.virtualtime import in_no_time, now
 from tests.waiting import until
-from tests.wire.fakes import open_descriptors
+from tests.wire.fakes import open_descriptors, with_grpcio
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text()
@@ -61,6 +61,7 @@ async def test_the_call_after_the_1024th_is_refused_and_the_others_are_answered(
         assert len(await stage.allocate(["a"])) == 1
 
 
+@with_grpcio
 async def test_headers_of_a_call_have_a_bound_and_the_next_call_is_answered(short_dir: Path) -> None:
     async with served(short_dir, Listed(), devices("a")) as stage:
         async with grpc.aio.insecure_channel(f"unix:{stage.path}") as channel:
