@@ -162,7 +162,7 @@ picture: .venv/.ready ## record the demo and draw it for the README
 	$(BIN)/python -m tests.docs.picture --record
 
 deploy: .venv/.ready ## write alerts, dashboard, kustomize base, and the table of the chart's values
-	$(BIN)/python -m tests.deploy.generated
+	$(BIN)/python -m deploy
 
 lock: .venv/.locked ## choose the newest versions again and write requirements/*.lock
 	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements/dev.lock

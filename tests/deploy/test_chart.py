@@ -13,16 +13,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.__main__ import rows
+from deploy.alerts import rules_text
+from deploy.dashboard import dashboard_text
 from devplug import __version__
 from devplug.daemon.config.loader import load
 from devplug.deploy.chart import chart_files, defaults, overridden
 from devplug.deploy.manifests import values_for
 from devplug.deploy.names import Release
 from devplug.deploy.security_context import needs_of
-from tests.deploy.alerts import rules_text
 from tests.deploy.configs import configs, needs
-from tests.deploy.dashboard import dashboard_text
-from tests.deploy.generated import rows
 from tests.deploy.policies import faults
 from tests.deploy.renderings import CHART, Objects, helm_error, needs_helm, ours, pod_spec, rendered, written
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.generated import BEGIN, PAGE, generated, rows
+from deploy.__main__ import BEGIN, PAGE, generated, rows
 from tests.deploy.renderings import CHART, ROOT
 
 AGAIN = "run: make deploy"

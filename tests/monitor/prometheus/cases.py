@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.deploy.alerts import ALERTS
+from deploy.alerts import ALERTS
 
 NODE = 'job="devplug", instance="n1"'
 GPU = f'{NODE}, resource="x.com/gpu"'

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.alerts import ALERTS
 from devplug.metrics.catalogue import ALL
 from devplug.metrics.families import Kind
-from tests.deploy.alerts import ALERTS
 from tests.monitor.prometheus.staging import ROOT, needs_prometheus, promtool
 
 FILES = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.deploy.alerts import ALERTS
+from deploy.alerts import ALERTS
 from tests.monitor.prometheus.cases import CASES, unit_tests
 from tests.monitor.prometheus.staging import ROOT, RULES, needs_prometheus, promtool
 

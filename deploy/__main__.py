@@ -1,6 +1,6 @@
 """The program that writes what a checkout has of the deployment and is made by code.
 
-`python -m tests.deploy.generated` at the root of a checkout writes alerts, dashboard and kustomize base. The
+`python -m deploy` at the root of a checkout writes alerts, dashboard and kustomize base. The
 chart is written by hand, but for its version and the descriptions in its schema; the table of values in the
 docs is made of its comments.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from deploy.alerts import prometheus_rule_text, rules_text
+from deploy.dashboard import dashboard_text
 from devplug import __version__
 from devplug.daemon.config.loader import load
 from devplug.deploy.chart import defaults, overridden, starter
@@ -21,8 +22,9 @@ from devplug.deploy.manifests import base_files, lines_for, values_for
 from devplug.deploy.names import CHART, Release
 from devplug.deploy.security_context import needs_of
 from devplug.k8s.yaml import flow
-from tests.deploy.alerts import prometheus_rule_text, rules_text
-from tests.deploy.dashboard import dashboard_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["BEGIN", "PAGE", "Row", "generated", "main", "rows"]
 

@@ -6,11 +6,13 @@ The options are those of Grafana 10's panels (public/app/plugins/panel), the fie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.yaml import Value
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devplug.k8s.yaml import Value
 
 __all__ = [
     "COLUMNS",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.yaml import Value
-from tests.deploy.panels import (
+from deploy.panels import (
     GREEN_FROM_ONE,
     RED_FROM_ONE,
     SCHEMA_VERSION,
@@ -20,6 +19,9 @@ from tests.deploy.panels import (
     table,
     timeline,
 )
+
+if TYPE_CHECKING:
+    from devplug.k8s.yaml import Value
 
 __all__ = ["dashboard_text"]
 
