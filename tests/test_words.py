@@ -24,7 +24,18 @@ VERB_FORM: Final = re.compile(
 )
 
 BANNED: Final = (
-    *("answerer", "bustle", "contest", "custody", "farewell", "grounds", "hurry", "plenty", "shelf"),
+    *(
+        "answerer",
+        "bustle",
+        "contest",
+        "custody",
+        "farewell",
+        "gadget",
+        "grounds",
+        "hurry",
+        "plenty",
+        "shelf",
+    ),
     *("shelves", "stake", "stranger", "strangers", "surroundings", "tally", "twin", "untold", "vouch"),
     "wrongs",
 )

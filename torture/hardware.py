@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from devplug.daemon.resource import ConfiguredPlugin
     from torture.catalogue import Trial
 
-__all__ = ["MAJOR", "Gadgets", "Hardware", "discovered", "may_make_nodes", "resource_of"]
+__all__ = ["MAJOR", "Hardware", "UsbDevices", "discovered", "may_make_nodes", "resource_of"]
 
 MAJOR: Final = 240
 """A major for local use (devices.txt): nothing answers, and nothing opens it here."""
@@ -113,7 +113,7 @@ async def discovered(plugin: ConfiguredPlugin) -> AsyncIterator[None]:
 
 
 @dataclass(slots=True)
-class Gadgets:
+class UsbDevices:
     """The adapters on one bus, each with a serial port; lives as long as a case.
 
     An adapter that is plugged in gets the lowest free number, so /dev/ttyUSB0 is now this one, now that one.
@@ -143,7 +143,7 @@ class Gadgets:
     def plug(self, serial: str, port: int) -> str:
         """Plug an adapter into a port of the bus; return its node."""
         number = min({*range(len(self.ports) + 1)} - {*self.ports.values()})
-        # As the kernel does: the next one up to 127 that no gadget has.
+        # As the kernel does: the next one up to 127 that no USB device has.
         self._device_number = self._device_number % 127 + 1
         while self.hardware.at(f"/dev/bus/usb/001/{self._device_number:03}").exists():
             self._device_number = self._device_number % 127 + 1

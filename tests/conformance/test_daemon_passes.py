@@ -75,7 +75,7 @@ class Case:
     file: str
     resource_name: str
     skips: frozenset[str]
-    gadget: str = ""
+    usb_device: str = ""
     """What is unplugged and comes back."""
     node_name: str = "node-1"
     untried: frozenset[str] = frozenset()
@@ -92,7 +92,7 @@ class Case:
 CASES: Final = (
     Case("audio.yaml", "example.com/audio", NODES | {NO_VARIABLE, ALL_ALIKE, TWO}),
     Case("bundle.yaml", "example.com/dsp", NODES | {NO_NUMA} | SINGLE),
-    Case("cameras.yaml", "example.com/camera", NODES | {ALL_ALIKE, TWO}, gadget="camera"),
+    Case("cameras.yaml", "example.com/camera", NODES | {ALL_ALIKE, TWO}, usb_device="camera"),
     Case("dongles.yaml", "example.com/coral", NAMES | {NO_VARIABLE, ALL_ALIKE, TWO}),
     Case("dongles.yaml", "example.com/microscope", NODES | {TWO}),
     Case("everyone.yaml", "example.com/tun", NODES | {NO_VARIABLE, NO_NUMA} | ONE_EACH),
@@ -104,7 +104,7 @@ CASES: Final = (
     Case("nvme.yaml", "example.com/nvme", NODES | {TWO}, untried=SCRUBBED),
     Case("render.yaml", "example.com/render", NODES | {NO_VARIABLE} | ONE_EACH),
     Case("serial-nonroot.yaml", "example.com/serial", NAMES | {NO_NUMA, ALL_ALIKE}),
-    Case("serial.yaml", "example.com/serial", NODES, gadget="serial"),
+    Case("serial.yaml", "example.com/serial", NODES, usb_device="serial"),
     Case("sriov-dpdk.yaml", "example.com/vf", NODES),
     Case("sriov-vms.yaml", "example.com/vmnic", NODES),
     Case("tpm.yaml", "example.com/tpm", NODES | {NO_VARIABLE, NO_NUMA} | ONE_EACH),
@@ -168,7 +168,7 @@ def ours(discover: str) -> Subject:
 def served(case: Case, folder: Path) -> tuple[Subject, Path]:
     """Return the daemon that serves an example, and the root of its machine."""
     root = folder / "machine"
-    gadgets = machine_of_the_examples(root)
+    usb_devices = machine_of_the_examples(root)
     spec_folder = folder / "etc-cdi"
     environment = {"PYTHONPATH": str(ROOT), "NODE_NAME": case.node_name}
     if "nvidia" in case.resource_name:
@@ -182,7 +182,7 @@ def served(case: Case, folder: Path) -> tuple[Subject, Path]:
     file = folder / "devplug.yaml"
     file.write_text(text)
     command = (sys.executable, "-m", "tests.conformance.treedaemon", str(file), str(root), "{work}/cdi")
-    unplug, replug = gadgets[case.gadget].commands(root) if case.gadget else ((), ())
+    unplug, replug = usb_devices[case.usb_device].commands(root) if case.usb_device else ((), ())
     cdi_dirs = ("{work}/cdi", str(spec_folder))
     return Subject(command, environment, case.resource_name, unplug, replug, cdi_dirs=cdi_dirs), root
 
@@ -212,7 +212,7 @@ async def verdicts_of(case: Case, folder: Path) -> Sequence[Verdict]:
     tried = [
         on_one_start(looking_below(root, one))
         for one in all_checks()
-        if (one.quick or (case.gadget and fnmatchcase(one.id, CHANGES))) and one.id not in case.untried
+        if (one.quick or (case.usb_device and fnmatchcase(one.id, CHANGES))) and one.id not in case.untried
     ]
     return await judge(subject, tried, times=TIMES, jobs=2)
 
@@ -268,9 +268,10 @@ def test_every_example_and_every_kind_of_discovery_is_tried() -> None:
 
 
 def marks(case: Case) -> Sequence[pytest.MarkDecorator]:
-    """Have `make test` try one case for each kind of discovery, one with a gadget if there is any."""
+    """Have `make test` try one case for each kind of discovery, one with a USB device if there is any."""
     same = sorted(
-        (one for one in CASES if KINDS[one.resource] == KINDS[case.resource]), key=lambda one: not one.gadget
+        (one for one in CASES if KINDS[one.resource] == KINDS[case.resource]),
+        key=lambda one: not one.usb_device,
     )
     return [
         *([] if case == same[0] else [pytest.mark.nightly]),

@@ -20,8 +20,8 @@ CARDS = {"0000:01:00.0": "0", "0000:81:00.0": "1"}
 
 
 @dataclass(frozen=True)
-class Gadget:
-    """What comes and goes with a gadget, below the machine's root."""
+class UsbDevice:
+    """What comes and goes with a USB device, below the machine's root."""
 
     paths: tuple[str, ...]
     """Folders, links and nodes in the order in which they come, and go: the kernel's, then udev's."""
@@ -34,8 +34,8 @@ class Gadget:
         return ("sh", "-c", unplug), ("sh", "-c", replug)
 
 
-def machine_of_the_examples(root: Path) -> dict[str, Gadget]:
-    """Make it below `root`; return those gadgets that can be unplugged, by name."""
+def machine_of_the_examples(root: Path) -> dict[str, UsbDevice]:
+    """Make it below `root`; return those USB devices that can be unplugged, by name."""
     machine = Machine(root)
     machine.numa(node0="0-1", node1="2-3")
     (root / "dev").mkdir(parents=True)
@@ -43,36 +43,36 @@ def machine_of_the_examples(root: Path) -> dict[str, Gadget]:
     for path in ("kvm", "fuse", "net/tun", "dsp0", "dsp0-ctl"):
         machine.dev(f"/dev/{path}")
     bus = machine.usb_bus(machine.pci(CONTROLLER, numa_node="0", **{"class": "0x0c0330"}))
-    gadgets = {"serial": _adapter(machine, bus, 1), "camera": _camera(machine, bus, 4)}
+    usb_devices = {"serial": _adapter(machine, bus, 1), "camera": _camera(machine, bus, 4)}
     _adapter(machine, bus, 2)
     _adapter(machine, bus, 3)
     _camera(machine, bus, 5)
     for number in (6, 7):
-        machine.gadget(bus, f"{number}", number=number, idVendor="18d1", idProduct="9302")
+        machine.usb_device(bus, f"{number}", number=number, idVendor="18d1", idProduct="9302")
         _microscope(machine, bus, number + 2)
     for number, (address, numa_node) in enumerate(CARDS.items()):
         _cards(machine, number, address, numa_node)
     chip = machine.device("/sys/devices/LNXSYSTM:00/MSFT0101:00", "acpi")
     listed(machine, f"{chip}/tpmrm/tpmrm0", "tpmrm", node="tpmrm0")
     _functions(machine)
-    return gadgets
+    return usb_devices
 
 
 # ── USB ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _adapter(machine: Machine, bus: str, number: int) -> Gadget:
+def _adapter(machine: Machine, bus: str, number: int) -> UsbDevice:
     serial, name = f"A{number}", f"ttyUSB{number - 1}"
-    gadget = machine.gadget(bus, f"{number}", serial, number=number)
-    port = listed(machine, f"{interface(machine, gadget, 0)}/{name}", "usb-serial")
+    usb_device = machine.usb_device(bus, f"{number}", serial, number=number)
+    port = listed(machine, f"{interface(machine, usb_device, 0)}/{name}", "usb-serial")
     listed(machine, f"{port}/tty/{name}", "tty", node=name)
     by_id = f"/dev/serial/by-id/usb-FTDI_{serial}-if00-port0"
     machine.link(by_id, f"/dev/{name}")
-    return Gadget(
+    return UsbDevice(
         (
             f"/sys/bus/usb/devices/1-{number}",
             f"/sys/class/tty/{name}",
-            gadget,
+            usb_device,
             f"/dev/bus/usb/001/{number:03}",
             f"/dev/{name}",
             by_id,
@@ -80,16 +80,16 @@ def _adapter(machine: Machine, bus: str, number: int) -> Gadget:
     )
 
 
-def _camera(machine: Machine, bus: str, number: int) -> Gadget:
+def _camera(machine: Machine, bus: str, number: int) -> UsbDevice:
     first, serial = 2 * number, f"E{number}"
-    gadget = camera(machine, bus, f"{number}", serial, first)
+    usb_device = camera(machine, bus, f"{number}", serial, first)
     by_id = f"/dev/v4l/by-id/usb-Eye_{serial}-video-index0"
     machine.link(by_id, f"/dev/video{first}")
-    return Gadget(
+    return UsbDevice(
         (
             f"/sys/bus/usb/devices/1-{number}",
             *(f"/sys/class/video4linux/video{one}" for one in (first, first + 1)),
-            gadget,
+            usb_device,
             f"/dev/bus/usb/001/{number:03}",
             *(f"/dev/video{one}" for one in (first, first + 1)),
             by_id,
@@ -98,10 +98,12 @@ def _camera(machine: Machine, bus: str, number: int) -> Gadget:
 
 
 def _microscope(machine: Machine, bus: str, number: int) -> None:
-    gadget = machine.gadget(bus, f"{number}", f"M{number}", number=number, idVendor="1209", idProduct="0001")
+    usb_device = machine.usb_device(
+        bus, f"{number}", f"M{number}", number=number, idVendor="1209", idProduct="0001"
+    )
     eye, lamp = f"video{2 * number}", f"ttyACM{number}"
-    listed(machine, f"{interface(machine, gadget, 0)}/video4linux/{eye}", "video4linux", node=eye)
-    listed(machine, f"{interface(machine, gadget, 1)}/tty/{lamp}", "tty", node=lamp)
+    listed(machine, f"{interface(machine, usb_device, 0)}/video4linux/{eye}", "video4linux", node=eye)
+    listed(machine, f"{interface(machine, usb_device, 1)}/tty/{lamp}", "tty", node=lamp)
 
 
 # ── cards ─────────────────────────────────────────────────────────────────────────────────────────

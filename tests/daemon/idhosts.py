@@ -47,18 +47,18 @@ def adapters(root: Path) -> Host:
     machine, bus = machine_with_usb(root)
     fast = machine.usb_bus("/sys/devices/pci0000:00/0000:00:14.0", 2, " 3.00")
     silicon = {"idVendor": "10c4", "idProduct": "ea60"}
-    gadgets = (
-        machine.gadget(bus, "1", "A50285BI"),
-        machine.gadget(bus, "2.3", number=2, idVendor="1a86", idProduct="7523"),
-        machine.gadget(bus, "4", "0001", number=3, **silicon),
-        machine.gadget(bus, "5", "0001", number=4, **silicon),
-        machine.gadget(fast, "1", number=5, idVendor="1A86", idProduct="55D3"),
+    usb_devices = (
+        machine.usb_device(bus, "1", "A50285BI"),
+        machine.usb_device(bus, "2.3", number=2, idVendor="1a86", idProduct="7523"),
+        machine.usb_device(bus, "4", "0001", number=3, **silicon),
+        machine.usb_device(bus, "5", "0001", number=4, **silicon),
+        machine.usb_device(fast, "1", number=5, idVendor="1A86", idProduct="55D3"),
     )
-    for number, gadget in enumerate(gadgets):
-        port = listed(machine, f"{interface(machine, gadget, 0)}/ttyUSB{number}", "usb-serial")
+    for number, usb_device in enumerate(usb_devices):
+        port = listed(machine, f"{interface(machine, usb_device, 0)}/ttyUSB{number}", "usb-serial")
         listed(machine, f"{port}/tty/ttyUSB{number}", "tty", node=f"ttyUSB{number}")
     camera(machine, bus, "6")
-    wire = machine.gadget(bus, "7", "00E04C68", number=7, idVendor="0bda", idProduct="8153")
+    wire = machine.usb_device(bus, "7", "00E04C68", number=7, idVendor="0bda", idProduct="8153")
     nic(machine, interface(machine, wire, 0), "enx00e04c68", 7)
     return machine.host
 

@@ -1,4 +1,4 @@
-"""Machines made of files: PCI functions, USB gadgets, IOMMU groups and udev's links, as in /sys and /dev."""
+"""Machines made of files: PCI functions, USB devices, IOMMU groups and udev's links, as in /sys and /dev."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Machine:
         self.link(f"/sys/bus/usb/devices/usb{bus}", folder)
         return folder
 
-    def gadget(
+    def usb_device(
         self,
         bus: str,
         ports: str,
@@ -154,7 +154,7 @@ class Machine:
         interface_class: str = "ff",
         **attributes: str,
     ) -> str:
-        """Plug a gadget in, behind hubs whose folders need not be there; return its folder."""
+        """Plug a USB device in, behind hubs whose folders need not be there; return its folder."""
         bus_number = int(bus.rpartition("usb")[2])
         folder = bus
         for end in range(1, ports.count(".") + 2):
@@ -177,15 +177,15 @@ class Machine:
         self.link(f"/sys/bus/usb/devices/{folder.rpartition('/')[2]}", folder)
         return folder
 
-    def unplug(self, gadget: str) -> None:
-        uevent = Path(self.host.inside(f"{gadget}/uevent")).read_text()
+    def unplug(self, usb_device: str) -> None:
+        uevent = Path(self.host.inside(f"{usb_device}/uevent")).read_text()
         self.remove(f"/dev/{uevent.partition('DEVNAME=')[2].partition(chr(10))[0]}")
-        self.remove(gadget)
-        self.remove(f"/sys/bus/usb/devices/{gadget.rpartition('/')[2]}")
+        self.remove(usb_device)
+        self.remove(f"/sys/bus/usb/devices/{usb_device.rpartition('/')[2]}")
 
-    def interface(self, gadget: str) -> str:
-        """Return the folder of a gadget's only interface."""
-        return f"{gadget}/{gadget.rpartition('/')[2]}:1.0"
+    def interface(self, usb_device: str) -> str:
+        """Return the folder of a USB device's only interface."""
+        return f"{usb_device}/{usb_device.rpartition('/')[2]}:1.0"
 
 
 def machine_with_usb(root: Path) -> tuple[Machine, str]:

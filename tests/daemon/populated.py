@@ -55,9 +55,9 @@ def _plug(
     nodes: list[tuple[str, str]],
     **attributes: str,
 ) -> None:
-    gadget = machine.gadget(bus, port, serial, number=number, **attributes)
+    usb_device = machine.usb_device(bus, port, serial, number=number, **attributes)
     for subsystem, name in nodes:
-        machine.node(machine.interface(gadget), subsystem, name)
+        machine.node(machine.interface(usb_device), subsystem, name)
 
 
 def _network(machine: Machine) -> None:

@@ -33,8 +33,8 @@ def listed(
     return folder
 
 
-def interface(machine: Machine, gadget: str, number: int) -> str:
-    folder = f"{gadget}/{gadget.rpartition('/')[2]}:1.{number}"
+def interface(machine: Machine, usb_device: str, number: int) -> str:
+    folder = f"{usb_device}/{usb_device.rpartition('/')[2]}:1.{number}"
     machine.device(folder, "usb") if number else None
     machine.write(f"{folder}/bInterfaceNumber", f"{number:02x}\n")
     return folder
@@ -42,19 +42,19 @@ def interface(machine: Machine, gadget: str, number: int) -> str:
 
 def camera(machine: Machine, bus: str, ports: str = "2", serial: str = "3F0A11DE", first: int = 0) -> str:
     """Plug in a camera with a picture and its metadata, as /dev/video`first` and the next."""
-    gadget = machine.gadget(
+    usb_device = machine.usb_device(
         bus, ports, serial, idVendor="046d", idProduct="082d", number=int(ports), product="Eye"
     )
-    face = interface(machine, gadget, 0)
+    face = interface(machine, usb_device, 0)
     for index in (0, 1):
         name = f"video{first + index}"
         attributes = {"index": f"{index}", "name": "Eye: Eye"}
         listed(machine, f"{face}/video4linux/{name}", "video4linux", attributes, node=name)
-    return gadget
+    return usb_device
 
 
-def unplug_camera(machine: Machine, gadget: str, first: int = 0) -> None:
-    machine.unplug(gadget)
+def unplug_camera(machine: Machine, usb_device: str, first: int = 0) -> None:
+    machine.unplug(usb_device)
     for name in (f"video{first}", f"video{first + 1}"):
         machine.remove(f"/sys/class/video4linux/{name}")
         machine.remove(f"/dev/{name}")
@@ -86,14 +86,14 @@ def _usb(machine: Machine, bus: str) -> None:
     card = listed(machine, f"{interface(machine, eye, 3)}/sound/card1", "sound")
     for name in ("controlC1", "pcmC1D0c"):
         listed(machine, f"{card}/{name}", "sound", node=f"snd/{name}")
-    converter = machine.gadget(bus, "3", idProduct="6011", number=3)
+    converter = machine.usb_device(bus, "3", idProduct="6011", number=3)
     for number in (0, 1):
         port = f"{interface(machine, converter, number)}/ttyUSB{number + 4}"
         listed(machine, port, "usb-serial", {"port_number": "0"})
         listed(machine, f"{port}/tty/ttyUSB{number + 4}", "tty", node=f"ttyUSB{number + 4}")
-    modem = machine.gadget(bus, "4", "M1", idVendor="1199", idProduct="9071", number=4)
+    modem = machine.usb_device(bus, "4", "M1", idVendor="1199", idProduct="9071", number=4)
     listed(machine, f"{interface(machine, modem, 2)}/tty/ttyACM5", "tty", node="ttyACM5")
-    receiver = machine.gadget(bus, "5", idVendor="046d", idProduct="c52b", number=5)
+    receiver = machine.usb_device(bus, "5", idVendor="046d", idProduct="c52b", number=5)
     hid = listed(
         machine, f"{interface(machine, receiver, 1)}/0003:046D:C52B.0004", "hid", uevent="HID_UNIQ=R5\n"
     )

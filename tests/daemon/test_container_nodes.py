@@ -1,4 +1,4 @@
-"""Which of a gadget's nodes a container gets, and under which names: pure, without a host."""
+"""Which of a USB device's nodes a container gets, and under which names: pure, without a host."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def gap(found: HostDevice, expose: str) -> str:
     return refused.value.reason
 
 
-def test_a_gadget_gives_all_its_children_and_not_its_bus_node() -> None:
+def test_a_usb_device_gives_all_its_children_and_not_its_bus_node() -> None:
     assert paths(DONGLE) == ["/dev/ttyUSB0", "/dev/video0", "/dev/video1"]
 
 
-def test_a_gadget_without_children_gives_its_bus_node() -> None:
+def test_a_usb_device_without_children_gives_its_bus_node() -> None:
     assert paths(HostDevice("raw", (BUS,))) == ["/dev/bus/usb/001/004"]
 
 
@@ -56,7 +56,7 @@ def test_a_file_is_compared_with_the_kernels_name_of_the_node() -> None:
     assert paths(DONGLE, 'deviceNodes: [{file: "ttyUSB*"}]') == ["/dev/ttyUSB0"]
 
 
-def test_a_gadget_without_a_node_that_is_asked_for_is_unhealthy_and_says_which() -> None:
+def test_a_usb_device_without_a_node_that_is_asked_for_is_unhealthy_and_says_which() -> None:
     assert gap(DONGLE, 'deviceNodes: [tty, {subsystem: hidraw, file: "hidraw*"}]') == (
         "it has no hidraw hidraw* node"
     )

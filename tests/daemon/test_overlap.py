@@ -50,7 +50,7 @@ def test_what_only_one_resource_finds_belongs_to_it(overlaps: Table) -> None:
     ("one", "other"),
     [
         (found("x", "/sys/devices/x"), found("also-x", "/sys/devices/x")),
-        (found("gadget", "/sys/devices/usb1/1-2", 0), found("ttyUSB0", "", 0)),
+        (found("usb", "/sys/devices/usb1/1-2", 0), found("ttyUSB0", "", 0)),
     ],
     ids=["the same hardware", "the same node"],
 )
@@ -90,11 +90,11 @@ def test_it_takes_two_to_share(shares: tuple[bool, bool]) -> None:
 
 
 def test_what_is_refused_to_one_keeps_no_other_from_having_it() -> None:
-    """The second one gets nothing of its gadget because the first has a node of it; the other is free."""
+    """The second one gets nothing of its USB device because the first has a node of it; the other is free."""
     overlaps = Table(a=False, b=False, c=False)
     overlaps.claim("a", [found("tty", "", 0)])
-    gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
-    assert overlaps.claim("b", [gadget]) == {"gadget": "a"}
+    usb_device = HostDevice("usb", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
+    assert overlaps.claim("b", [usb_device]) == {"usb": "a"}
     assert overlaps.claim("c", [found("video", "", 0, 81)]) == {}
 
 
@@ -193,11 +193,11 @@ def test_a_resource_that_left_holds_nothing_and_may_leave_again(overlaps: Table)
 def test_what_is_held_of_a_refused_device_is_kept_from_others_too() -> None:
     """Its container has both nodes, whoever else has one of them."""
     overlaps = Table(a=True, b=True, c=False)
-    gadget = HostDevice("gadget", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
+    usb_device = HostDevice("usb", (HostDeviceNode("/dev/t", (188, 0)), HostDeviceNode("/dev/v", (81, 0))))
     overlaps.claim("a", [found("tty", "", 0)], {"tty"})
-    overlaps.claim("b", [gadget], {"gadget"})
+    overlaps.claim("b", [usb_device], {"usb"})
     overlaps.shares["b"] = False
-    assert overlaps.claim("b", [gadget], {"gadget"}) == {"gadget": "a"}
+    assert overlaps.claim("b", [usb_device], {"usb"}) == {"usb": "a"}
     assert overlaps.claim("c", [found("video", "", 0, 81)]) == {"video": "b"}
 
 

@@ -34,8 +34,8 @@ def plugin_on(machine: Machine, kind: str = "usb") -> ConfiguredPlugin:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path, kind: str) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=2)
-    machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
+    machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     plugin = plugin_on(machine, kind)
     async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
         await anext(lists)
@@ -47,12 +47,12 @@ async def test_an_hour_of_resyncs_without_a_change_sends_nothing(tmp_path: Path,
         more.cancel()
 
 
-async def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
+async def test_a_usb_device_of_which_no_event_tells_is_found_by_the_resync(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
     plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists, asyncio.TaskGroup() as group:
         assert await anext(lists) == ()
-        machine.gadget(bus, "1", "A1", number=2)
+        machine.usb_device(bus, "1", "A1", number=2)
         more = group.create_task(anext(lists))
         await passes(31)
         assert more.done()
@@ -60,52 +60,52 @@ async def test_a_gadget_of_which_no_event_tells_is_found_by_the_resync(tmp_path:
 
 
 @needs_mknod
-async def test_a_gadget_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_node(
+async def test_a_usb_device_that_was_plugged_in_again_a_moment_ago_is_given_with_its_new_node(
     tmp_path: Path,
 ) -> None:
     """The look for it is not due yet, but the pod that asks now would fail for good."""
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=2)
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
     plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists:
         (device,) = await anext(lists)
         assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/002"),)
-        machine.unplug(gadget)
+        machine.unplug(usb_device)
         with pytest.raises(UnhealthyDeviceError, match="node missing"):
             await plugin.allocate([device])
-        machine.gadget(bus, "2", "A1", number=7)
+        machine.usb_device(bus, "2", "A1", number=7)
         assert (await plugin.allocate([device])).device_nodes == (DeviceNode("/dev/bus/usb/001/007"),)
 
 
 @needs_mknod
-async def test_what_has_the_place_and_the_numbers_of_another_gadget_is_not_given_as_that_one(
+async def test_what_has_the_place_and_the_numbers_of_another_usb_device_is_not_given_as_that_one(
     tmp_path: Path,
 ) -> None:
     """The look that shows it is not due yet; the kernel makes another folder of the same name."""
     machine, bus = machine_with_usb(tmp_path)
     before = machine._minors
-    gadget = machine.gadget(bus, "1", "A1", number=2)
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
     plugin = plugin_on(machine)
     async with aclosing(plugin.devices()) as lists:
         (device,) = await anext(lists)
         await plugin.allocate([device])
-        Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
+        Path(machine.host.inside(usb_device)).rename(tmp_path / "gone")
         machine.remove("/dev/bus/usb/001/002")
         machine.remove("/sys/bus/usb/devices/1-1")
         machine._minors = before
-        machine.gadget(bus, "1", "B1", number=2)
+        machine.usb_device(bus, "1", "B1", number=2)
         with pytest.raises(UnhealthyDeviceError, match="unplugged"):
             await plugin.allocate([device])
 
 
-def test_a_gadget_that_was_plugged_in_again_as_it_was_is_checked_anew(tmp_path: Path) -> None:
+def test_a_usb_device_that_was_plugged_in_again_as_it_was_is_checked_anew(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=2)
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
     source = machine.usb_source(f"discover: {{{KINDS['usb']}}}")
     (first,) = source.look()
     assert source.look() == (first,)
-    Path(machine.host.inside(gadget)).rename(tmp_path / "gone")
-    shutil.copytree(tmp_path / "gone", machine.host.inside(gadget), symlinks=True)
+    Path(machine.host.inside(usb_device)).rename(tmp_path / "gone")
+    shutil.copytree(tmp_path / "gone", machine.host.inside(usb_device), symlinks=True)
     (again,) = source.look()
     assert again != first
     assert again.plugged_in != first.plugged_in

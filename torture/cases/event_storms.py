@@ -23,7 +23,7 @@ from devplug.wire.sockets import connected
 from torture.catalogue import case
 from torture.event_storm import storm
 from torture.footprint import nothing_kept
-from torture.hardware import Gadgets, Hardware, may_make_nodes, resource_of
+from torture.hardware import Hardware, UsbDevices, may_make_nodes, resource_of
 from torture.testbed import within
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Stage:
     """Adapters that three resources find, each in its way, and a kubelet."""
 
     folder: Path
-    gadgets: Gadgets
+    usb_devices: UsbDevices
     kubelet: Kubelet
     serving: Serving
     peers: dict[str, Peer]
@@ -73,7 +73,7 @@ class _Stage:
 
     def storms(self) -> dict[str, list[Path]]:
         """Return what a storm may consist of."""
-        at = self.gadgets.hardware.at
+        at = self.usb_devices.hardware.at
         folders = {
             "strangers in /dev": [at(f"/dev/loop{number}") for number in range(20)],
             "files in /dev that are named like devices": [
@@ -92,7 +92,7 @@ class _Stage:
 
     async def until_true(self) -> float:
         """Wait until the kubelet believes in what is there, for each resource."""
-        wanted = dict.fromkeys(RESOURCES, len(self.gadgets.ports))
+        wanted = dict.fromkeys(RESOURCES, len(self.usb_devices.ports))
         return await within(
             TRUTH_SECONDS,
             self.kubelet.wait(lambda: self.allocatable() == wanted),
@@ -196,19 +196,19 @@ async def _ask(stage: _Stage, waits: list[float]) -> None:
 
 def _plug_or_pull(stage: _Stage, number: int) -> None:
     serial = f"S{number:02}"
-    if serial in stage.gadgets.ports:
-        stage.gadgets.unplug(serial)
+    if serial in stage.usb_devices.ports:
+        stage.usb_devices.unplug(serial)
     else:
-        stage.gadgets.plug(serial, number + 1)
+        stage.usb_devices.plug(serial, number + 1)
 
 
 @asynccontextmanager
 async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     """Serve all resources for a block; entered once the kubelet has their devices."""
-    gadgets = Gadgets(Hardware(trial.folder / "root"))
-    gadgets.prepare()
+    usb_devices = UsbDevices(Hardware(trial.folder / "root"))
+    usb_devices.prepare()
     for number in range(ADAPTERS):
-        gadgets.plug(f"S{number:02}", number + 1)
+        usb_devices.plug(f"S{number:02}", number + 1)
     for name in ("p", "cdi"):
         (trial.folder / name).mkdir()
     looks = dict.fromkeys(RESOURCES, 0)
@@ -216,7 +216,9 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     def looked(name: str, _: float) -> None:
         looks[name] += 1
 
-    machine = DaemonContext(host=gadgets.hardware.host, cdi=CdiFolder(trial.folder / "cdi"), on_look=looked)
+    machine = DaemonContext(
+        host=usb_devices.hardware.host, cdi=CdiFolder(trial.folder / "cdi"), on_look=looked
+    )
     plugins = [
         ConfiguredPlugin(
             resource_of(f"{rest}, overlap: shared, whenUnplugged: {{keepUnhealthyFor: 0s}}", name), machine
@@ -226,7 +228,7 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     folder = trial.folder / "p"
     kubelet = Kubelet(folder)
     async with kubelet.running(), serve(*plugins, plugin_dir=folder, registration="socket") as serving:
-        stage = _Stage(trial.folder, gadgets, kubelet, serving, {}, looks)
+        stage = _Stage(trial.folder, usb_devices, kubelet, serving, {}, looks)
         await stage.until_true()
         async with AsyncExitStack() as stack:
             for name in RESOURCES:

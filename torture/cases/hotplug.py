@@ -21,7 +21,7 @@ from devplug.wire.deviceplugin import ALLOCATE
 from devplug.wire.sockets import connected
 from torture.catalogue import Round, case
 from torture.footprint import nothing_kept
-from torture.hardware import Gadgets, Hardware, may_make_nodes, resource_of
+from torture.hardware import Hardware, UsbDevices, may_make_nodes, resource_of
 from torture.testbed import within
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Stage:
     """One kind of discovery: its adapters, the daemon's resource, a kubelet, and a connection of our own."""
 
     trial: Trial
-    gadgets: Gadgets
+    usb_devices: UsbDevices
     plugin: Adapters
     kubelet: Kubelet
     peer: Peer
@@ -157,7 +157,7 @@ class Stage:
             looking.cancel()
         # A list may look right by chance before the last change was seen.
         deadline = asyncio.get_running_loop().time() + TRUTH_SECONDS
-        for id_ in map(self._id_of, self.gadgets.ports):
+        for id_ in map(self._id_of, self.usb_devices.ports):
             while fault := await self._allocate(id_):
                 if asyncio.get_running_loop().time() > deadline:
                     self.trial.broke(f"I2: {id_} is there and is refused: {fault}", turn.number)
@@ -166,11 +166,11 @@ class Stage:
         for uid in uids:
             self.kubelet.remove_pod(uid)
         self._note_held()
-        self.gadgets.forget_gone()
+        self.usb_devices.forget_gone()
 
     def _wrong(self) -> list[str]:
         listed = {device.id: device.health for device in self.kubelet.devices(self.plugin.resource_name)}
-        return [id_ for id_ in map(self._id_of, self.gadgets.ports) if listed.get(id_) != HEALTHY]
+        return [id_ for id_ in map(self._id_of, self.usb_devices.ports) if listed.get(id_) != HEALTHY]
 
     def _story(self) -> str:
         return f"I2: {TRUTH_SECONDS} s after the last change the kubelet is wrong about {self._wrong()}"
@@ -182,9 +182,9 @@ class Stage:
 
     def _pull(self, chance: Random) -> None:
         """Pull one adapter out; it, or one that was pulled out before, may be back before anybody looks."""
-        if self.gadgets.ports:
-            serial = chance.choice([*self.gadgets.ports])
-            self._free_ports.append((serial, self.gadgets.unplug(serial)))
+        if self.usb_devices.ports:
+            serial = chance.choice([*self.usb_devices.ports])
+            self._free_ports.append((serial, self.usb_devices.unplug(serial)))
         if len(self._free_ports) > ADAPTERS // 2 or chance.random() < 0.7:
             self._plug(chance)
 
@@ -195,7 +195,7 @@ class Stage:
             other, its_port = self._free_ports.pop()
             self._free_ports.append((other, port))
             port = its_port
-        self.gadgets.plug(serial, port)
+        self.usb_devices.plug(serial, port)
 
     def _plug_all(self, chance: Random) -> None:
         while self._free_ports:
@@ -204,13 +204,13 @@ class Stage:
     async def _ask(self, chance: Random) -> None:
         """Ask for one device after the other, as a kubelet might whose list is older than the machine."""
         while True:
-            serial = chance.choice([*self.gadgets.ports, *(serial for serial, _ in self._free_ports)])
+            serial = chance.choice([*self.usb_devices.ports, *(serial for serial, _ in self._free_ports)])
             await self._allocate(self._id_of(serial))
             await _moment(chance)
 
     async def _allocate(self, device_id: str) -> str:
         """Ask for one device, and look whose node the answer leads to; return why it is refused, or ""."""
-        step = self.gadgets.steps
+        step = self.usb_devices.steps
         try:
             (response,) = await self.peer.call(ALLOCATE, [(device_id,)], timeout_seconds=5)
         except RemoteError as error:
@@ -228,7 +228,7 @@ class Stage:
         serial = _serial_of(device_id)
         self.trial.check(paths, f"I1: nothing was given out for {device_id}", self.number)
         for path in paths:
-            owners = self.gadgets.owners_since(path, step)
+            owners = self.usb_devices.owners_since(path, step)
             text = f"I1: {path} was given out as {device_id}, and is {sorted(owners)}"
             self.trial.check(serial in owners, text, self.number)
 
@@ -242,7 +242,7 @@ class Stage:
                 self.plugin.preferred = lambda chosen: self._swap(chosen, chance)
             if before_start:
                 self.plugin.allocated = lambda given: self._swap(given, chance)
-            step = self.gadgets.steps
+            step = self.usb_devices.steps
             status = await self.kubelet.run_pod(_pod(uid))
             self.plugin.preferred = self.plugin.allocated = lambda _: None
             if status.phase is PodPhase.FAILED:
@@ -276,8 +276,8 @@ class Stage:
         """Pull devices out, so that others get their numbers, and plug them in again, or not yet."""
         for device in devices:
             serial = _serial_of(device.id)
-            if serial in self.gadgets.ports:
-                self._free_ports.append((serial, self.gadgets.unplug(serial)))
+            if serial in self.usb_devices.ports:
+                self._free_ports.append((serial, self.usb_devices.unplug(serial)))
         while self._free_ports and chance.random() < 0.8:
             self._plug(chance)
 
@@ -306,23 +306,23 @@ class Stage:
 async def _stage(trial: Trial, kind: str) -> AsyncIterator[Stage]:
     """Serve all adapters as devices of one kind, for a block; entered once the kubelet has them."""
     folder = trial.folder / kind
-    gadgets = Gadgets(Hardware(folder / "root"), has_links=kind == "links")
-    gadgets.prepare()
+    usb_devices = UsbDevices(Hardware(folder / "root"), has_links=kind == "links")
+    usb_devices.prepare()
     for number in range(ADAPTERS):
-        gadgets.plug(f"S{number:02}", number + 1)
+        usb_devices.plug(f"S{number:02}", number + 1)
     plugin_dir = folder / "p"
     discover, id_form = KINDS[kind]
     rest = f"discover: {{{discover}}}, whenUnplugged: {{keepUnhealthyFor: 0s}}"
     resource = resource_of(rest, "example.com/tty")
-    plugin = Adapters(resource, DaemonContext(host=gadgets.hardware.host))
+    plugin = Adapters(resource, DaemonContext(host=usb_devices.hardware.host))
     kubelet = Kubelet(plugin_dir)
     async with kubelet.running(), serve(plugin, plugin_dir=plugin_dir, registration="socket"):
         async with asyncio.timeout(10):
             await kubelet.wait(lambda: kubelet.allocatable().get("example.com/tty") == ADAPTERS)
         (path,) = plugin_dir.glob("devplug-*.sock")
         async with connected(path) as peer:
-            stage = Stage(trial, gadgets, plugin, kubelet, peer, id_form)
-            plugin.is_there = lambda device_id: _serial_of(device_id) in gadgets.ports
+            stage = Stage(trial, usb_devices, plugin, kubelet, peer, id_form)
+            plugin.is_there = lambda device_id: _serial_of(device_id) in usb_devices.ports
             yield stage
 
 

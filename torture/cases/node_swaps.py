@@ -17,7 +17,7 @@ from devplug.devices import Device
 from devplug.errors import ForbiddenPathError, UnhealthyDeviceError
 from torture.catalogue import case
 from torture.footprint import nothing_kept
-from torture.hardware import MAJOR, Gadgets, Hardware, discovered, may_make_nodes, resource_of
+from torture.hardware import MAJOR, Hardware, UsbDevices, discovered, may_make_nodes, resource_of
 from torture.path_swapper import swapped
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ async def nodes_swapped(trial: Trial) -> None:
 
 def _stage(trial: Trial, kind: str) -> _Stage:
     hardware = Hardware(trial.folder / kind)
-    gadgets = Gadgets(hardware)
-    gadgets.prepare()
+    usb_devices = UsbDevices(hardware)
+    usb_devices.prepare()
     for number in range(DEVICES):
-        gadgets.plug(f"S{number:02}", number + 1)
+        usb_devices.plug(f"S{number:02}", number + 1)
     hardware.node("/dev/other", OTHER_MINOR)
     resource = resource_of(f"discover: {{{KINDS[kind][0]}}}, whenUnplugged: {{keepUnhealthyFor: 0s}}")
     return _Stage(kind, hardware, ConfiguredPlugin(resource, DaemonContext(host=hardware.host)))

@@ -101,7 +101,7 @@ VALUES: Final = (
     ),
     *("x" * 5_000, "\0", "\n", "é", "\ud800", "$(id)", "=", "--help", "a:b"),
 )
-"""What a device may say of itself: some of it is written by who made the gadget."""
+"""What a device may say of itself: some of it is written by who made the USB device."""
 
 
 def _facts(content: bytes) -> dict[str, str | int]:

@@ -207,11 +207,11 @@ GUARDS: Final = (
     Guard(
         "serial-numbers-are-names",
         "I9",
-        "a gadget with a serial number is the same device in another port",
+        "a USB device with a serial number is the same device in another port",
         "src/devplug/daemon/sources/usb.py",
-        "gadget.self_said or by_place)",
+        "usb_device.self_said or by_place)",
         "by_place)",
-        "tests/daemon/sources/test_usb.py::test_a_gadget_with_a_serial_number_keeps_its_id_in_another_port",
+        "tests/daemon/sources/test_usb.py::test_a_usb_device_with_a_serial_number_keeps_its_id_in_another_port",
     ),
     Guard(
         "names-are-remembered",
@@ -226,7 +226,7 @@ GUARDS: Final = (
     Guard(
         "twins-are-called-by-place",
         "I9",
-        "of two gadgets with one serial number neither is called by it: who comes first is chance",
+        "of two USB devices with one serial number neither is called by it: who comes first is chance",
         "src/devplug/daemon/sources/device.py",
         "one.choices()[1 if one.preferred in self._ambiguous else 0 :]",
         "one.choices()",

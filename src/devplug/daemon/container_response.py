@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 FALLBACK_SUBSYSTEMS: Final = frozenset({"usb", "vfio", "vfio-dev"})
-"""The raw ways to a device: the bus node of a gadget, the group of a function. They are for containers that
-bring a driver of their own, so they are given only if there is nothing else, or by name."""
+"""The raw ways to a device: the bus node of a USB device, the group of a function. They are for containers
+that bring a driver of their own, so they are given only if there is nothing else, or by name."""
 
 REPLICA_MARK: Final = "::"
 """Between the name of a found device and the number of its replica, as NVIDIA's plugin writes it."""

@@ -114,7 +114,7 @@ def test_a_group_that_differs_from_the_first_is_left_out(other: dict[str, Any], 
     assert reason in warning
 
 
-def test_usb_gadgets_are_devices_of_their_own_with_the_bus_node_only() -> None:
+def test_usb_usb_devices_are_devices_of_their_own_with_the_bus_node_only() -> None:
     found = squat({"usb": [{"vendor": "403", "product": "6001", "serial": "A*1"}], "count": 2})
     resource = only(config_of(found))
     (selector,) = resource.discover.usb
@@ -127,7 +127,7 @@ def test_usb_gadgets_are_devices_of_their_own_with_the_bus_node_only() -> None:
 
 def test_several_usb_specs_are_no_longer_one_device_which_is_a_warning() -> None:
     specs = [{"vendor": "0403", "product": "6001"}, {"vendor": "0403", "product": "6014"}]
-    assert "one device of all these gadgets" in warnings_of(squat({"usb": specs}))[0]
+    assert "one device of all these USB devices" in warnings_of(squat({"usb": specs}))[0]
 
 
 def test_an_id_without_quotes_is_taken_as_its_digits() -> None:

@@ -137,7 +137,7 @@ def test_an_empty_machine_has_nothing(tmp_path: Path) -> None:
 # ── as values ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def gadget(vendor: str, product: str, serial: str = "", /, **subsystems: int) -> HostDevice:
+def usb_device(vendor: str, product: str, serial: str = "", /, **subsystems: int) -> HostDevice:
     nodes = tuple(
         HostDeviceNode(f"/dev/{name}{number}", (180 + at, number), subsystem=name)
         for at, (name, number) in enumerate(subsystems.items())
@@ -170,18 +170,18 @@ def only(seen: Survey) -> NamedDevice:
         ({"usb": 0}, "usb-1a86-7523"),
     ],
 )
-def test_a_gadget_is_what_its_nodes_make_it(subsystems: dict[str, int], kind: str) -> None:
-    sight = only(Survey(usb=(gadget("1a86", "7523", "", **subsystems),)))
+def test_a_usb_device_is_what_its_nodes_make_it(subsystems: dict[str, int], kind: str) -> None:
+    sight = only(Survey(usb=(usb_device("1a86", "7523", "", **subsystems),)))
     assert (sight.kind or sight.hidden) == kind
 
 
-def test_gadgets_of_one_make_are_of_one_kind_although_one_has_no_driver_yet() -> None:
-    seen = Survey(usb=(gadget("0403", "6001", "A", tty=0), gadget("0403", "6001", "B", usb=1)))
+def test_usb_devices_of_one_make_are_of_one_kind_although_one_has_no_driver_yet() -> None:
+    seen = Survey(usb=(usb_device("0403", "6001", "A", tty=0), usb_device("0403", "6001", "B", usb=1)))
     assert [one.kind for one in named_devices(seen)] == ["serial", "serial"]
 
 
 def test_a_bluetooth_radio_is_the_machines_own() -> None:
-    radio = gadget("8087", "0a2b", usb=0)
+    radio = usb_device("8087", "0a2b", usb=0)
     radio = HostDevice(
         radio.name, radio.nodes, None, {**radio.facts, "attr.bDeviceClass": "e0"}, radio.hardware
     )
@@ -192,7 +192,7 @@ def test_an_adapter_with_two_ports_has_a_folder_in_the_container() -> None:
     nodes = tuple(
         HostDeviceNode(f"/dev/ttyUSB{number}", (188, number), subsystem="tty") for number in range(2)
     )
-    one = gadget("0403", "6010", "A")
+    one = usb_device("0403", "6010", "A")
     seen = Survey(usb=(HostDevice(one.name, nodes, None, one.facts, one.hardware),))
     (proposal,) = proposals_of(named_devices(seen), seen)
     assert 'containerPath: "/dev/serial{index}/"\n' in proposed_text([proposal])
@@ -274,7 +274,7 @@ def test_a_selector_never_takes_along_what_is_not_meant() -> None:
 
 
 hex4 = st.text("0123456789abcdef", min_size=4, max_size=4)
-gadgets = st.builds(
+usb_devices = st.builds(
     lambda vendor, product, serial, subsystem: (vendor, product, serial, subsystem),
     st.sampled_from(["0403", "1e10", "beef"]) | hex4,
     st.sampled_from(["0001", "6001"]) | hex4,
@@ -283,10 +283,10 @@ gadgets = st.builds(
 )
 
 
-@given(st.lists(gadgets, min_size=1, max_size=6, unique_by=lambda one: one[:3]))
+@given(st.lists(usb_devices, min_size=1, max_size=6, unique_by=lambda one: one[:3]))
 def test_whatever_is_plugged_in_the_proposal_loads(plugged: list[tuple[str, str, str, str]]) -> None:
     found = tuple(
-        gadget(vendor, product, serial, **{subsystem: number})
+        usb_device(vendor, product, serial, **{subsystem: number})
         for number, (vendor, product, serial, subsystem) in enumerate(plugged)
     )
     seen = Survey(usb=found)

@@ -158,7 +158,7 @@ def test_what_takes_turns_may_be_shared(discover: str) -> None:
     assert [one for one in warnings if "containers" in one] == []
 
 
-def test_the_nodes_that_are_asked_for_decide_whether_a_gadget_is_shareable() -> None:
+def test_the_nodes_that_are_asked_for_decide_whether_a_usb_device_is_shareable() -> None:
     usb = 'discover: {{usb: {{vendor: "0403"}}}}'
     text = f"- {{{{name: a.b/c, {usb}, share: {{{{replicas: 2}}}}, expose: {{{{deviceNodes: [{{}}]}}}}}}}}"
     assert len(of_file(text.format("tty"))) == 1

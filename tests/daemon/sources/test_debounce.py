@@ -87,7 +87,7 @@ def test_what_leaves_is_looked_at_at_once() -> None:
     assert played((1.0, "remove"), until=10) == [1.0]
 
 
-def test_the_rest_of_a_gadget_that_leaves_is_one_more_look() -> None:
+def test_the_rest_of_a_usb_device_that_leaves_is_one_more_look() -> None:
     """The tty goes first, then its driver, the interface and the device."""
     events = ((1.0, "remove"), (1.004, "unbind"), (1.006, "remove"), (1.02, "unbind"), (1.03, "remove"))
     assert played(*events, until=10) == [1.0, 1.08]
@@ -98,7 +98,7 @@ def test_what_leaves_does_not_show_something_else_in_pieces() -> None:
 
 
 def test_what_leaves_and_comes_back_at_once_is_looked_at_when_it_has_settled() -> None:
-    """Told in one go, as when a gadget is reset."""
+    """Told in one go, as when a USB device is reset."""
     source = Played()
     source.until(0)
     source.settling.note("remove", 1.0)

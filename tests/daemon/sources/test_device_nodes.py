@@ -29,7 +29,7 @@ def test_by_id_is_better_than_by_path(tmp_path: Path) -> None:
     assert links.of("/dev/ttyUSB0", is_unique=True) == "/dev/serial/by-id/usb-long"
 
 
-def test_by_id_is_not_used_where_another_gadget_says_the_same(tmp_path: Path) -> None:
+def test_by_id_is_not_used_where_another_usb_device_says_the_same(tmp_path: Path) -> None:
     links = linked(tmp_path, "/dev/serial/by-path/a", "/dev/serial/by-id/usb-long")
     assert links.of("/dev/ttyUSB0", is_unique=False) == "/dev/serial/by-path/a"
 

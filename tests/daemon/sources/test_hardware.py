@@ -64,11 +64,11 @@ def test_parents_come_nearest_first_and_end_at_the_top(tmp_path: Path) -> None:
 
 def test_the_nearest_pci_function_is_found_without_links_too(tmp_path: Path) -> None:
     tree(tmp_path, {f"{CARD[1:]}/usb1/1-2/uevent": ""})
-    gadget = SysDevice(Host(tmp_path), f"{CARD}/usb1/1-2")
-    nearest = gadget.nearest("pci")
+    usb_device = SysDevice(Host(tmp_path), f"{CARD}/usb1/1-2")
+    nearest = usb_device.nearest("pci")
     assert nearest is not None
     assert nearest.path == CARD
-    assert gadget.nearest("usb") is None
+    assert usb_device.nearest("usb") is None
 
 
 def test_the_domain_behind_intels_vmd_has_five_digits(tmp_path: Path) -> None:

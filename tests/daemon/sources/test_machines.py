@@ -130,7 +130,9 @@ def test_the_nodes_of_a_real_machine_are_those_of_its_drivers(machine: Callable[
 
 
 @needs_mknod
-def test_the_gadgets_of_a_real_machine_are_found_behind_its_hubs(machine: Callable[[str], Machine]) -> None:
+def test_the_usb_devices_of_a_real_machine_are_found_behind_its_hubs(
+    machine: Callable[[str], Machine],
+) -> None:
     """Three hubs, and a remote console with nodes on three interfaces, near to its controller."""
     phi = machine(XEON_PHI)
     _make_nodes(phi)

@@ -166,12 +166,12 @@ def test_a_subfunction_has_its_number(tmp_path: Path) -> None:
     assert names(find(machine, '{interface: "eth*"}')) == [PF, f"{PF}.sf88"]
 
 
-def test_a_usb_adapter_is_called_as_the_gadget_and_has_no_pci_address(tmp_path: Path) -> None:
+def test_a_usb_adapter_is_called_as_the_usb_device_and_has_no_pci_address(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "2", "0013B9", idVendor="0bda", idProduct="8153", number=2)
-    nic(machine, interface(machine, gadget, 0), "eth3")
+    usb_device = machine.usb_device(bus, "2", "0013B9", idVendor="0bda", idProduct="8153", number=2)
+    nic(machine, interface(machine, usb_device, 0), "eth3")
     (found,) = find(machine, "{interface: eth3}")
-    assert (found.name, found.hardware) == ("0bda:8153:0013B9", gadget)
+    assert (found.name, found.hardware) == ("0bda:8153:0013B9", usb_device)
     assert "pciAddress" not in found.facts
     assert find(machine, '{address: "*:*"}') == ()
 

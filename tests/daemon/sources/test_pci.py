@@ -177,11 +177,11 @@ def test_nothing_changes_between_two_looks_at_the_same(tmp_path: Path) -> None:
 # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_nodes_are_the_drivers_and_none_of_another_functions_or_gadgets(tmp_path: Path) -> None:
+def test_the_nodes_are_the_drivers_and_none_of_another_functions_or_usb_devices(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     bridge = machine.pci("0000:00:01.0", driver="xhci")
     machine.node(machine.pci("0000:01:00.0", "0000:00:01.0"), "drm", "card0", "dri/card0")
-    machine.gadget(machine.usb_bus(bridge), "1")
+    machine.usb_device(machine.usb_bus(bridge), "1")
     machine.node(bridge, "misc", "chip0")
     of_bridge, of_card = machine.pci_source(CLASS_12).look()
     assert paths(of_bridge) == ["/dev/chip0"]

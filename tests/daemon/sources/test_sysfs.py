@@ -127,8 +127,8 @@ def test_an_id_does_not_depend_on_what_else_the_selector_matches(machine: Machin
     assert alone <= set(names(find(machine, "{subsystem: block}")))
 
 
-def test_what_the_usb_source_calls_a_gadget_is_how_its_parts_begin(machine: Machine) -> None:
-    gadgets = machine.usb_source(
+def test_what_the_usb_source_calls_a_usb_device_is_how_its_parts_begin(machine: Machine) -> None:
+    usb_devices = machine.usb_source(
         "discover: {usb: [{vendor: 046d}, {vendor: '0403'}, {vendor: '1199'}]}"
     ).look()
     ttys = {name.partition(".tty")[0] for name in names(find(machine, '{subsystem: tty, name: "ttyACM*"}'))}
@@ -136,7 +136,7 @@ def test_what_the_usb_source_calls_a_gadget_is_how_its_parts_begin(machine: Mach
         name.partition(".video")[0]
         for name in names(find(machine, '{subsystem: video4linux, name: "*[01]"}'))
     }
-    assert ttys | videos <= {gadget.name for gadget in gadgets}
+    assert ttys | videos <= {usb_device.name for usb_device in usb_devices}
 
 
 @needs_mknod
@@ -161,10 +161,10 @@ def test_a_camera_keeps_its_id_when_another_with_its_serial_number_comes(tmp_pat
 @needs_mknod
 def test_a_replugged_camera_keeps_its_id_under_a_new_number_and_port(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = camera(machine, bus, "2", first=0)
+    usb_device = camera(machine, bus, "2", first=0)
     one = source(machine.host, 'discover: {sysfs: {subsystem: video4linux, name: "video[05]"}}')
     before = one.look()
-    unplug_camera(machine, gadget)
+    unplug_camera(machine, usb_device)
     assert one.look() == ()
     camera(machine, bus, "4", first=5)
     after = one.look()
@@ -416,7 +416,7 @@ def test_a_camera_has_the_path_that_udev_gives_it(tmp_path: Path) -> None:
 
 @needs_mknod
 def test_what_is_called_by_its_port_has_the_path_of_its_port(tmp_path: Path) -> None:
-    """A by-id link of udev goes from one gadget of a make to the other if they have no serial number."""
+    """A by-id link of udev goes from one USB device of a make to the other if they have no serial number."""
     machine, bus = machine_with_usb(tmp_path)
     camera(machine, bus, serial="")
     for kind in ("by-id", "by-path"):
@@ -536,9 +536,9 @@ def test_the_miscellaneous_devices_of_this_machine_are_found_by_name() -> None:
 
 
 @needs_mknod
-def test_an_interface_number_is_not_needed_for_a_gadgets_own_child(tmp_path: Path) -> None:
+def test_an_interface_number_is_not_needed_for_a_usb_devices_own_child(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "2", "P1", idVendor="05ac", idProduct="12a8", number=2)
-    interface(machine, gadget, 0)
-    listed(machine, f"{gadget}/power_supply/phone0", "power_supply")
+    usb_device = machine.usb_device(bus, "2", "P1", idVendor="05ac", idProduct="12a8", number=2)
+    interface(machine, usb_device, 0)
+    listed(machine, f"{usb_device}/power_supply/phone0", "power_supply")
     assert names(find(machine, "{subsystem: power_supply}")) == ["05ac:12a8:P1.phone0"]

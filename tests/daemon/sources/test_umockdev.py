@@ -141,8 +141,8 @@ CAMERAS = 'discover: {sysfs: {subsystem: video4linux, attributes: {index: "0"}}}
 FPGAS = 'discover: {pci: {class: "1200"}}'
 
 
-def gadget(port: int, number: int, **attributes: str) -> str:
-    """A gadget in a port, as the bus's device of this number."""
+def usb_device(port: int, number: int, **attributes: str) -> str:
+    """A USB device in a port, as the bus's device of this number."""
     return device(
         f"{BUS}/1-{port}",
         "usb",
@@ -159,7 +159,7 @@ def adapter(port: int, number: int, tty: int, serial: str = "SER0001") -> tuple[
     """A serial adapter with its interface, its converter and its terminal."""
     face = f"{BUS}/1-{port}/1-{port}:1.0"
     return (
-        gadget(port, number, idVendor="0403", idProduct="6001", serial=serial),
+        usb_device(port, number, idVendor="0403", idProduct="6001", serial=serial),
         device(face, "usb", bInterfaceNumber="00", bInterfaceClass="ff"),
         device(f"{face}/ttyUSB{tty}", "usb-serial", port_number="0"),
         device(f"{face}/ttyUSB{tty}/tty/ttyUSB{tty}", "tty", f"ttyUSB{tty}", (188, tty)),
@@ -170,7 +170,7 @@ def camera(port: int, number: int, first: int, serial: str) -> tuple[str, ...]:
     """A camera: its picture and, beside that, its metadata."""
     face = f"{BUS}/1-{port}/1-{port}:1.0"
     return (
-        gadget(port, number, idVendor="046d", idProduct="082d", serial=serial),
+        usb_device(port, number, idVendor="046d", idProduct="082d", serial=serial),
         device(face, "usb", bInterfaceNumber="00", bInterfaceClass="0e"),
         *(
             device(

@@ -1,4 +1,4 @@
-"""USB gadgets: which are meant, what they are called through all plugging, their nodes and facts."""
+"""USB devices: which are meant, what they are called through all plugging, their nodes and facts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def paths(found: HostDevice) -> list[str]:
     return [node.host_path for node in found.nodes]
 
 
-# ── which gadgets ─────────────────────────────────────────────────────────────────────────────────
+# ── which USB devices ─────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def paths(found: HostDevice) -> list[str]:
         ('[{serial: A1}, {vendor: "0403", product: "6001"}]', ["0403:6001:A1"]),
     ],
 )
-def test_a_gadget_is_meant_if_all_keys_of_a_selector_match(
+def test_a_usb_device_is_meant_if_all_keys_of_a_selector_match(
     tmp_path: Path, selector: str, ids: list[str]
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", "A1", number=2)
-    machine.gadget(bus, "2", "B1", number=3, idProduct="6015")
-    machine.gadget(bus, "3", number=4, idVendor="1A86", idProduct="7523", interface_class="0e")
+    machine.usb_device(bus, "1", "A1", number=2)
+    machine.usb_device(bus, "2", "B1", number=3, idProduct="6015")
+    machine.usb_device(bus, "3", number=4, idVendor="1A86", idProduct="7523", interface_class="0e")
     assert names(machine.usb_source(f"discover: {{usb: {selector}}}").look()) == ids
 
 
@@ -65,27 +65,27 @@ def test_a_gadget_is_meant_if_all_keys_of_a_selector_match(
 )
 def test_a_hub_is_a_device_only_if_it_is_asked_for(tmp_path: Path, selector: str, is_meant: bool) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", idVendor="05e3", idProduct="0610", bDeviceClass="09", interface_class="09")
+    machine.usb_device(bus, "1", idVendor="05e3", idProduct="0610", bDeviceClass="09", interface_class="09")
     found = machine.usb_source(f"discover: {{usb: {selector}}}").look()
     assert names(found) == ["05e3:0610@0000:00:14.0-1"] * is_meant
 
 
-def test_a_controllers_own_bus_and_interfaces_are_no_gadgets(tmp_path: Path) -> None:
+def test_a_controllers_own_bus_and_interfaces_are_no_usb_devices(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1")
-    machine.link("/sys/bus/usb/devices/1-1:1.0", machine.interface(gadget))
+    usb_device = machine.usb_device(bus, "1", "A1")
+    machine.link("/sys/bus/usb/devices/1-1:1.0", machine.interface(usb_device))
     assert machine.usb_source('discover: {usb: {vendor: "1d6b"}}').look() == ()
     assert names(machine.usb_source(FTDI).look()) == ["0403:6001:A1"]
 
 
-def test_a_machine_without_usb_has_no_gadgets(tmp_path: Path) -> None:
+def test_a_machine_without_usb_has_no_usb_devices(tmp_path: Path) -> None:
     assert Machine(tmp_path).usb_source(FTDI).look() == ()
 
 
-def test_a_gadget_whose_files_have_begun_to_go_is_not_there(tmp_path: Path) -> None:
+def test_a_usb_device_whose_files_have_begun_to_go_is_not_there(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1")
-    machine.remove(f"{gadget}/idVendor")
+    usb_device = machine.usb_device(bus, "1", "A1")
+    machine.remove(f"{usb_device}/idVendor")
     assert machine.usb_source(FTDI).look() == ()
     assert machine.usb_source('discover: {usb: {serial: "*"}}').look() == ()
 
@@ -98,7 +98,7 @@ def test_four_identical_sticks_are_four_devices_called_by_their_ports(
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     for number, ports in enumerate(("1", "2.1", "2.3", "2.10"), 2):
-        machine.gadget(bus, ports, "0001", number=number)
+        machine.usb_device(bus, ports, "0001", number=number)
     source = machine.usb_source(FTDI)
     with caplog.at_level(logging.WARNING):
         assert names(source.look()) == [
@@ -108,21 +108,21 @@ def test_four_identical_sticks_are_four_devices_called_by_their_ports(
     assert [record.reason for record in caplog.records] == ["4 are 0403:6001:0001"]  # type: ignore[attr-defined]
 
 
-def test_gadgets_of_two_makes_may_have_one_serial_number(tmp_path: Path) -> None:
+def test_usb_devices_of_two_makes_may_have_one_serial_number(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", "0001", number=2)
-    machine.gadget(bus, "2", "0001", number=3, idProduct="6015")
+    machine.usb_device(bus, "1", "0001", number=2)
+    machine.usb_device(bus, "2", "0001", number=3, idProduct="6015")
     assert names(machine.usb_source(FTDI).look()) == ["0403:6001:0001", "0403:6015:0001"]
 
 
-def test_a_gadget_with_a_serial_number_keeps_its_id_in_another_port(tmp_path: Path) -> None:
+def test_a_usb_device_with_a_serial_number_keeps_its_id_in_another_port(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
     source = machine.usb_source(FTDI)
-    gadget = machine.gadget(bus, "1", "A1", number=2)
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
     before = source.look()
-    machine.unplug(gadget)
+    machine.unplug(usb_device)
     assert source.look() == ()
-    machine.gadget(bus, "3.2", "A1", number=3)
+    machine.usb_device(bus, "3.2", "A1", number=3)
     after = source.look()
     assert names(after) == names(before) == ["0403:6001:A1"]
     assert paths(after[0]) == ["/dev/bus/usb/001/003"] != paths(before[0])
@@ -134,35 +134,35 @@ def test_twins_keep_their_ids_when_the_kernel_numbers_buses_and_devices_anew(
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
     source = machine.usb_source(FTDI)
-    twins = [machine.gadget(bus, ports, serial, number=int(ports)) for ports in ("1", "2")]
+    twins = [machine.usb_device(bus, ports, serial, number=int(ports)) for ports in ("1", "2")]
     before = names(source.look())
-    for gadget in twins:
-        machine.unplug(gadget)
+    for usb_device in twins:
+        machine.unplug(usb_device)
     assert source.look() == ()
     other_bus = machine.usb_bus("/sys/devices/pci0000:00/0000:00:14.0", 7)
     for ports in ("2", "1"):
-        machine.gadget(other_bus, ports, serial, number=9 - int(ports))
+        machine.usb_device(other_bus, ports, serial, number=9 - int(ports))
     assert names(source.look()) == before == ["0403:6001@0000:00:14.0-1", "0403:6001@0000:00:14.0-2"]
 
 
 def test_one_that_was_alone_keeps_its_id_beside_a_twin_on_a_bus_with_another_number(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
     source = machine.usb_source(FTDI)
-    first = machine.gadget(bus, "1", "A1", number=2)
+    first = machine.usb_device(bus, "1", "A1", number=2)
     source.look()
-    machine.gadget(bus, "2", "A1", number=3)
+    machine.usb_device(bus, "2", "A1", number=3)
     assert names(source.look()) == ["0403:6001:A1", "0403:6001@0000:00:14.0-2"]
     machine.unplug(first)
     source.look()
-    machine.gadget(machine.usb_bus("/sys/devices/pci0000:00/0000:00:14.0", 7), "1", "A1", number=2)
+    machine.usb_device(machine.usb_bus("/sys/devices/pci0000:00/0000:00:14.0", 7), "1", "A1", number=2)
     assert names(source.look()) == ["0403:6001:A1", "0403:6001@0000:00:14.0-2"]
 
 
-def test_both_halves_of_a_controller_count_ports_and_their_gadgets_differ(tmp_path: Path) -> None:
+def test_both_halves_of_a_controller_count_ports_and_their_usb_devices_differ(tmp_path: Path) -> None:
     machine, slow = machine_with_usb(tmp_path)
     fast = machine.usb_bus("/sys/devices/pci0000:00/0000:00:14.0", 2, " 3.10")
-    machine.gadget(slow, "2")
-    machine.gadget(fast, "2")
+    machine.usb_device(slow, "2")
+    machine.usb_device(fast, "2")
     found = machine.usb_source(FTDI).look()
     assert names(found) == ["0403:6001@0000:00:14.0-2", "0403:6001@0000:00:14.0-usb3-2"]
 
@@ -180,22 +180,22 @@ def test_a_controller_that_is_not_on_pci_is_called_as_the_board_says(
     tmp_path: Path, controller: str, name: str
 ) -> None:
     machine = Machine(tmp_path)
-    machine.gadget(machine.usb_bus(controller), "1")
+    machine.usb_device(machine.usb_bus(controller), "1")
     assert names(machine.usb_source(FTDI).look()) == [name]
 
 
 def test_a_template_gives_the_ids_unless_two_would_have_one(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", "A1", number=2, product="Dongle")
+    machine.usb_device(bus, "1", "A1", number=2, product="Dongle")
     rest = f'id: "{{model}}-{{serial}}", {FTDI}'
     assert names(machine.usb_source(rest).look()) == ["Dongle-A1"]
-    machine.gadget(bus, "2", "A1", number=3, product="Dongle")
+    machine.usb_device(bus, "2", "A1", number=3, product="Dongle")
     assert names(machine.usb_source(rest).look()) == ["0403:6001@0000:00:14.0-1", "0403:6001@0000:00:14.0-2"]
 
 
 def test_a_serial_number_of_any_text_makes_a_valid_id(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", "naïve, 100% /serial " * 5)
+    machine.usb_device(bus, "1", "naïve, 100% /serial " * 5)
     (one,) = machine.usb_source(FTDI).look()
     assert device_id_fault(one.name) is None
     assert one.name.startswith("0403:6001:na_ve")
@@ -209,7 +209,7 @@ SERIALS = st.lists(st.sampled_from(["", "0001", "A1", "@0000:00:14.0-1", "ü /"]
 def test_ids_are_unique_and_stay_and_come_back_at_the_same_port(
     serials: list[str], plugged: list[tuple[int, bool]]
 ) -> None:
-    """Any gadgets, plugged and unplugged in any order, on buses that may be numbered anew meanwhile."""
+    """Any USB devices, plugged and unplugged in any order, on buses that may be numbered anew meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(Path(folder))
         controller = machine.pci("0000:00:14.0")
@@ -223,7 +223,7 @@ def test_ids_are_unique_and_stay_and_come_back_at_the_same_port(
                 machine.unplug(present.pop(port))
             else:
                 bus = buses[is_other_bus]
-                present[port] = machine.gadget(bus, f"{port + 1}", serials[port], number=number)
+                present[port] = machine.usb_device(bus, f"{port + 1}", serials[port], number=number)
             found = {one.hardware: one.name for one in source.look()}
             ids = {at: found[hardware] for at, hardware in present.items()}
             assert len(found) == len(present)
@@ -243,10 +243,10 @@ def test_ids_are_unique_and_stay_and_come_back_at_the_same_port(
 
 def test_the_nodes_are_those_of_all_interfaces_and_then_the_bus_node(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=5)
-    machine.node(f"{machine.interface(gadget)}/ttyUSB0", "tty", "ttyUSB0")
-    machine.node(f"{gadget}/1-1:1.1/sound/card1", "sound", "controlC1", "snd/controlC1")
-    machine.node(f"{gadget}/1-1:1.1/input/input3", "input", "event3", "input/event3")
+    usb_device = machine.usb_device(bus, "1", "A1", number=5)
+    machine.node(f"{machine.interface(usb_device)}/ttyUSB0", "tty", "ttyUSB0")
+    machine.node(f"{usb_device}/1-1:1.1/sound/card1", "sound", "controlC1", "snd/controlC1")
+    machine.node(f"{usb_device}/1-1:1.1/input/input3", "input", "event3", "input/event3")
     (one,) = machine.usb_source(FTDI).look()
     assert [(node.host_path, node.subsystem) for node in one.nodes] == [
         ("/dev/ttyUSB0", "tty"),
@@ -260,9 +260,9 @@ def test_the_nodes_are_those_of_all_interfaces_and_then_the_bus_node(tmp_path: P
 
 def test_a_hub_has_no_node_of_what_is_plugged_into_it(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1", number=2, idVendor="05e3", idProduct="0610", bDeviceClass="09")
-    gadget = machine.gadget(bus, "1.4", "A1", number=3)
-    machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    machine.usb_device(bus, "1", number=2, idVendor="05e3", idProduct="0610", bDeviceClass="09")
+    usb_device = machine.usb_device(bus, "1.4", "A1", number=3)
+    machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     (hub,) = machine.usb_source('discover: {usb: {vendor: "05e3", product: "0610"}}').look()
     (stick,) = machine.usb_source(FTDI).look()
     assert paths(hub) == ["/dev/bus/usb/001/002"]
@@ -271,28 +271,28 @@ def test_a_hub_has_no_node_of_what_is_plugged_into_it(tmp_path: Path) -> None:
 
 def test_a_node_that_is_not_there_yet_is_left_out_and_there_at_the_next_look(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=5)
-    machine.node(machine.interface(gadget), "tty", "ttyUSB0", is_made=False)
+    usb_device = machine.usb_device(bus, "1", "A1", number=5)
+    machine.node(machine.interface(usb_device), "tty", "ttyUSB0", is_made=False)
     source = machine.usb_source(FTDI)
     assert paths(source.look()[0]) == ["/dev/bus/usb/001/005"]
-    machine.remove(f"{machine.interface(gadget)}/tty")
-    machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    machine.remove(f"{machine.interface(usb_device)}/tty")
+    machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     assert paths(source.look()[0]) == ["/dev/ttyUSB0", "/dev/bus/usb/001/005"]
 
 
 @needs_mknod
-def test_a_disk_of_a_gadget_is_a_block_node(tmp_path: Path) -> None:
+def test_a_disk_of_a_usb_device_is_a_block_node(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1")
-    machine.node(f"{machine.interface(gadget)}/host4/target4:0:0/4:0:0:0", "block", "sdb")
+    usb_device = machine.usb_device(bus, "1", "A1")
+    machine.node(f"{machine.interface(usb_device)}/host4/target4:0:0/4:0:0:0", "block", "sdb")
     (one,) = machine.usb_source(FTDI).look()
     assert (one.nodes[0].host_path, one.nodes[0].is_block) == ("/dev/sdb", True)
 
 
 def test_a_node_is_given_out_by_id_while_the_serial_number_is_the_only_one(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", number=2)
-    node = machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    usb_device = machine.usb_device(bus, "1", "A1", number=2)
+    node = machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     machine.link("/dev/serial/by-id/usb-FTDI_A1-if00-port0", node)
     machine.link("/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0", node)
     source = machine.usb_source(FTDI)
@@ -300,17 +300,17 @@ def test_a_node_is_given_out_by_id_while_the_serial_number_is_the_only_one(tmp_p
     assert paths(one)[0] == "/dev/serial/by-id/usb-FTDI_A1-if00-port0"
     assert one.nodes[0].real_path == "/dev/ttyUSB0"
     assert (one.facts["file"], one.facts["hostPath"]) == ("ttyUSB0", paths(one)[0])
-    twin = machine.gadget(bus, "2", "A1", number=3)
+    twin = machine.usb_device(bus, "2", "A1", number=3)
     by_path = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0"
     assert by_path in [path for one in source.look() for path in paths(one)]
     machine.unplug(twin)
     assert paths(source.look()[0])[0] == by_path
 
 
-def test_a_gadget_without_a_serial_number_is_given_out_by_path(tmp_path: Path) -> None:
+def test_a_usb_device_without_a_serial_number_is_given_out_by_path(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1")
-    node = machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    usb_device = machine.usb_device(bus, "1")
+    node = machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     machine.link("/dev/serial/by-id/usb-1a86_USB2.0-Serial-if00-port0", node)
     machine.link("/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0", node)
     (one,) = machine.usb_source(FTDI).look()
@@ -320,13 +320,13 @@ def test_a_gadget_without_a_serial_number_is_given_out_by_path(tmp_path: Path) -
 # ── facts, NUMA and health ────────────────────────────────────────────────────────────────────────
 
 
-def test_facts_are_what_the_gadget_says_of_itself_and_the_controllers_numa_node(tmp_path: Path) -> None:
+def test_facts_are_what_the_usb_device_says_of_itself_and_the_controllers_numa_node(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     bus = machine.usb_bus(machine.pci("0000:80:14.0", numa_node="1"))
-    gadget = machine.gadget(bus, "2.3", "A1", number=5, product="TTL", manufacturer="", urbnum="17")
+    usb_device = machine.usb_device(bus, "2.3", "A1", number=5, product="TTL", manufacturer="", urbnum="17")
     (one,) = machine.usb_source(FTDI).look()
     assert one.numa_node == 1
-    assert one.hardware == gadget
+    assert one.hardware == usb_device
     assert dict(one.facts) == {
         "attr.idVendor": "0403",
         "attr.idProduct": "6001",
@@ -344,9 +344,9 @@ def test_facts_are_what_the_gadget_says_of_itself_and_the_controllers_numa_node(
     }
 
 
-def test_a_gadget_without_words_has_its_ids_as_model_and_no_serial(tmp_path: Path) -> None:
+def test_a_usb_device_without_words_has_its_ids_as_model_and_no_serial(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    machine.gadget(bus, "1")
+    machine.usb_device(bus, "1")
     (one,) = machine.usb_source(FTDI).look()
     assert one.facts["model"] == "0403:6001"
     assert one.facts.keys().isdisjoint({"serial", "numaNode", "pciAddress"})
@@ -362,13 +362,13 @@ def test_a_gadget_without_words_has_its_ids_as_model_and_no_serial(tmp_path: Pat
         ({"bConfigurationValue": "0"}, "it has no configuration"),
     ],
 )
-def test_a_gadget_that_the_host_holds_back_is_unhealthy(
+def test_a_usb_device_that_the_host_holds_back_is_unhealthy(
     tmp_path: Path, attributes: dict[str, str], reason: str | None
 ) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1")
+    usb_device = machine.usb_device(bus, "1")
     for name, text in attributes.items():
-        machine.write(f"{gadget}/{name}", text)
+        machine.write(f"{usb_device}/{name}", text)
     (one,) = machine.usb_source(FTDI).look()
     if reason is None:
         assert one.health == Health.healthy()
@@ -379,17 +379,17 @@ def test_a_gadget_that_the_host_holds_back_is_unhealthy(
 
 def test_nothing_changes_between_two_looks_at_the_same(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1", urbnum="17")
+    usb_device = machine.usb_device(bus, "1", "A1", urbnum="17")
     source = machine.usb_source(FTDI)
     before = source.look()
-    machine.write(f"{gadget}/urbnum", "18\n")
+    machine.write(f"{usb_device}/urbnum", "18\n")
     assert source.look() == before
 
 
 async def test_a_link_that_udev_makes_later_is_noticed_without_an_event_of_the_kernel(tmp_path: Path) -> None:
     machine, bus = machine_with_usb(tmp_path)
-    gadget = machine.gadget(bus, "1", "A1")
-    node = machine.node(machine.interface(gadget), "tty", "ttyUSB0")
+    usb_device = machine.usb_device(bus, "1", "A1")
+    node = machine.node(machine.interface(usb_device), "tty", "ttyUSB0")
     (tmp_path / "dev" / "serial" / "by-id").mkdir(parents=True)
     looks = machine.usb_source(FTDI).looks()
     try:

@@ -116,7 +116,7 @@ class BundleSelector(Section, frozen=True, kw_only=True):
 
 
 class UsbSelector(Section, frozen=True, kw_only=True):
-    """USB gadgets: each is one device, also if several are identical."""
+    """USB devices: each is one device, also if several are identical."""
 
     at_least_one: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial", "interface_class")
 
@@ -260,7 +260,7 @@ class Discover(Section, frozen=True, kw_only=True):
         tuple[BundleSelector, ...],
         Meta(description="Several device nodes as one device.", extra={"or_one": True}),
     ] = ()
-    usb: Annotated[tuple[UsbSelector, ...], Meta(description="USB gadgets.", extra={"or_one": True})] = ()
+    usb: Annotated[tuple[UsbSelector, ...], Meta(description="USB devices.", extra={"or_one": True})] = ()
     pci: Annotated[tuple[PciSelector, ...], Meta(description="PCI functions.", extra={"or_one": True})] = ()
     sysfs: Annotated[
         tuple[SysfsSelector, ...],

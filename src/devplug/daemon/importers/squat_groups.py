@@ -38,13 +38,13 @@ _CHANGED: Final = (
 )
 
 
-# ── USB gadgets ───────────────────────────────────────────────────────────────────────────────────
+# ── USB devices ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _usb_selectors(group: At, specs: Sequence[At], remarks: Remarks) -> list[tuple[Value, At]]:
     """Return a selector for each spec that can match something; remarks say what works differently.
 
-    All gadgets that any spec of the group matches are one device of squat's plugin (squat:deviceplugin/
+    All USB devices that any spec of the group matches are one device of squat's plugin (squat:deviceplugin/
     usb.go:258-297). Here each is a device of its own.
     """
     selectors: list[tuple[Value, At]] = [
@@ -52,14 +52,14 @@ def _usb_selectors(group: At, specs: Sequence[At], remarks: Remarks) -> list[tup
     ]
     if len(specs) > 1:
         message = (
-            "squat's plugin makes one device of all these gadgets together; here each gadget is a device of "
+            "squat's plugin makes one device of all these USB devices together; here each is a device of "
             "its own, so a pod that needs several asks for several"
         )
         remarks.warn(group, message)
     elif selectors:
         message = (
-            "squat's plugin makes one device of all gadgets with these IDs together; here each is a device "
-            "of its own"
+            "squat's plugin makes one device of all USB devices with these IDs together; here each is a "
+            "device of its own"
         )
         remarks.note(group, message)
     return selectors
@@ -272,7 +272,7 @@ def _bundle(unit: Unit, nodes: list[Member], remarks: Remarks) -> Unit | None:
     if any(node.is_glob for node in nodes):
         message = (
             "squat's plugin joins the n-th match of each path to a device, which is not possible here; write "
-            "usb or sysfs under discover, which find all nodes of a gadget, or list bundles; left out"
+            "usb or sysfs under discover, which find all nodes of a USB device, or list bundles; left out"
         )
         remarks.warn(unit.at, message)
         return None

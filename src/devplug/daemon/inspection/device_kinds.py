@@ -160,8 +160,8 @@ def _candidates(survey: Survey) -> Iterator[NamedDevice]:
         profile = survey.mig_profiles.get(str(found.facts.get("uuid", "")), "")
         yield NamedDevice("nvidia", "", found, _plain(f"mig-{profile}") if profile else "gpu")
     kinds: dict[str, str] = {}
-    for found in sorted(survey.usb, key=lambda one: _gadget_kind(one) in {OTHERS, _raw_kind(one)}):
-        kinds.setdefault(_ids(found), _gadget_kind(found))
+    for found in sorted(survey.usb, key=lambda one: _usb_device_kind(one) in {OTHERS, _raw_kind(one)}):
+        kinds.setdefault(_ids(found), _usb_device_kind(found))
     for found in survey.usb:
         yield _named_device("usb", "", found, kinds[_ids(found)])
     yield from _functions(survey)
@@ -202,7 +202,7 @@ def _ids(found: HostDevice) -> str:
     return f"{found.facts.get('attr.idVendor', '')}-{found.facts.get('attr.idProduct', '')}".lower()
 
 
-def _gadget_kind(found: HostDevice) -> str:
+def _usb_device_kind(found: HostDevice) -> str:
     subsystems = _subsystems(found)
     known = next((kind for subsystem, kind in _USB_KINDS if subsystem in subsystems), "")
     if not known and found.facts.get("attr.bDeviceClass") == _USB_RADIO:

@@ -99,7 +99,7 @@ def _reasons_of_found(found: HostDevice) -> Iterator[str]:
     yield from _reasons(
         "block" if node.is_block else node.subsystem or _subsystem(node.real_path or node.host_path)
         for node in own
-        # The raw way to a gadget is given out only where there is no other.
+        # The raw way to a USB device is given out only where there is no other.
         if node.subsystem != "usb" or len(own) == 1
     )
 

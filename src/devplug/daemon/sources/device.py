@@ -172,6 +172,6 @@ class Names(Struct):
 
     def _new_name(self, one: Wanted, taken: Mapping[str, str]) -> str:
         choices = one.choices()[1 if one.preferred in self._ambiguous else 0 :]
-        # Only gadgets that imitate each other's places get as far as a number.
+        # Only USB devices that imitate each other's places get as far as a number.
         numbered = (stable_id(f"{one.by_place}@{one.hardware}#{number}") for number in count(2))
         return next(name for name in chain(choices, numbered) if name not in taken)

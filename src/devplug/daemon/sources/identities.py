@@ -11,7 +11,7 @@ The rules never change: a pod that holds a device is refused after a reboot if t
 | a mapped or combined disk | its `dm/uuid` or `md/uuid` | `LVM-x7Qz` |
 | a partition | that of its disk, `-part` and the number | `S4EWNX0R.n1-part2` |
 | a HID device that is not on USB | its `HID_UNIQ`, if it has one | `a4:53:85:11:22:33` |
-| a USB gadget | as the source `usb` calls it | `0403:6001:A50285BI` |
+| a USB device | as the source `usb` calls it | `0403:6001:A50285BI` |
 | a PCI function, a mediated device | its address, its UUID | `0000:3b:00.0` |
 | a child of one of these | that one's ID, a dot, its name with a stable number | `0000:03:00.0.renderD0` |
 | a child of a device of the board | that one's name and the same | `00:05.ttyS0` |
@@ -246,14 +246,14 @@ def _own_identity(device: SysDevice, subsystem: str) -> Identity | None:
         case "pci" | "mdev":
             return Identity(device.name, device.name)
         case "usb":
-            return _gadget(device)
+            return _usb_device(device)
         case "nvme" | "nvme-subsystem":
             preferred = device.attribute("serial")
         case "scsi":
             preferred = device.attribute("wwid")
         case "hid":
-            # On USB it is the gadget's serial number, and several interfaces have it.
-            is_on_usb = any(_is_gadget(parent) for parent in device.parents())
+            # On USB it is the USB device's serial number, and several interfaces have it.
+            is_on_usb = any(_is_usb_device(parent) for parent in device.parents())
             preferred = None if is_on_usb else device.uevent().get("HID_UNIQ")
         case _:
             preferred = None
@@ -284,14 +284,14 @@ def _number_of(device: SysDevice) -> int | None:
     return parent.number("port_number") if parent is not None and parent.subsystem == "usb-serial" else None
 
 
-def _is_gadget(device: SysDevice) -> bool:
+def _is_usb_device(device: SysDevice) -> bool:
     """Whether it is a USB device: no interface of one, and no root hub."""
     return device.subsystem == "usb" and ":" not in device.name and not device.name.startswith("usb")
 
 
-def _gadget(device: SysDevice) -> Identity | None:
+def _usb_device(device: SysDevice) -> Identity | None:
     """Return the identity that the source `usb` gives to a USB device, too."""
-    if not _is_gadget(device):
+    if not _is_usb_device(device):
         return None
     make = ":".join((device.attribute(name) or "").lower() for name in ("idVendor", "idProduct"))
     by_place = f"{make}@{port_of(device)[0]}"

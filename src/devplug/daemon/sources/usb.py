@@ -62,11 +62,11 @@ it."""
 
 HUB: Final = "09"
 _ROOT_HUB: Final = re.compile(r"usb\d+")
-_GADGET: Final = re.compile(r"\d+-([1-9]\d*(?:\.[1-9]\d*)*)")
+_USB_DEVICE: Final = re.compile(r"\d+-([1-9]\d*(?:\.[1-9]\d*)*)")
 _USB_3: Final = 3
 
 
-class _Gadget(Struct, frozen=True):
+class _UsbDevice(Struct, frozen=True):
     """A USB device with what selectors compare, as it was read in one scan."""
 
     device: SysDevice
@@ -118,27 +118,29 @@ class UsbSource(Struct):
         """Return the USB devices that are there now, sorted by name."""
         reads_classes = any(selector.interface_class for selector in self.selectors)
         devices = devices_of_subsystem(self.host, "usb")
-        gadgets = [gadget for device in devices if (gadget := _read(device, reads_classes=reads_classes))]
-        self._note_ambiguous(gadgets)
+        usb_devices = [
+            usb_device for device in devices if (usb_device := _read(device, reads_classes=reads_classes))
+        ]
+        self._note_ambiguous(usb_devices)
         links = stable_links(self.host)
         found: dict[str, tuple[Wanted, HostDevice]] = {}
-        for gadget in gadgets:
-            if any(_matches(selector, gadget) for selector in self.selectors):
-                one = self._found(gadget, links)
-                place, anchor = port_of(gadget.device)
-                by_place = f"{gadget.ids}@{place}"
-                preferred = wanted_name(self.id_template, one.facts, gadget.self_said or by_place)
+        for usb_device in usb_devices:
+            if any(_matches(selector, usb_device) for selector in self.selectors):
+                one = self._found(usb_device, links)
+                place, anchor = port_of(usb_device.device)
+                by_place = f"{usb_device.ids}@{place}"
+                preferred = wanted_name(self.id_template, one.facts, usb_device.self_said or by_place)
                 anchor = one.hardware if anchor in found else anchor
-                # While a gadget goes away its files go one by one, the IDs first (drivers/base/core.c,
+                # While a USB device goes away its files go one by one, the IDs first (drivers/base/core.c,
                 # device_remove_attrs). If they are still there, what was not found above does not exist.
-                if gadget.device.attribute("idVendor"):
+                if usb_device.device.attribute("idVendor"):
                     found[anchor] = Wanted(anchor, preferred, by_place), one
         names = self._names.assign(wanted for wanted, _ in found.values())
         named = (replace(one, name=names[anchor]) for anchor, (_, one) in found.items())
         return tuple(sorted(named, key=lambda one: one.name))
 
-    def _note_ambiguous(self, gadgets: Collection[_Gadget]) -> None:
-        counted = Counter(gadget.self_said for gadget in gadgets if gadget.serial)
+    def _note_ambiguous(self, usb_devices: Collection[_UsbDevice]) -> None:
+        counted = Counter(usb_device.self_said for usb_device in usb_devices if usb_device.serial)
         for said, number in counted.items():
             if number > 1 and said not in self._ambiguous:
                 self._ambiguous.add(said)
@@ -147,21 +149,21 @@ class UsbSource(Struct):
                     extra={"resource_name": self.resource_name, "reason": f"{number} are {said}"},
                 )
 
-    def _found(self, gadget: _Gadget, links: StableLinks) -> HostDevice:
+    def _found(self, usb_device: _UsbDevice, links: StableLinks) -> HostDevice:
         """Return the USB device as a device that has no name yet."""
-        device = gadget.device
-        kernels = device.nodes_below(_is_gadget)
+        device = usb_device.device
+        kernels = device.nodes_below(_is_usb_device)
         if (bus_node := device.node()) is not None:
             kernels.append(bus_node)
-        is_unique = bool(gadget.serial) and gadget.self_said not in self._ambiguous
+        is_unique = bool(usb_device.serial) and usb_device.self_said not in self._ambiguous
         nodes = nodes_with_links(self.host, kernels, links, is_unique=is_unique)
         numa_node = device.numa_node
         facts: dict[str, str | int] = {
             f"attr.{name}": value for name in ATTRIBUTES if (value := device.attribute(name))
         }
-        facts["model"] = facts.get("attr.product", gadget.ids)
-        if gadget.serial:
-            facts["serial"] = gadget.serial
+        facts["model"] = facts.get("attr.product", usb_device.ids)
+        if usb_device.serial:
+            facts["serial"] = usb_device.serial
         if nodes:
             facts |= {"file": nodes[0].file_name, "hostPath": nodes[0].host_path}
         if numa_node is not None:
@@ -171,19 +173,19 @@ class UsbSource(Struct):
         return HostDevice("", nodes, numa_node, MappingProxyType(facts), device.path, health, plugged=plugged)
 
 
-def _is_gadget(name: str) -> bool:
+def _is_usb_device(name: str) -> bool:
     """Whether a folder below /sys/devices is a USB device: no interface of one, and no controller's bus."""
-    return _GADGET.fullmatch(name) is not None
+    return _USB_DEVICE.fullmatch(name) is not None
 
 
-def _read(device: SysDevice, *, reads_classes: bool) -> _Gadget | None:
+def _read(device: SysDevice, *, reads_classes: bool) -> _UsbDevice | None:
     """Read a USB device; None for anything else on the bus, and for one that is going away."""
-    if not _is_gadget(device.name):
+    if not _is_usb_device(device.name):
         return None
     vendor, product = (device.attribute(name) for name in ("idVendor", "idProduct"))
     if not (vendor and product):
         return None
-    return _Gadget(
+    return _UsbDevice(
         device,
         vendor.lower(),
         product.lower(),
@@ -198,23 +200,23 @@ def _interface_classes(device: SysDevice) -> frozenset[str]:
     return frozenset((one.attribute("bInterfaceClass") or "").lower() for one in interfaces)
 
 
-def _matches(selector: UsbSelector, gadget: _Gadget) -> bool:
+def _matches(selector: UsbSelector, usb_device: _UsbDevice) -> bool:
     """Whether a selector matches a USB device. It matches a hub only if it asks for hubs."""
     vendor, product = (selector.vendor or "").lower(), (selector.product or "").lower()
     wanted_class = (selector.interface_class or "").lower()
-    if gadget.is_hub and wanted_class != HUB and not (vendor and product):
+    if usb_device.is_hub and wanted_class != HUB and not (vendor and product):
         return False
     return (
-        vendor in {"", gadget.vendor}
-        and product in {"", gadget.product}
-        and (selector.serial is None or fnmatchcase(gadget.serial, selector.serial))
-        and (not wanted_class or wanted_class in gadget.interface_classes)
+        vendor in {"", usb_device.vendor}
+        and product in {"", usb_device.product}
+        and (selector.serial is None or fnmatchcase(usb_device.serial, selector.serial))
+        and (not wanted_class or wanted_class in usb_device.interface_classes)
     )
 
 
 def port_of(device: SysDevice) -> tuple[str, str]:
     """Return the port of a USB device, as its ID has it, and the path that no other port has."""
-    found = _GADGET.fullmatch(device.name)
+    found = _USB_DEVICE.fullmatch(device.name)
     ports = found[1] if found else device.name
     root = next((one for one in device.parents() if _ROOT_HUB.fullmatch(one.name)), None)
     if root is None:
