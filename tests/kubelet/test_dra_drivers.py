@@ -189,7 +189,8 @@ async def test_a_call_while_only_the_service_is_down_says_what_the_dial_said(
         with pytest.raises(KubeletError) as caught:
             await kubelet.dra.prepare(pod("u", "a"))
         assert str(caught.value) == (
-            "prepare dynamic resources: NodePrepareResources: rpc error: code = Unavailable desc = "
+            "Failed to prepare dynamic resources: prepare dynamic resources: NodePrepareResources: "
+            "rpc error: code = Unavailable desc = "
             f'connection error: desc = "transport: Error while dialing: dial unix {driver.endpoint}: '
             'connect: no such file or directory"'
         )

@@ -95,6 +95,11 @@ class PodTable:
         """Bind a pod to this node; one with the same UID is replaced."""
         self._record(pod, PodStatus.pending(pod))
 
+    def renew(self, pod: Pod) -> None:
+        """Take over what a pod has become; its status stays. One that is not here is no error."""
+        if (bound := self._pods.get(pod.uid)) is not None:
+            self._pods[pod.uid] = replace(bound, pod=pod)
+
     def reject(self, pod: Pod, rejection: Rejection) -> None:
         """Record that the kubelet has refused a pod, which is its end."""
         self._record(pod, rejection.status())

@@ -30,6 +30,7 @@ from devplug.sandbox.controllers.scheduler import Scheduler
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
 from devplug.sandbox.nodes.containerruntime import ProcessRuntime
 from devplug.sandbox.nodes.noderegistration import facts_of_this_machine
+from devplug.sandbox.nodes.podclaims import NodeClaims
 from devplug.sandbox.registry import NODES, PODS, Registry
 from devplug.sandbox.sandboxdir import SandboxDir, SandboxRecord
 from devplug.sandbox.server.listener import ApiServer, Tls
@@ -218,23 +219,29 @@ class Sandbox:
         )
         for index in range(settings.nodes):
             name = f"worker-{index}"
-            place = self.place.node(name)
-            place.make()
-            kubelet = Kubelet.under(
-                place.folder, KubeletSettings(machine=machine, topology=settings.topology)
-            )
-            self._agents[name] = NodeAgent(
-                facts_of_this_machine(name, internal_ip=_ADDRESSES.format(index + 1)),
-                kubelet,
-                self.registry,
-                runtime,
-                AgentSettings(
-                    pod_subnet=f"10.244.{index}.0/24",
-                    like_real_timing=settings.like_real_timing,
-                    manifests=place.manifests,
-                ),
-            )
+            self._agents[name] = self._make_node(name, index, machine, runtime)
         return tuple(self._agents.values())
+
+    def _make_node(self, name: str, index: int, machine: NodeHardware, runtime: ProcessRuntime) -> NodeAgent:
+        settings = self.settings
+        place = self.place.node(name)
+        place.make()
+        claims = NodeClaims(self.registry, name, lambda: self._agents[name].kubelet.is_api_server_up)
+        kubelet = Kubelet.under(
+            place.folder,
+            KubeletSettings(machine=machine, topology=settings.topology, claims=claims, slices=claims),
+        )
+        return NodeAgent(
+            facts_of_this_machine(name, internal_ip=_ADDRESSES.format(index + 1)),
+            kubelet,
+            self.registry,
+            runtime,
+            AgentSettings(
+                pod_subnet=f"10.244.{index}.0/24",
+                like_real_timing=settings.like_real_timing,
+                manifests=place.manifests,
+            ),
+        )
 
     def _server(self, runtime: ProcessRuntime) -> ApiServer:
         settings = self.settings

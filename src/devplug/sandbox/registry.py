@@ -35,7 +35,18 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.watchlog import WatchEvent
 
-__all__ = ["DAEMON_SETS", "EVENTS", "LEASES", "NAMESPACES", "NODES", "PODS", "QUOTAS", "Registry"]
+__all__ = [
+    "CLAIMS",
+    "DAEMON_SETS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "QUOTAS",
+    "SLICES",
+    "Registry",
+]
 
 _LETTERS: Final = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013")))
 """The letters of random name suffixes: no vowels, none that look alike (apimachinery util/rand)."""
@@ -52,6 +63,7 @@ def _known(api_version: str, kind: str) -> Resource:
     return resource
 
 
+CLAIMS: Final = _known("resource.k8s.io/v1", "ResourceClaim")
 DAEMON_SETS: Final = _known("apps/v1", "DaemonSet")
 EVENTS: Final = _known("v1", "Event")
 LEASES: Final = _known("coordination.k8s.io/v1", "Lease")
@@ -59,6 +71,7 @@ NAMESPACES: Final = _known("v1", "Namespace")
 NODES: Final = _known("v1", "Node")
 PODS: Final = _known("v1", "Pod")
 QUOTAS: Final = _known("v1", "ResourceQuota")
+SLICES: Final = _known("resource.k8s.io/v1", "ResourceSlice")
 
 
 class Registry(Store):

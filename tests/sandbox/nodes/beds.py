@@ -197,8 +197,9 @@ async def node(
     like_real_timing: bool = False,
     registry: Registry | None = None,
     settings: KubeletSettings | None = None,
+    patience_seconds: float = 30,
 ) -> AsyncIterator[Bed]:
-    """A node that is up, for at most twenty seconds."""
+    """A node that is up, for a while."""
     if registry is None:
         registry = Registry(now=time, seed=1) if time is not None else Registry(seed=1)
         for name in ("default", "kube-node-lease"):
@@ -211,7 +212,7 @@ async def node(
     agent = NodeAgent(facts, kubelet, registry, runtime or NoPrograms(), agent_settings)
     if isinstance(runtime, FakeRuntime):
         runtime.on_ended = agent.container_ended
-    async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(patience_seconds), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(agent.run())
         bed = Bed(registry, kubelet, agent)
         await bed.node_is(lambda one: "capacity" in one.get("status", {}))

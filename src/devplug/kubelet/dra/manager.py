@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from devplug.kubelet.settings import KubeletSettings
     from devplug.wire.dra import DeviceHealthReport
 
-__all__ = ["PREPARE_AGAIN_SECONDS", "UNPREPARE_AGAIN_SECONDS", "DraManager"]
+__all__ = ["PREPARE_AGAIN_SECONDS", "PREPARE_FAILED", "UNPREPARE_AGAIN_SECONDS", "DraManager"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,9 @@ after 60 to 90 s (kuberuntime_manager.go). Only another reason to sync the pod i
 
 UNPREPARE_AGAIN_SECONDS: Final = 10.0
 """When it tries again to end a pod whose claims could not be unprepared, after 10 to 15 s."""
+
+PREPARE_FAILED: Final = "FailedPrepareDynamicResources"
+"""The reason of the event on a pod whose claims could not be prepared (events/event.go)."""
 
 RECONCILE_SECONDS: Final = 60.0
 _SYNC_SECONDS: Final = 0.1
@@ -129,25 +132,26 @@ class DraManager:
     # ── prepare ──
 
     async def prepare(self, pod: Pod) -> None:
-        """Have the drivers prepare all claims of a pod that are not prepared.
+        """Have the drivers prepare all claims of a pod, as it is now, that are not prepared.
 
-        Raises `ClaimError`; then some may be prepared, and the pod may not start.
+        Raises `ClaimError` with the event's message; then some may be prepared, and the pod may not start.
         """
+        self._pods.renew(pod)
         with self._metrics.measure_dra("PrepareResources"):
             try:
                 await self._prepare(pod)
             except (ClaimError, RemoteError) as error:
-                raise ClaimError(f"prepare dynamic resources: {error}") from error
+                text = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
+                raise ClaimError(text) from error
+        self.sync(pod)
 
     async def try_prepare(self, pod: Pod) -> bool:
         """Prepare, and say whether the pod may start; where not, an event on the pod says why."""
         try:
             await self.prepare(pod)
         except ClaimError as error:
-            text = f"Failed to prepare dynamic resources: {error}"
-            self._pods.warn(pod.uid, "FailedPrepareDynamicResources", text)
+            self._pods.warn(pod.uid, PREPARE_FAILED, str(error))
             return False
-        self.sync(pod)
         return True
 
     async def _prepare(self, pod: Pod) -> None:

@@ -104,9 +104,10 @@ class NodeAgent:
         Pods that are on the node already are admitted in the order in which they were made, as at a start of
         the machine. Raises `KubeletError` if the kubelet cannot start.
         """
+        # The kubelet removes the node's ResourceSlices as soon as it runs and there is a node.
+        self._report.register()
         async with self.kubelet.running(sources_ready=False), asyncio.TaskGroup() as tasks:
             with self.kubelet.changes() as changes:
-                self._report.register()
                 self._report.beat(is_up=True)
                 self._begin_beats()
                 known = sorted(
@@ -297,7 +298,7 @@ class NodeAgent:
                 raise
             self._report.started(booted=reboot)
             for worker in self._workers.values():
-                worker.containers.kubelet_started()
+                worker.kubelet_started()
             self._open()
 
     def _open(self) -> None:

@@ -47,6 +47,7 @@ __all__ = [
     "Start",
     "Step",
     "Stop",
+    "Unprepare",
     "next_step",
     "phase_of",
     "plan_of",
@@ -240,7 +241,12 @@ class Remove:
     """Take the pod away: it is deleted, and none of its containers runs."""
 
 
-Step: TypeAlias = Start | BackOff | End | Stop | Replace | Finish | Remove
+@dataclass(frozen=True, slots=True)
+class Unprepare:
+    """Have drivers unprepare the pod's claims, which none of its containers uses any more."""
+
+
+Step: TypeAlias = Start | BackOff | End | Stop | Replace | Finish | Remove | Unprepare
 
 Records: TypeAlias = "Mapping[str, ContainerRecord]"
 
@@ -255,24 +261,38 @@ class NextStep:
 
 
 def next_step(
-    plan: PodPlan, records: Records, now: datetime, *, since: datetime, result: PodResult | None = None
+    plan: PodPlan,
+    records: Records,
+    now: datetime,
+    *,
+    since: datetime,
+    result: PodResult | None = None,
+    starts_at: datetime | None = None,
+    unprepares_at: datetime | None = None,
 ) -> NextStep:
     """Return what is next for a pod that the node knows since `since`.
 
-    With a `result` it has ended, and only has to be cleared away.
+    With a `result` it has ended, and only has to be cleared away. No container starts before `starts_at`.
+    With `unprepares_at` it has claims that are to be unprepared then, and does not end before that.
     """
     running = tuple(name for name, record in records.items() if record.is_running)
-    if plan.is_deleted:
-        return NextStep(Stop(running) if running else Remove())
-    if result is not None:
-        return NextStep(Stop(running) if running else None)
+    held = [] if running or unprepares_at is None else [_when(Unprepare(), unprepares_at, now)]
+    if plan.is_deleted or result is not None:
+        last = NextStep(Stop(running) if running else Remove() if plan.is_deleted else None)
+        return held[0] if held else last
     ends_at = later(since, plan.deadline_seconds) if plan.deadline_seconds else None
     if ends_at is not None and now >= ends_at:
         message = "Pod was active on the node longer than the specified deadline"
         return NextStep(Finish(PodResult(PodPhase.FAILED, "DeadlineExceeded", message)))
     looks = [NextStep(until=ends_at), *_replacements(plan, records), *_planned_ends(plan, records, now)]
-    looks += _conclusion(plan, records) or _starts(plan, records, now)
+    end = _conclusion(plan, records)
+    waits = [NextStep(until=starts_at)] if starts_at is not None and now < starts_at else []
+    looks += (held or end) if end else (waits or _starts(plan, records, now))
     return _first(looks)
+
+
+def _when(step: Step, at: datetime, now: datetime) -> NextStep:
+    return NextStep(step) if now >= at else NextStep(until=at)
 
 
 def phase_of(plan: PodPlan, records: Records) -> PodPhase:
@@ -289,10 +309,8 @@ def phase_of(plan: PodPlan, records: Records) -> PodPhase:
 
 def _first(looks: Iterable[NextStep]) -> NextStep:
     listed = list(looks)
-    for one in listed:
-        if one.step is not None:
-            return one
-    return NextStep(until=min((one.until for one in listed if one.until is not None), default=None))
+    until = min((one.until for one in listed if one.until is not None), default=None)
+    return next((one for one in listed if one.step is not None), NextStep(until=until))
 
 
 def _replacements(plan: PodPlan, records: Records) -> list[NextStep]:
@@ -312,7 +330,7 @@ def _planned_ends(plan: PodPlan, records: Records, now: datetime) -> list[NextSt
     for one in plan.of_role(Role.APP):
         if (started := records[one.name].started) is not None:
             at = later(started, plan.exit.runs_seconds)
-            looks.append(NextStep(End(one.name, plan.exit.exit_code)) if now >= at else NextStep(until=at))
+            looks.append(_when(End(one.name, plan.exit.exit_code), at, now))
     return looks
 
 

@@ -7,7 +7,7 @@ and in pkg/kubelet/status/generate.go; fields and their order are its own.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, text, whole
@@ -18,10 +18,11 @@ from devplug.kubelet.pods import PodPhase
 from devplug.sandbox.nodes.podlifecycle import Role, phase_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from fractions import Fraction
 
+    from devplug.kubelet.pod_claims import ResourceHealth
     from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
     from devplug.sandbox.nodes.podlifecycle import PodPlan, PodResult
 
@@ -51,14 +52,15 @@ def _container_status(
     container: Object,
     record: ContainerRecord,
     allocated: Mapping[str, Mapping[str, str]],
+    claims: Mapping[str, Sequence[ResourceHealth]],
     waiting_reason: str,
     *,
     is_ready: bool,
 ) -> Object:
     """Return the status of one container of the spec.
 
-    `allocated` is resource name → device ID → health, of app containers; `waiting_reason` is why a
-    container waits that was not tried yet.
+    `allocated` is resource name → device ID → health and `claims` claim → devices, of app containers;
+    `waiting_reason` is why a container waits that was not tried yet.
     """
     image = record.image or text(container, "image")
     status: Object = {
@@ -76,7 +78,7 @@ def _container_status(
     if requests := fields(resources, "requests"):
         status["allocatedResources"] = requests
     status["resources"] = {key: resources[key] for key in ("limits", "requests") if resources.get(key)}
-    if allocated:
+    if allocated or claims:
         status["allocatedResourcesStatus"] = [
             {
                 "name": name,
@@ -85,8 +87,13 @@ def _container_status(
                 ],
             }
             for name, devices in sorted(allocated.items())
-        ]
+        ] + [{"name": name, "resources": [*map(_health, devices)]} for name, devices in claims.items()]
     return status
+
+
+def _health(device: ResourceHealth) -> Object:
+    message = {"message": device.message} if device.message else {}
+    return {"resourceID": device.resource_id, "health": device.health, **message}
 
 
 def _waits(record: ContainerRecord, waiting_reason: str) -> bool:
@@ -184,13 +191,22 @@ class PodFacts:
     """Empty for a node without an address."""
     is_settled: bool = False
     """Whether its containers have run for a while, so that the runtime was asked for their resources."""
+    claims: Mapping[str, Mapping[str, Sequence[ResourceHealth]]] = field(default_factory=dict)
+    """Container name → name of the claim in its status → devices, of app containers."""
+    holds_claims: bool = False
+    """Whether drivers still have claims prepared for it, so that it is not over yet whatever its containers
+    say (status_manager.go mergePodStatus)."""
 
 
 def status_of(pod: Object, facts: PodFacts, now: datetime) -> Object:
     """Return the status of a pod that is on a node; fields of other components are kept."""
     old = fields(pod, "status")
+    if facts.holds_claims:
+        facts = replace(facts, result=None)
     result = facts.result
     phase = result.phase if result is not None else phase_of(facts.plan, facts.records)
+    if facts.holds_claims and phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}:
+        phase = PodPhase(text(old, "phase"))
     status: Object = {
         "observedGeneration": whole(pod, "metadata", "generation"),
         "phase": phase.value,
@@ -296,6 +312,7 @@ def _container_statuses(pod: Object, facts: PodFacts) -> Object:
                     fields(container),
                     facts.records[name],
                     facts.allocated.get(name, {}) if is_app else {},
+                    facts.claims.get(name, {}) if is_app else {},
                     reason,
                     is_ready=is_ready,
                 )

@@ -1,7 +1,7 @@
 """One pod on its node: whatever is done about it is done here, one thing after the other.
 
-What that is, is `podlifecycle`'s; how containers are started and ended is `podcontainers`'; what people are
-told is `podstatus`'.
+What that is, is `podlifecycle`'s; how containers are started and ended is `podcontainers`', and how claims
+are prepared `podclaims`'; what people are told is `podstatus`'.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from devplug.kubelet.pods import PodPhase
 from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.strategy import Preconditions
+from devplug.sandbox.nodes.podclaims import PodClaims
 from devplug.sandbox.nodes.podcontainers import PodContainers
 from devplug.sandbox.nodes.podlifecycle import (
     AnnotationError,
@@ -30,6 +31,7 @@ from devplug.sandbox.nodes.podlifecycle import (
     Replace,
     Start,
     Stop,
+    Unprepare,
     next_step,
     plan_of,
     planned_exit,
@@ -38,9 +40,9 @@ from devplug.sandbox.nodes.podstatus import PodFacts, status_of
 from devplug.sandbox.registry import PODS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
+    from devplug.kubelet.pods import ContainerStatus
     from devplug.sandbox.nodes.podcontainers import NodeContext
     from devplug.sandbox.nodes.podlifecycle import Step
 
@@ -56,6 +58,7 @@ class PodWorker:
     def __init__(self, pod: Object, context: NodeContext) -> None:
         self.uid = text(pod, "metadata", "uid")
         self.containers = PodContainers(pod, context, self.wake)
+        self.claims = PodClaims(self.containers, context)
         self.is_admitted = asyncio.Event()
         """Set once the kubelet has decided about the pod for the first time."""
         self._context = context
@@ -82,6 +85,11 @@ class PodWorker:
         if not self._is_over:
             await self.containers.boot()
 
+    def kubelet_started(self) -> None:
+        """Forget what a kubelet does not know after its start."""
+        self.containers.kubelet_started()
+        self.claims.kubelet_started()
+
     async def run(self) -> None:
         """Do what is to be done about the pod until it is gone."""
         try:
@@ -97,8 +105,15 @@ class PodWorker:
             self._note_rejection()
             self._report_annotation()
             self._write_status()
-            plan, records = self.containers.plan, self.containers.records
-            seen = next_step(plan, records, self._now, since=self._since, result=self._result)
+            seen = next_step(
+                self.containers.plan,
+                self.containers.records,
+                self._now,
+                since=self._since,
+                result=self._result,
+                starts_at=self.claims.starts_at,
+                unprepares_at=self.claims.unprepares_at,
+            )
             try:
                 if seen.step is None:
                     await self._wait(seen.until)
@@ -174,19 +189,21 @@ class PodWorker:
         """Write the status if it says anything new; that of a pod that is over is the last."""
         if self._is_over:
             return
-        allocated: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        seen: tuple[ContainerStatus, ...] = ()
         with suppress(KubeletError):
-            seen = self._context.kubelet.pod(self.uid)
-            allocated = {one.name: one.allocated_resources for one in seen.containers}
+            seen = self._context.kubelet.pod(self.uid).containers
+        holds_claims = self.claims.unprepares_at is not None
         facts = PodFacts(
             self.containers.plan,
             self.containers.records,
             self._since,
-            allocated,
+            {one.name: one.allocated_resources for one in seen},
             self._result,
             self.containers.pod_ip,
             self._context.host_ip,
             self._is_settled,
+            {one.name: one.claims_health for one in seen},
+            holds_claims,
         )
         status = status_of(self.containers.pod, facts, self._now)
         if not same(status, part(self.containers.pod, "status")):
@@ -197,7 +214,7 @@ class PodWorker:
                 lambda old: {**old, "status": status},
                 part_name="status",
             )
-        self._is_over = self._result is not None and not self.containers.running
+        self._is_over = self._result is not None and not (self.containers.running or holds_claims)
 
     def _report_annotation(self) -> None:
         """Say once what is wrong with an annotation of ours."""
@@ -215,7 +232,7 @@ class PodWorker:
     async def _do(self, step: Step) -> None:
         match step:
             case Start(name):
-                await self.containers.start(name)
+                await self._start(name)
             case BackOff(name):
                 self.containers.back_off(name)
             case End(name, exit_code):
@@ -226,12 +243,17 @@ class PodWorker:
                 await self._replace(name)
             case Finish(result):
                 self._result = result
+            case Unprepare():
+                await self.claims.unprepare()
             case Remove():
-                self._remove()
-                if self._is_here():
-                    await self._wait(None)
-        if self._result is not None and not self.containers.running:
+                await self._remove()
+        if self._result is not None and not (self.containers.running or self.claims.unprepares_at):
             self._end_at_kubelet(self._result.phase)
+
+    async def _start(self, name: str) -> None:
+        """Start a container; where the pod has no address yet, its claims come first."""
+        if self.containers.pod_ip or await self.claims.prepare():
+            await self.containers.start(name)
 
     async def _replace(self, name: str) -> None:
         """Stop a container and start it as the pod has it now, unless the pod was deleted meanwhile."""
@@ -245,12 +267,14 @@ class PodWorker:
             if not self._context.kubelet.pod(self.uid).is_terminal:
                 self._context.kubelet.end_pod(self.uid, phase)
 
-    def _remove(self) -> None:
+    async def _remove(self) -> None:
         """Take the pod away for good; with a finalizer it stays until somebody takes that away."""
         with suppress(StatusError):
             self._context.registry.delete(
                 PODS, self._namespace, self._name, grace_seconds=0, preconditions=Preconditions(self.uid)
             )
+        if self._is_here():
+            await self._wait(None)
 
 
 def _result_of(pod: Object) -> PodResult | None:

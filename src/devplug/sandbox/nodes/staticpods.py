@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from devplug.errors import ConfigError, DevplugError
+from devplug.errors import ConfigError, DevplugError, Problem
 from devplug.k8s.objects import Object, fields, part, same, text
 from devplug.kubelet.manifests import read_manifest
 from devplug.linux.inotify import shared_watcher
@@ -154,6 +154,10 @@ class StaticPods:
         digest = hashlib.sha256(content.encode()).hexdigest()[:32]
         try:
             pod = static_pod(read_manifest(content, file=name), self._node_name, digest)
+            if part(pod, "spec", "resourceClaims"):
+                # pkg/kubelet/config/common.go tryDecodeSinglePod
+                problem = Problem(0, 0, "spec.resourceClaims", "static pods may not reference resourceclaims")
+                raise ConfigError(name, [problem])
         except ConfigError as error:
             self._refuse(name, digest, error)
             return ("", name), None

@@ -1,0 +1,398 @@
+"""Pods with claims on a node of the sandbox, with a driver on real sockets; the clock is the loop's.
+
+The scheduler's and the controllers' part is done by hand: claims are written allocated and reserved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devplug.errors import KubeletError
+from devplug.kubelet.settings import KubeletSettings
+from devplug.sandbox.nodes.podclaims import NodeClaims
+from devplug.sandbox.registry import CLAIMS, NAMESPACES, NODES, PODS, SLICES, Registry
+from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim
+from tests.kubelet.dra_driver import DRIVER, FakeDriver
+from tests.sandbox.nodes.beds import START, WORKER, Bed, FakeRuntime, container, manifest, node
+from tests.sandbox.nodes.test_staticpods import write
+from tests.virtualtime import now, on_virtual_time, passes
+
+anyio_backend = on_virtual_time
+
+OTHER = "other.example.com"
+
+
+def node_time() -> datetime:
+    return START + timedelta(seconds=now())
+
+
+@dataclass
+class Lab(Bed):
+    """A node, and the driver that is made for it."""
+
+    driver: FakeDriver
+
+    def uid_of(self, name: str) -> str:
+        """The UID of a claim."""
+        one: Any = self.registry.get(CLAIMS, "default", name)
+        return str(one["metadata"]["uid"])
+
+    def reserve(self, name: str, *pods: str, driver: str = DRIVER) -> None:
+        """Make a claim that is allocated, and reserved for pods that are there."""
+        if self.registry.find(CLAIMS, "default", name) is None:
+            self.registry.create(CLAIMS, "default", claim(name))
+        result = {"request": "gpu", "driver": driver, "pool": "pool", "device": "gpu-0"}
+        uids = [(pod, self.get(pod)["metadata"]["uid"]) for pod in pods]
+        status: dict[str, object] = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": uid} for pod, uid in uids],
+        }
+        self.registry.set_status(CLAIMS, "default", name, status)
+
+    def start(self, name: str, *containers: dict[str, object], **spec: object) -> Any:
+        """Make a pod that uses a claim of the same name, allocated for it before the node sees it."""
+        pod = self.put(using(name, *containers, **spec))
+        self.reserve(name, name)
+        return pod
+
+    async def held_back(self, name: str) -> str:
+        """Wait until claims keep a pod from starting; return what the event says, without its beginning."""
+        message = await self.told(name, "FailedPrepareDynamicResources")
+        return message.removeprefix("Failed to prepare dynamic resources: prepare dynamic resources: ")
+
+    def slices(self) -> list[str]:
+        found: list[Any] = [*self.registry.all(SLICES)]
+        return [one["metadata"]["name"] for one in found]
+
+
+def claim(name: str) -> dict[str, object]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    return {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
+
+
+def using(name: str, *containers: dict[str, object], **spec: object) -> dict[str, object]:
+    given = containers or (container(resources={"claims": [{"name": "d"}]}),)
+    return manifest(name, *given, resourceClaims=[{"name": "d", "resourceClaimName": name}], **spec)
+
+
+def slice_of(name: str, driver: str = DRIVER, node_name: str = WORKER) -> dict[str, object]:
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node_name, "pool": pool, "devices": [{"name": "gpu-0"}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def cluster() -> Registry:
+    registry = Registry(now=node_time, seed=1)
+    for name in ("default", "kube-node-lease"):
+        registry.create(NAMESPACES, "", {"metadata": {"name": name}})
+    return registry
+
+
+@asynccontextmanager
+async def lab(
+    folder: Path,
+    registry: Registry | None = None,
+    runtime: FakeRuntime | None = None,
+    manifests: Path | None = None,
+) -> AsyncIterator[Lab]:
+    """A node without a driver."""
+    registry = registry or cluster()
+    beds: list[Bed] = []
+    ends = NodeClaims(registry, WORKER, lambda: not beds or beds[0].kubelet.is_api_server_up)
+    settings = KubeletSettings(
+        clock=now, claims=ends, slices=ends, plugins_registry=folder / "plugins_registry"
+    )
+    async with node(
+        folder / "device-plugins",
+        registry=registry,
+        settings=settings,
+        runtime=runtime,
+        manifests=manifests,
+        patience_seconds=200,
+    ) as bed:
+        beds.append(bed)
+        yield Lab(bed.registry, bed.kubelet, bed.agent, FakeDriver(folder))
+
+
+def conditions(pod: Any) -> dict[str, str]:
+    return {one["type"]: one["status"] for one in pod["status"]["conditions"]}
+
+
+async def test_claims_are_prepared_once_before_the_first_container_of_a_pod(short_dir: Path) -> None:
+    """D14, D31: restarts in a living sandbox call nobody, and the runtime gets the CDI names."""
+    runtime = FakeRuntime(time=node_time)
+    async with lab(short_dir, runtime=runtime) as it, it.driver.registered():
+        uid = it.start("a", container(image="mapped", resources={"claims": [{"name": "d"}]}))["metadata"][
+            "uid"
+        ]
+        await it.running("a")
+        claim_uid = it.uid_of("a")
+        assert it.driver.called("NodePrepareResources") == [(claim_uid,)]
+        assert runtime.orders[0].config.cdi_devices == (f"example.com/claim={claim_uid}-gpu-0",)
+        runtime.end(uid, "c", 1)
+        await it.pod("a", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1)
+        assert len(it.driver.called("NodePrepareResources")) == 1
+        assert runtime.orders[1].config.cdi_devices == runtime.orders[0].config.cdi_devices
+
+
+async def test_a_pod_whose_claims_cannot_be_prepared_waits_for_its_next_sync(short_dir: Path) -> None:
+    """D18, D19: Pending, without a sandbox, with an event; the driver is asked again a minute later."""
+    errors = ["device is on fire"]
+
+    async def prepare(claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        error = errors.pop() if errors else ""
+        devices = () if error else (it.driver.device(claims[0]),)
+        return {claims[0].uid: PreparedClaim(devices, error)}
+
+    async with lab(short_dir) as it, it.driver.registered():
+        it.driver.on_prepare = prepare
+        it.start("a")
+        assert await it.held_back("a") == (
+            "NodePrepareResources failed for ResourceClaim a: device is on fire"
+        )
+        begin = now()
+        waits: Any = await it.pod("a", lambda pod: pod["status"].get("containerStatuses"))
+        assert waits["status"]["phase"] == "Pending"
+        assert waits["status"]["containerStatuses"][0]["state"] == {
+            "waiting": {"reason": "ContainerCreating"}
+        }
+        assert conditions(waits)["PodReadyToStartContainers"] == "False"
+        assert "podIP" not in waits["status"]
+        running = await it.running("a")
+        assert 60 <= now() - begin < 62
+        assert conditions(running)["PodReadyToStartContainers"] == "True"
+        assert [reason for _, reason, _ in it.events("a")].count("FailedPrepareDynamicResources") == 1
+
+
+async def test_a_change_of_the_pod_has_its_claims_prepared_at_once(short_dir: Path) -> None:
+    """D18: any other reason to sync the pod is faster than the periodic sync; D65: nobody allocates."""
+    async with lab(short_dir) as it, it.driver.registered():
+        it.registry.create(CLAIMS, "default", claim("a"))
+        uid = it.put(using("a"))["metadata"]["uid"]
+        assert (await it.held_back("a")).startswith(f"pod a ({uid}) is not allowed to use ResourceClaim a (")
+        it.reserve("a", "a")
+        begin = now()
+        await passes(5)
+        assert it.get("a")["status"]["phase"] == "Pending"
+        it.annotate("a", note="look")
+        await it.running("a")
+        assert now() - begin < 6
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+async def test_a_pod_whose_driver_is_away_waits_and_can_be_deleted(short_dir: Path, comes_late: bool) -> None:
+    """D10, D18, D20: a driver that comes a second late costs the pod a minute; without a trace it may go."""
+    async with lab(short_dir) as it:
+        it.start("a")
+        assert await it.held_back("a") == f"DRA driver {DRIVER} is not registered"
+        if comes_late:
+            async with it.driver.registered():
+                await it.running("a")
+                assert now() >= 60
+                return
+        it.registry.delete(PODS, "default", "a")
+        await it.gone("a")
+        assert now() < 5
+
+
+async def test_a_claim_that_is_made_after_the_pod_came_is_prepared_all_the_same(short_dir: Path) -> None:
+    """D60, D65: the controller names it in the pod's status, as the pod was bound by hand."""
+    async with lab(short_dir) as it, it.driver.registered():
+        template = {"name": "d", "resourceClaimTemplateName": "t"}
+        it.put(manifest("a", container(resources={"claims": [{"name": "d"}]}), resourceClaims=[template]))
+        assert await it.held_back("a") == 'pod "default/a": ResourceClaim not created yet'
+        uid = it.get("a")["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": True}
+        made = claim("a-d-x")
+        it.registry.create(
+            CLAIMS, "default", {**made, "metadata": {"name": "a-d-x", "ownerReferences": [owner]}}
+        )
+        it.reserve("a-d-x", "a")
+        named = [{"name": "d", "resourceClaimName": "a-d-x"}]
+        it.registry.set_status(
+            PODS, "default", "a", {**it.get("a")["status"], "resourceClaimStatuses": named}
+        )
+        await it.running("a")
+        (config,) = (it.kubelet.container_config(uid, "c"),)
+        assert len(config.cdi_devices) == 1
+
+
+async def test_a_pod_is_gone_only_after_its_claims_were_unprepared(short_dir: Path) -> None:
+    """D26, D27: no event tells of it, the phase stays, and the driver is asked again after 10 s."""
+    async with lab(short_dir) as it, it.driver.registered():
+        it.start("a", terminationGracePeriodSeconds=1)
+        await it.running("a")
+        refused = asyncio.Event()
+
+        async def unprepare(claims: Sequence[ClaimName]) -> Mapping[str, str]:
+            error = "" if refused.is_set() else "cannot let go"
+            refused.set()
+            return {claims[0].uid: error}
+
+        it.driver.on_unprepare = unprepare
+        it.registry.delete(PODS, "default", "a")
+        await refused.wait()
+        begin = now()
+        seen = await it.pod("a", lambda pod: "terminated" in pod["status"]["containerStatuses"][0]["state"])
+        assert seen["status"]["phase"] == "Running"
+        await it.gone("a")
+        assert 10 <= now() - begin < 12
+        assert len(it.driver.called("NodeUnprepareResources")) == 2
+        assert "Warning" not in [type_ for type_, _, _ in it.events("a")]
+
+
+async def test_a_pod_that_ends_by_itself_gets_its_last_status_after_its_claims_were_unprepared(
+    short_dir: Path,
+) -> None:
+    """D26: a shared claim is unprepared with its last pod (D23)."""
+    async with lab(short_dir) as it, it.driver.registered():
+        share: Any = {"restartPolicy": "Never", "resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}
+        it.put(using("a", restartPolicy="Never"))
+        it.reserve("a", "a")
+        await it.running("a")
+        it.put(manifest("b", container(resources={"claims": [{"name": "d"}]}), **share))
+        it.reserve("a", "a", "b")
+        await it.running("b")
+        phases: list[str] = []
+
+        async def unprepare(claims: Sequence[ClaimName]) -> Mapping[str, str]:
+            phases.append(it.get("b")["status"]["phase"])
+            return {claims[0].uid: ""}
+
+        it.driver.on_unprepare = unprepare
+        for name in ("a", "b"):
+            it.annotate(name, exit_code="0")
+            await it.ended(name)
+        assert phases == ["Running"]
+        assert len(it.driver.called("NodePrepareResources")) == 1
+
+
+async def test_the_claims_of_a_pod_that_was_deleted_by_force_are_unprepared_later(short_dir: Path) -> None:
+    """D26, D28: the object is gone first, and the kubelet looks after it once in a minute."""
+    async with lab(short_dir) as it, it.driver.registered():
+        it.start("a")
+        await it.running("a")
+        it.registry.delete(PODS, "default", "a", grace_seconds=0)
+        await it.gone("a")
+        assert not it.driver.called("NodeUnprepareResources")
+        await it.driver.wait(lambda: it.driver.called("NodeUnprepareResources"))
+        assert now() <= 61
+
+
+async def test_the_health_of_a_claims_devices_stands_in_the_pods_status(short_dir: Path) -> None:
+    """D33, D36, D37: the pod runs on."""
+    async with lab(short_dir) as it:
+        it.driver.has_health = True
+        async with it.driver.registered():
+            it.start("a")
+            await it.running("a")
+            await it.driver.wait(lambda: it.driver.open_streams)
+            it.driver.report(
+                [DeviceHealthReport("pool", "gpu-0", HealthWord.UNHEALTHY, message="fan stopped")]
+            )
+            pod = await it.pod("a", lambda pod: "fan stopped" in str(pod["status"]))
+            (listed,) = pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"]
+            assert listed == {
+                "name": "claim:d",
+                "resources": [
+                    {
+                        "resourceID": f"example.com/claim={it.uid_of('a')}-gpu-0",
+                        "health": "Unhealthy",
+                        "message": "fan stopped",
+                    }
+                ],
+            }
+            assert pod["status"]["phase"] == "Running"
+
+
+async def test_the_slices_of_a_node_are_removed_when_its_kubelet_starts(short_dir: Path) -> None:
+    """D12: of any driver, and those of other nodes stay."""
+    registry = cluster()
+    for name, driver, node_name in (("a", DRIVER, WORKER), ("b", OTHER, WORKER), ("c", DRIVER, "worker-1")):
+        registry.create(SLICES, "", slice_of(name, driver, node_name))
+    async with lab(short_dir, registry) as it:
+        await passes(0.1)
+        assert it.slices() == ["c"]
+        it.registry.create(SLICES, "", slice_of("a"))
+        await it.agent.restart_kubelet()
+        await passes(0.1)
+        assert it.slices() == ["c"]
+
+
+async def test_the_slices_of_a_driver_are_removed_half_a_minute_after_it_went(short_dir: Path) -> None:
+    """D11: those of other drivers stay."""
+    async with lab(short_dir) as it:
+        await passes(0.1)
+        async with it.driver.registered():
+            for name, driver in (("a", DRIVER), ("b", OTHER)):
+                it.registry.create(SLICES, "", slice_of(name, driver))
+        begin = now()
+        while it.slices() != ["b"]:
+            await passes(0.5)
+        assert 29 <= now() - begin <= 32
+
+
+async def test_a_kubelet_without_an_api_server_reads_and_removes_nothing() -> None:
+    """D12: it is tried again until the node is there."""
+    registry = cluster()
+    registry.create(SLICES, "", slice_of("a"))
+    away = NodeClaims(registry, WORKER, lambda: False)
+    with pytest.raises(KubeletError, match="the API server is away"):
+        await away.get_claim("default", "a")
+    for ends in (away, NodeClaims(registry, WORKER, lambda: True)):
+        with pytest.raises(KubeletError):
+            await ends.remove_slices(None)
+    registry.create(NODES, "", {"metadata": {"name": WORKER}})
+    await NodeClaims(registry, WORKER, lambda: True).remove_slices(OTHER)
+    assert len(registry.all(SLICES)) == 1
+
+
+async def test_a_restarted_kubelet_lets_a_pod_with_claims_run_on_and_end(short_dir: Path) -> None:
+    """D24, D25: it reads its checkpoint; only a new sandbox has the driver prepare again."""
+    async with lab(short_dir) as it, it.driver.registered():
+        pod = it.start("a")
+        await it.running("a")
+        await it.agent.restart_kubelet()
+        await it.driver.told(2)
+        assert len(it.driver.called("NodePrepareResources")) == 1
+        assert len(it.kubelet.container_config(pod["metadata"]["uid"], "c").cdi_devices) == 1
+        await it.agent.reboot()
+        await it.driver.told(3)
+        await it.pod("a", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] == 1)
+        assert len(it.driver.called("NodePrepareResources")) == 2
+        it.registry.delete(PODS, "default", "a")
+        await it.gone("a")
+        assert len(it.driver.called("NodeUnprepareResources")) == 1
+
+
+async def test_a_restarted_kubelet_tries_a_waiting_pod_at_once(short_dir: Path) -> None:
+    """D18, D19, D24: its start is a reason to sync every pod."""
+    async with lab(short_dir) as it:
+        it.put(using("a"))
+        why = 'fetch ResourceClaim a: resourceclaims.resource.k8s.io "a" not found'
+        assert await it.held_back("a") == why
+        it.reserve("a", "a")
+        await it.agent.restart_kubelet()
+        await passes(0.1)
+        assert it.events("a")[-1][2].endswith(f"DRA driver {DRIVER} is not registered")
+
+
+async def test_a_static_pod_may_not_use_claims(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D66."""
+    (short_dir / "manifests").mkdir()
+    async with lab(short_dir, manifests=short_dir / "manifests") as it:
+        (short_dir / "manifests" / "a.yaml").write_text(json.dumps(using("a")))
+        write(short_dir / "manifests", "b", container())
+        await it.running("b-worker-0")
+        assert it.registry.find(PODS, "default", "a-worker-0") is None
+        (told,) = (one for one in caplog.records if one.name.endswith("staticpods"))
+        assert "static pods may not reference resourceclaims" in str(told.__dict__["error"])
