@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BINDING_TIMEOUT_SECONDS",
+    "MOST_PODS",
     "Attempt",
     "Cluster",
     "Fit",

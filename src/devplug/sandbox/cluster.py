@@ -22,9 +22,11 @@ from devplug.linux.inotify import until_absent
 from devplug.sandbox.api.watchlog import ChangeType
 from devplug.sandbox.control import Control
 from devplug.sandbox.controllers.daemonset import DaemonSetController
+from devplug.sandbox.controllers.devicetainteviction import DeviceTaintEvictionController
 from devplug.sandbox.controllers.garbagecollector import EventCollector, GarbageCollector, PodCollector
 from devplug.sandbox.controllers.namespaces import NamespaceController, make_first_namespaces
 from devplug.sandbox.controllers.nodelifecycle import NodeLifecycleController
+from devplug.sandbox.controllers.resourceclaim import ResourceClaimController
 from devplug.sandbox.controllers.resourcequota import ResourceQuotaController
 from devplug.sandbox.controllers.scheduler import Scheduler
 from devplug.sandbox.nodes.agent import AgentSettings, NodeAgent
@@ -193,6 +195,8 @@ class Sandbox:
         | PodCollector
         | GarbageCollector
         | DaemonSetController
+        | ResourceClaimController
+        | DeviceTaintEvictionController
         | Scheduler,
         ...,
     ]:
@@ -205,6 +209,8 @@ class Sandbox:
             PodCollector(registry),
             GarbageCollector(registry),
             DaemonSetController(registry),
+            ResourceClaimController(registry),
+            DeviceTaintEvictionController(registry),
             Scheduler(registry, self.settings.scoring, host=os.uname().nodename),
         )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.api.watchlog import WatchEvent
 
 __all__ = [
-    "CLAIMS",
+    "CLAIM_TEMPLATES",
     "DAEMON_SETS",
     "EVENTS",
     "LEASES",
@@ -44,7 +44,8 @@ __all__ = [
     "NODES",
     "PODS",
     "QUOTAS",
-    "SLICES",
+    "RESOURCE_CLAIMS",
+    "RESOURCE_SLICES",
     "Registry",
 ]
 
@@ -63,7 +64,7 @@ def _known(api_version: str, kind: str) -> Resource:
     return resource
 
 
-CLAIMS: Final = _known("resource.k8s.io/v1", "ResourceClaim")
+CLAIM_TEMPLATES: Final = _known("resource.k8s.io/v1", "ResourceClaimTemplate")
 DAEMON_SETS: Final = _known("apps/v1", "DaemonSet")
 EVENTS: Final = _known("v1", "Event")
 LEASES: Final = _known("coordination.k8s.io/v1", "Lease")
@@ -71,7 +72,8 @@ NAMESPACES: Final = _known("v1", "Namespace")
 NODES: Final = _known("v1", "Node")
 PODS: Final = _known("v1", "Pod")
 QUOTAS: Final = _known("v1", "ResourceQuota")
-SLICES: Final = _known("resource.k8s.io/v1", "ResourceSlice")
+RESOURCE_CLAIMS: Final = _known("resource.k8s.io/v1", "ResourceClaim")
+RESOURCE_SLICES: Final = _known("resource.k8s.io/v1", "ResourceSlice")
 
 
 class Registry(Store):

@@ -8,7 +8,7 @@ import pytest
 
 from devplug.k8s.objects import text
 from devplug.sandbox.api.errors import bad_request
-from devplug.sandbox.controllers.workqueue import WorkQueue, key_of, run_loop, split_key
+from devplug.sandbox.controllers.workqueue import KeyIndex, WorkQueue, key_of, run_loop, split_key
 from devplug.sandbox.registry import PODS
 from tests.sandbox.controllers.beds import Clock, add_pod, new_registry
 from tests.waiting import until
@@ -82,3 +82,14 @@ def test_a_key_names_a_place() -> None:
     assert split_key(key_of(pod)) == ("default", "p")
     assert split_key(key_of({"metadata": {"name": "worker-0"}})) == ("", "worker-0")
     assert text(pod, "metadata", "name") == "p"
+
+
+def test_an_index_knows_who_names_whom() -> None:
+    index = KeyIndex()
+    assert index.put("a", ["x", "y"]) == {"x", "y"}
+    assert index.put("b", ["y"]) == {"y"}
+    assert index.naming("y") == ["a", "b"]
+    assert index.put("a", ["z"]) == {"x", "y", "z"}
+    assert [index.naming(one) for one in "xyz"] == [[], ["b"], ["a"]]
+    assert index.put("a", []) == {"z"}
+    assert not index.naming("z")

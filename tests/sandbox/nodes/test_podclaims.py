@@ -19,7 +19,7 @@ import pytest
 from devplug.errors import KubeletError
 from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.nodes.podclaims import NodeClaims
-from devplug.sandbox.registry import CLAIMS, NAMESPACES, NODES, PODS, SLICES, Registry
+from devplug.sandbox.registry import RESOURCE_CLAIMS, NAMESPACES, NODES, PODS, RESOURCE_SLICES, Registry
 from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim
 from tests.kubelet.dra_driver import DRIVER, FakeDriver
 from tests.sandbox.nodes.beds import START, WORKER, Bed, FakeRuntime, container, manifest, node
@@ -43,20 +43,20 @@ class Lab(Bed):
 
     def uid_of(self, name: str) -> str:
         """The UID of a claim."""
-        one: Any = self.registry.get(CLAIMS, "default", name)
+        one: Any = self.registry.get(RESOURCE_CLAIMS, "default", name)
         return str(one["metadata"]["uid"])
 
     def reserve(self, name: str, *pods: str, driver: str = DRIVER) -> None:
         """Make a claim that is allocated, and reserved for pods that are there."""
-        if self.registry.find(CLAIMS, "default", name) is None:
-            self.registry.create(CLAIMS, "default", claim(name))
+        if self.registry.find(RESOURCE_CLAIMS, "default", name) is None:
+            self.registry.create(RESOURCE_CLAIMS, "default", claim(name))
         result = {"request": "gpu", "driver": driver, "pool": "pool", "device": "gpu-0"}
         uids = [(pod, self.get(pod)["metadata"]["uid"]) for pod in pods]
         status: dict[str, object] = {
             "allocation": {"devices": {"results": [result]}},
             "reservedFor": [{"resource": "pods", "name": pod, "uid": uid} for pod, uid in uids],
         }
-        self.registry.set_status(CLAIMS, "default", name, status)
+        self.registry.set_status(RESOURCE_CLAIMS, "default", name, status)
 
     def start(self, name: str, *containers: dict[str, object], **spec: object) -> Any:
         """Make a pod that uses a claim of the same name, allocated for it before the node sees it."""
@@ -70,7 +70,7 @@ class Lab(Bed):
         return message.removeprefix("Failed to prepare dynamic resources: prepare dynamic resources: ")
 
     def slices(self) -> list[str]:
-        found: list[Any] = [*self.registry.all(SLICES)]
+        found: list[Any] = [*self.registry.all(RESOURCE_SLICES)]
         return [one["metadata"]["name"] for one in found]
 
 
@@ -176,7 +176,7 @@ async def test_a_pod_whose_claims_cannot_be_prepared_waits_for_its_next_sync(sho
 async def test_a_change_of_the_pod_has_its_claims_prepared_at_once(short_dir: Path) -> None:
     """D18: any other reason to sync the pod is faster than the periodic sync; D65: nobody allocates."""
     async with lab(short_dir) as it, it.driver.registered():
-        it.registry.create(CLAIMS, "default", claim("a"))
+        it.registry.create(RESOURCE_CLAIMS, "default", claim("a"))
         uid = it.put(using("a"))["metadata"]["uid"]
         assert (await it.held_back("a")).startswith(f"pod a ({uid}) is not allowed to use ResourceClaim a (")
         it.reserve("a", "a")
@@ -214,7 +214,7 @@ async def test_a_claim_that_is_made_after_the_pod_came_is_prepared_all_the_same(
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid, "controller": True}
         made = claim("a-d-x")
         it.registry.create(
-            CLAIMS, "default", {**made, "metadata": {"name": "a-d-x", "ownerReferences": [owner]}}
+            RESOURCE_CLAIMS, "default", {**made, "metadata": {"name": "a-d-x", "ownerReferences": [owner]}}
         )
         it.reserve("a-d-x", "a")
         named = [{"name": "d", "resourceClaimName": "a-d-x"}]
@@ -318,11 +318,11 @@ async def test_the_slices_of_a_node_are_removed_when_its_kubelet_starts(short_di
     """D12: of any driver, and those of other nodes stay."""
     registry = cluster()
     for name, driver, node_name in (("a", DRIVER, WORKER), ("b", OTHER, WORKER), ("c", DRIVER, "worker-1")):
-        registry.create(SLICES, "", slice_of(name, driver, node_name))
+        registry.create(RESOURCE_SLICES, "", slice_of(name, driver, node_name))
     async with lab(short_dir, registry) as it:
         await passes(0.1)
         assert it.slices() == ["c"]
-        it.registry.create(SLICES, "", slice_of("a"))
+        it.registry.create(RESOURCE_SLICES, "", slice_of("a"))
         await it.agent.restart_kubelet()
         await passes(0.1)
         assert it.slices() == ["c"]
@@ -334,7 +334,7 @@ async def test_the_slices_of_a_driver_are_removed_half_a_minute_after_it_went(sh
         await passes(0.1)
         async with it.driver.registered():
             for name, driver in (("a", DRIVER), ("b", OTHER)):
-                it.registry.create(SLICES, "", slice_of(name, driver))
+                it.registry.create(RESOURCE_SLICES, "", slice_of(name, driver))
         begin = now()
         while it.slices() != ["b"]:
             await passes(0.5)
@@ -344,7 +344,7 @@ async def test_the_slices_of_a_driver_are_removed_half_a_minute_after_it_went(sh
 async def test_a_kubelet_without_an_api_server_reads_and_removes_nothing() -> None:
     """D12: it is tried again until the node is there."""
     registry = cluster()
-    registry.create(SLICES, "", slice_of("a"))
+    registry.create(RESOURCE_SLICES, "", slice_of("a"))
     away = NodeClaims(registry, WORKER, lambda: False)
     with pytest.raises(KubeletError, match="the API server is away"):
         await away.get_claim("default", "a")
@@ -353,7 +353,7 @@ async def test_a_kubelet_without_an_api_server_reads_and_removes_nothing() -> No
             await ends.remove_slices(None)
     registry.create(NODES, "", {"metadata": {"name": WORKER}})
     await NodeClaims(registry, WORKER, lambda: True).remove_slices(OTHER)
-    assert len(registry.all(SLICES)) == 1
+    assert len(registry.all(RESOURCE_SLICES)) == 1
 
 
 async def test_a_restarted_kubelet_lets_a_pod_with_claims_run_on_and_end(short_dir: Path) -> None:

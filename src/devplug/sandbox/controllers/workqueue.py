@@ -17,13 +17,13 @@ from devplug.linux.notifier import within
 from devplug.sandbox.api.errors import StatusError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from devplug.sandbox.api.kinds import Resource
     from devplug.sandbox.api.watchlog import WatchEvent
     from devplug.sandbox.registry import Registry
 
-__all__ = ["WorkQueue", "follow", "key_of", "run_loop", "split_key"]
+__all__ = ["KeyIndex", "WorkQueue", "follow", "key_of", "run_loop", "split_key"]
 
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LAST_RETRY_SECONDS: Final = 60.0
@@ -38,6 +38,31 @@ def split_key(key: str) -> tuple[str, str]:
     """Return the namespace and the name that `key_of` wrote."""
     namespace, _, name = key.partition("/")
     return namespace, name
+
+
+class KeyIndex:
+    """An index of who names whom, by key; lives as long as its controller, and forgets who names nobody."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, frozenset[str]] = {}
+        self._naming: dict[str, set[str]] = {}
+
+    def put(self, key: str, named: Iterable[str]) -> frozenset[str]:
+        """Replace what `key` names; return what it named before or names now."""
+        before, after = self._named.pop(key, frozenset()), frozenset(named)
+        for one in before - after:
+            self._naming[one].discard(key)
+            if not self._naming[one]:
+                del self._naming[one]
+        for one in after - before:
+            self._naming.setdefault(one, set()).add(key)
+        if after:
+            self._named[key] = after
+        return before | after
+
+    def naming(self, key: str) -> Collection[str]:
+        """Return who names `key`."""
+        return sorted(self._naming.get(key, ()))
 
 
 class WorkQueue:

@@ -19,7 +19,7 @@ from devplug.kubelet.manifests import PodReader
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.watchlog import Selection
-from devplug.sandbox.registry import CLAIMS, NODES, SLICES
+from devplug.sandbox.registry import RESOURCE_CLAIMS, NODES, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ class NodeClaims:
         """Return a ResourceClaim; raises `KubeletError` with the API server's text."""
         self._reach()
         try:
-            return self._registry.get(CLAIMS, namespace, name)
+            return self._registry.get(RESOURCE_CLAIMS, namespace, name)
         except StatusError as error:
             raise KubeletError(str(error)) from error
 
@@ -57,9 +57,9 @@ class NodeClaims:
         if self._registry.find(NODES, "", self._node_name) is None:
             raise KubeletError(f'node "{self._node_name}" not found')
         asked = f"spec.nodeName={self._node_name}" + (f",spec.driver={driver}" if driver else "")
-        for one in self._registry.all(SLICES, Selection(fields=field_selector(asked, SLICES))):
+        for one in self._registry.all(RESOURCE_SLICES, Selection(fields=field_selector(asked, RESOURCE_SLICES))):
             with suppress(StatusError):
-                self._registry.delete(SLICES, "", text(one, "metadata", "name"))
+                self._registry.delete(RESOURCE_SLICES, "", text(one, "metadata", "name"))
 
     def _reach(self) -> None:
         if not self._is_reachable():
