@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from devplug.k8s.quantity import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from devplug.dra.objects import Capacity, Device, RequestPolicy, ValidRange
 
-__all__ = ["consumed", "fits"]
+__all__ = ["amount", "consumed", "fits", "shortages"]
 
 _STEP = 1024
 _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -33,15 +33,33 @@ def fits(
     *in_use: Mapping[str, Fraction],
 ) -> bool:
     """Whether a device has room for a request beside what is in use of its capacities."""
-    if any(name not in device.capacity for name in requests):
-        return False
+    return next(shortages(device, requests, *in_use), None) is None
+
+
+def shortages(
+    device: Device,
+    requests: Mapping[str, Quantity],
+    *in_use: Mapping[str, Fraction],
+) -> Iterator[tuple[str, str]]:
+    """Yield each capacity that keeps a request from a device, with the figures."""
+    for name in requests:
+        if name not in device.capacity:
+            yield name, "the device has none"
     for name, one in device.capacity.items():
         taken = _consumed(requests.get(name), one)
         if one.policy is not None and _is_refused(taken, one.policy):
-            return False
-        if taken.number + sum(used[name] for used in in_use if name in used) > one.value.number:
-            return False
-    return True
+            yield name, f"{taken.text} asked, which the request policy of the device does not allow"
+            continue
+        used = sum((used[name] for used in in_use if name in used), Fraction())
+        if taken.number + used > one.value.number:
+            yield name, f"{taken.text} asked, {amount(one.value.number - used)} of {one.value.text} left"
+
+
+def amount(number: Fraction) -> str:
+    """Return a number as people write quantities."""
+    if number.denominator != 1 or number < 0:
+        return f"{float(number):g}"
+    return _binary(number.numerator).text
 
 
 def _consumed(asked: Quantity | None, capacity: Capacity) -> Quantity:

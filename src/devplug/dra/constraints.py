@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from devplug.dra.objects import Attribute, Constraint, Device
 
-__all__ = ["ClaimConstraints"]
+__all__ = ["ClaimConstraints", "concerns"]
 
 
 class ClaimConstraints:
@@ -58,7 +58,7 @@ def _tracker(constraint: Constraint, like: Like) -> _Tracker:
     return _DistinctPerRequest(constraint) if like == LIKE_1_36 else _Distinct(constraint)
 
 
-def _concerns(constraint: Constraint, request: str, alternative: str) -> bool:
+def concerns(constraint: Constraint, request: str, alternative: str) -> bool:
     """Whether a constraint is about a request; the name of a list covers its alternatives (D81)."""
     if not constraint.requests or request in constraint.requests:
         return True
@@ -76,7 +76,7 @@ class _Match:
         self._count = 0
 
     def add(self, request: str, alternative: str, device: Device) -> bool:
-        if not _concerns(self._constraint, request, alternative):
+        if not concerns(self._constraint, request, alternative):
             return True
         found = device.attribute(self._constraint.attribute)
         if found is None or (self._count and found != self._value):
@@ -86,7 +86,7 @@ class _Match:
         return True
 
     def remove(self, request: str, alternative: str) -> None:
-        if _concerns(self._constraint, request, alternative):
+        if concerns(self._constraint, request, alternative):
             self._count -= 1
 
 
@@ -100,7 +100,7 @@ class _Distinct:
         self._values: list[Attribute] = []
 
     def add(self, request: str, alternative: str, device: Device) -> bool:
-        if not _concerns(self._constraint, request, alternative):
+        if not concerns(self._constraint, request, alternative):
             return True
         found = device.attribute(self._constraint.attribute)
         if found is None or found in self._values:
@@ -109,7 +109,7 @@ class _Distinct:
         return True
 
     def remove(self, request: str, alternative: str) -> None:
-        if _concerns(self._constraint, request, alternative):
+        if concerns(self._constraint, request, alternative):
             self._values.pop()
 
 
@@ -126,7 +126,7 @@ class _DistinctPerRequest:
         self._all: list[Attribute] = []
 
     def add(self, request: str, alternative: str, device: Device) -> bool:
-        if not _concerns(self._constraint, request, alternative):
+        if not concerns(self._constraint, request, alternative):
             return True
         found = device.attribute(self._constraint.attribute)
         if found is None or (self._all and found in self._values.values()):
@@ -136,7 +136,7 @@ class _DistinctPerRequest:
         return True
 
     def remove(self, request: str, alternative: str) -> None:
-        if _concerns(self._constraint, request, alternative):
+        if concerns(self._constraint, request, alternative):
             self._values.pop(request, None)
             self._all.pop()
 

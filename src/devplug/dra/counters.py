@@ -12,6 +12,7 @@ from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from devplug.dra.capacity import amount as written
 from devplug.dra.pools import LIKE_1_36, Like
 
 if TYPE_CHECKING:
@@ -45,6 +46,17 @@ class Available:
         if known is None:
             known = self._of[key] = pool.id.driver, self._reckoned(pool)
         return known
+
+    def shortages(self, place: Place) -> list[str]:
+        """Return the counters of which too little is left for one device, with the figures."""
+        needs: defaultdict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        _add(needs, place.device, 1)
+        return [
+            f"{written(needs[set_name, name])} of {set_name}/{name} needed, {written(amount)} left"
+            for set_name, counters in self.left(place.pool)[1].items()
+            for name, amount in counters.items()
+            if needs[set_name, name] > amount
+        ]
 
     def _reckoned(self, pool: Pool) -> dict[str, dict[str, Fraction]]:
         left = {name: dict(counters) for name, counters in (pool.counter_sets or {}).items()}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["NO_EXECUTE", "NO_SCHEDULE", "Taint", "Toleration", "is_kept_off"]
+__all__ = ["NO_EXECUTE", "NO_SCHEDULE", "Taint", "Toleration", "is_kept_off", "untolerated"]
 
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
@@ -22,6 +22,10 @@ class Taint:
     key: str
     value: str
     effect: str
+
+    def __str__(self) -> str:
+        """Return the form that kubectl has for the taints of nodes."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Taint:
@@ -59,8 +63,12 @@ class Toleration:
 
 def is_kept_off(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Whether a taint that is not tolerated keeps a device from being allocated."""
+    return next(untolerated(taints, tolerations), None) is not None
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Iterator[Taint]:
+    """Yield the taints that keep a device from being allocated."""
     known = tuple(tolerations)
-    return any(
-        taint.effect in {NO_SCHEDULE, NO_EXECUTE} and not any(one.covers(taint) for one in known)
-        for taint in taints
-    )
+    for taint in taints:
+        if taint.effect in {NO_SCHEDULE, NO_EXECUTE} and not any(one.covers(taint) for one in known):
+            yield taint
