@@ -23,6 +23,8 @@ from devplug.k8s.client import EVENTS, NODES, ApiServer, connected
 from devplug.k8s.errors import ClusterError, NotThereError, RefusedError
 from devplug.monitor.cluster_reader import cluster_lists, evidence_on
 from tests.cli.programs import run
+from tests.monitor.why.claims import CLASS, asking, claim, gpus, holding, slice_on
+from tests.monitor.why.pods import node
 
 pytest.importorskip("lightkube", reason="needs the extra [k8s]: pip install 'devplug[k8s]'")
 
@@ -161,6 +163,9 @@ def test_the_secret_in_a_url_is_in_no_error(cluster: Cluster) -> None:
 
 # ── what the rules are given ──
 
+RESOURCES = "/apis/resource.k8s.io/v1"
+TAKEN = holding("theirs", "gpu-0")
+
 
 def test_evidence_is_of_this_pod_and_not_of_an_earlier_one_of_its_name(cluster: Cluster) -> None:
     events = [
@@ -195,6 +200,45 @@ def test_who_may_not_read_the_pod_gets_exit_code_2_and_the_right_that_is_missing
 ) -> None:
     assert asked_why(cluster, "mine") == 2
     assert "ask an administrator of the cluster for the right: kubectl create" in capsys.readouterr().err
+
+
+CLAIM_ANSWERS = {
+    f"{PODS_OF}/mine": (200, asking()),
+    EVENTS_OF: listed(),
+    "/api/v1/nodes": listed(node()),
+    "/api/v1/pods": listed(asking()),
+    f"{RESOURCES}/namespaces/default/resourceclaimtemplates": listed(),
+    f"{RESOURCES}/deviceclasses": listed(CLASS),
+    f"{RESOURCES}/resourceslices": listed(slice_on("worker-0", *gpus(1))),
+}
+
+
+def test_a_pod_whose_claims_get_no_devices_is_told_in_a_table_which_and_why(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D76, D79."""
+    pytest.importorskip("cel_expr_python", reason="needs the extra [dra]: pip install 'devplug[dra]'")
+    cluster.answers |= CLAIM_ANSWERS | {f"{RESOURCES}/resourceclaims": listed(claim(), TAKEN)}
+    assert asked_why(cluster, "mine") == 1
+    said = capsys.readouterr().out
+    assert "the scheduler said no: worker-0, the only node that it may go to, lacks devices" in said
+    assert "EXCLUDED BECAUSE" in said
+    assert "held: other/theirs" in said
+    assert "free claim other/theirs" in said
+
+
+def test_who_may_not_read_the_claims_of_all_namespaces_is_told_what_that_means(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.answers |= CLAIM_ANSWERS
+    cluster.answers[f"{RESOURCES}/namespaces/default/resourceclaims"] = listed(claim())
+    del cluster.answers[f"{RESOURCES}/resourceslices"]
+    assert asked_why(cluster, "mine") == 1
+    said = capsys.readouterr().out
+    assert "not read: resourceclaims: the API server refuses (403 you may not)" in said
+    assert "devices that claims of other namespaces hold look free" in said
+    assert "not read: resourceslices: the API server refuses (403 you may not)" in said
+    assert "--resource=resourceclaims,resourceclaimtemplates,deviceclasses,resourceslices" in said
 
 
 def asked_why(cluster: Cluster, pod: str) -> int:

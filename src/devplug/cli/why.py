@@ -166,6 +166,7 @@ async def _diagnosis(
 def _show(diagnosis: Diagnosis, output: str, color: str) -> None:
     from devplug.cli.output import Printer, print_value
     from devplug.monitor.cluster_view import NODE_COLUMNS
+    from devplug.monitor.why.claims import CLAIM_COLUMNS
 
     if output != "table":
         print_value(cast("Value", diagnosis.value()), output)
@@ -179,6 +180,12 @@ def _show(diagnosis: Diagnosis, output: str, color: str) -> None:
         printer.table(NODE_COLUMNS, [one.row()[: len(NODE_COLUMNS)] for one in rows[:_MOST_COUNTS]])
         if len(rows) > _MOST_COUNTS:
             printer.line(f"and {len(rows) - _MOST_COUNTS} more; -o json has all")
+        click.echo()
+    if diagnosis.claims is not None and (found := diagnosis.claims.rows()):
+        click.echo()
+        printer.table(CLAIM_COLUMNS, found[:_MOST_COUNTS])
+        if len(found) > _MOST_COUNTS:
+            printer.line(f"and {len(found) - _MOST_COUNTS} more; -o json has all")
         click.echo()
     for line in others:
         printer.line(line)

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWER_SECONDS",
+    "CLAIMS",
+    "CLAIM_TEMPLATES",
+    "DEVICE_CLASSES",
     "EVENTS",
     "NODES",
     "PODS",
     "READING_RIGHTS",
+    "SLICES",
     "ApiServer",
     "Kind",
     "connected",
@@ -61,9 +65,18 @@ PODS: Final = Kind("", "v1", "Pod", "pods", is_namespaced=True)
 EVENTS: Final = Kind("", "v1", "Event", "events", is_namespaced=True)
 
 
+_RESOURCE: Final = "resource.k8s.io"
+CLAIMS: Final = Kind(_RESOURCE, "v1", "ResourceClaim", "resourceclaims", is_namespaced=True)
+CLAIM_TEMPLATES: Final = Kind(
+    _RESOURCE, "v1", "ResourceClaimTemplate", "resourceclaimtemplates", is_namespaced=True
+)
+DEVICE_CLASSES: Final = Kind(_RESOURCE, "v1", "DeviceClass", "deviceclasses", is_namespaced=False)
+SLICES: Final = Kind(_RESOURCE, "v1", "ResourceSlice", "resourceslices", is_namespaced=False)
+
+
 def device_classes(version: str) -> Kind:
     """Return the DeviceClasses of one version of resource.k8s.io."""
-    return Kind("resource.k8s.io", version, "DeviceClass", "deviceclasses", is_namespaced=False)
+    return Kind(_RESOURCE, version, "DeviceClass", "deviceclasses", is_namespaced=False)
 
 
 @asynccontextmanager

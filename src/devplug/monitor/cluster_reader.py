@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.client import EVENTS, NODES, PODS
+from devplug.k8s.client import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES
 from devplug.k8s.errors import ClusterError, NotThereError
-from devplug.monitor.why.evidence import Evidence
+from devplug.k8s.objects import maps, text
+from devplug.monitor.why.evidence import ClaimObjects, Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from devplug.k8s.client import ApiServer
+    from devplug.k8s.client import ApiServer, Kind
     from devplug.k8s.objects import Object
     from devplug.status import NodeStatus
 
 __all__ = ["ClusterLists", "cluster_lists", "evidence_on"]
+
+_CLAIM_RIGHTS: Final = (
+    "kubectl create clusterrole devplug-view-claims --verb=get,list "
+    "--resource=resourceclaims,resourceclaimtemplates,deviceclasses,resourceslices, "
+    "and bind it with kubectl create clusterrolebinding"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,10 @@ async def evidence_on(
         nodes = None if pod is None else tasks.create_task(_allowed(server.list(NODES)))
         where = namespace if pod is None else ""
         pods = tasks.create_task(_allowed(server.list(PODS, namespace=where)))
+        has_claims = pod is not None and maps(pod, "spec", "resourceClaims")
+        claims = tasks.create_task(_claim_objects(server, namespace)) if has_claims else None
     answers = [one.result() for one in (events, nodes, pods) if one is not None]
+    of_claims, unread = (None, ()) if claims is None else claims.result()
     return Evidence(
         namespace=namespace,
         name=name,
@@ -55,9 +65,36 @@ async def evidence_on(
         events=_of_this(pod, events.result()[0] or ()),
         nodes=() if nodes is None else nodes.result()[0],
         pods=pods.result()[0],
-        unread=tuple(dict.fromkeys(why for _, why in answers if why)),
+        unread=tuple(dict.fromkeys((*(why for _, why in answers if why), *unread))),
+        claims=of_claims,
         node_status=node_status,
     )
+
+
+async def _claim_objects(server: ApiServer, namespace: str) -> tuple[ClaimObjects, tuple[str, ...]]:
+    """Read what decides about claims, and say what may not be read."""
+
+    async def listed(kind: Kind, where: str = "") -> tuple[tuple[Object, ...] | None, str]:
+        found, why = await _allowed(server.list(kind, namespace=where, rights=_CLAIM_RIGHTS))
+        return found, why and f"{kind.plural}{f' of {where}' if where else ''}: {why}"
+
+    async with asyncio.TaskGroup() as tasks:
+        kinds = ((CLAIMS, ""), (CLAIM_TEMPLATES, namespace), (DEVICE_CLASSES, ""), (SLICES, ""))
+        asked = [tasks.create_task(listed(kind, where)) for kind, where in kinds]
+    claims, templates, classes, slices = (one.result() for one in asked)
+    unread = [why for _, why in (claims, templates, classes, slices) if why]
+    if claims[0] is None:
+        unread[0] += "; devices that claims of other namespaces hold look free"
+        claims = await listed(CLAIMS, namespace)
+        unread += [claims[1]] if claims[1] else []
+    names = (text(one, "metadata", "name") for one in templates[0] or ())
+    objects = ClaimObjects(
+        claims=claims[0],
+        templates=None if templates[0] is None else frozenset(names),
+        classes=classes[0],
+        slices=slices[0],
+    )
+    return objects, tuple(unread)
 
 
 def _of_this(pod: Object | None, events: tuple[Object, ...]) -> tuple[Object, ...]:

@@ -54,6 +54,9 @@ _IMAGE: Final = {
 _AT_WORK: Final = {"ContainerCreating", "PodInitializing", ""}
 _RUNTIME: Final = {"CreateContainerError", "RunContainerError", "CreatePodSandboxError"}
 _TROUBLES: Final = ("FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_PREPARE: Final = "FailedPrepareDynamicResources"
+_PREPARING: Final = "Failed to prepare dynamic resources: prepare dynamic resources: "
+_UNREGISTERED: Final = re.compile(r"DRA driver (?P<driver>\S+) is not registered")
 _UNHEALTHY: Final = "Unhealthy"
 """Not `Unknown`, which drivers of DRA have for what they have not heard of for a while."""
 
@@ -257,7 +260,9 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
         because = f"{node} is not ready: {text(condition(known, 'Ready'), 'message') or 'it does not answer'}"
         advice = (f"see whether the kubelet runs on {node}",)
         return _diagnosis(evidence, State.WAITING, Actor.NODE, because, advice=advice)
-    trouble = last_event(evidence.events, *_TROUBLES)
+    trouble = last_event(evidence.events, *_TROUBLES, _PREPARE)
+    if text(trouble, "reason") == _PREPARE:
+        return _of_prepare(evidence, node, text(trouble, "message"))
     if trouble:
         rejected_by = Actor.RUNTIME if text(trouble, "reason") == _TROUBLES[0] else Actor.KUBELET
         because = f"its containers cannot be made yet ({text(trouble, 'reason')}); it is tried again"
@@ -282,6 +287,20 @@ def _starting(evidence: Evidence, pod: Object) -> Diagnosis:
         facts=_devices(pod),
         advice=("ask again in a moment",),
     )
+
+
+def _of_prepare(evidence: Evidence, node: str, message: str) -> Diagnosis:
+    """Judge by a claim that the kubelet cannot have prepared (D14-D31); it tries again by itself."""
+    if found := _UNREGISTERED.search(message):
+        driver = found["driver"]
+        because = f"DRA driver {driver} is not registered with the kubelet of {node}; it is tried again"
+        step = f"see whether the pod of {driver} runs on {node}, and has its socket in plugins_registry there"
+        return _diagnosis(evidence, State.WAITING, Actor.KUBELET, because, advice=[step], message=message)
+    said = message.removeprefix(_PREPARING)
+    because = f"its claims cannot be prepared on {node}: {said}; it is tried again"
+    steps = ["see the log of the DRA driver; the pod need not be created again"]
+    rejected_by = Actor.DRIVER if "NodePrepareResources" in message else Actor.KUBELET
+    return _diagnosis(evidence, State.WAITING, rejected_by, because, advice=steps, message=message)
 
 
 # ── running ───────────────────────────────────────────────────────────────────────────────────────

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from devplug.monitor.cluster_view import NodeCount
+    from devplug.monitor.why.claims import ClaimsView
     from devplug.status import NodeStatus
 
 __all__ = [
     "Actor",
+    "ClaimObjects",
     "Diagnosis",
     "Evidence",
     "State",
@@ -40,6 +42,18 @@ _BLOCKING: Final = {"NoSchedule", "NoExecute"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimObjects:
+    """The objects of resource.k8s.io that decide about a pod's claims; None for what may not be read."""
+
+    claims: tuple[Object, ...] | None = None
+    """Those of all namespaces, or of the pod's own."""
+    templates: frozenset[str] | None = None
+    """The names of the templates of the pod's namespace."""
+    classes: tuple[Object, ...] | None = None
+    slices: tuple[Object, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """All that was read about one pod. Objects are as the API has them."""
 
@@ -55,6 +69,8 @@ class Evidence:
     """Every pod of the cluster, or of the namespace if there is no such pod; None if they may not be read."""
     unread: tuple[str, ...] = ()
     """What could not be read, and what to do about it, as sentences."""
+    claims: ClaimObjects | None = None
+    """None for a pod without claims."""
     node_status: NodeStatus | None = None
     """What is known on the pod's node itself, for whoever runs there."""
     numa_nodes: tuple[int, ...] = ()
@@ -84,6 +100,7 @@ class Actor(enum.StrEnum):
     SCHEDULER = "scheduler"
     KUBELET = "kubelet"
     PLUGIN = "plugin"
+    DRIVER = "DRA driver"
     QUOTA = "quota"
     API_SERVER = "API server"
     RUNTIME = "container runtime"
@@ -106,6 +123,8 @@ class Diagnosis:
     """What to do, the likeliest first."""
     counts: tuple[NodeCount, ...] = ()
     """What the nodes have of the resources that the pod asks for, where that matters."""
+    claims: ClaimsView | None = None
+    """What was found about its claims, where that matters."""
     message: str = ""
     """The message of the event or status, to the letter."""
     unread: tuple[str, ...] = ()
@@ -133,6 +152,7 @@ class Diagnosis:
             "advice": list(self.advice),
             "nodes": [one.value() for one in self.counts],
             "unread": list(self.unread),
+            **({} if self.claims is None else {"claims": self.claims.value()}),
         }
 
     def lines(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.objects import Object, maps, text
 from devplug.k8s.pod_requests import device_requests, devices_by_container
 from devplug.monitor.cluster_view import NodeCount, holder_name, node_counts
+from devplug.monitor.why.claims import claims_view
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -27,6 +28,7 @@ from devplug.monitor.why.evidence import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from devplug.monitor.why.claims import ClaimsView
     from devplug.monitor.why.evidence import Evidence
 
 __all__ = ["unscheduled"]
@@ -44,7 +46,7 @@ _ADVICE: Final = {
     "free ports": "another pod has the host port; ask for another one",
     "topology spread": "its topologySpreadConstraints leave no node; loosen them",
     "volume": "its volume is bound to other nodes; see kubectl describe pvc",
-    "cannot allocate all claims": "it asks a DRA driver for devices too; see kubectl describe resourceclaim",
+    "cannot allocate all claims": "see its claims: kubectl describe resourceclaim",
 }
 """What to do about reasons other than devices, by a part of the scheduler's words (scheduler/framework)."""
 
@@ -175,6 +177,19 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
             because=f"the scheduler may not place it yet: the pod has the scheduling gate {some(gates)}",
             advice=("the program that set spec.schedulingGates removes them; kubectl patch does so, too",),
         )
+    view = None if evidence.claims is None else claims_view(evidence, pod, evidence.claims)
+    if view is not None and view.because:
+        return _of_claims(evidence, view, message)
+    if view is not None and view.explanation is not None and not device_requests(pod):
+        because = f"there are devices for its claims on {some(view.explanation.fits)}"
+        others = [one for one in _others(message) if "claim" not in one]
+        if others:
+            advice = _advice(message)
+            because += f", but something else keeps it off: {some(others, 10)}"
+            return _diagnosis(evidence, because=because, advice=advice, message=message)
+        because += " by now, and the scheduler tries again by itself"
+        advice = ["ask again in a moment"]
+        return _diagnosis(evidence, rejected_by=Actor.NOBODY, because=because, advice=advice, message=message)
     if not message:
         return _unseen(evidence, pod)
     asked = device_requests(pod)
@@ -216,6 +231,21 @@ def unscheduled(evidence: Evidence, pod: Object) -> Diagnosis:
         advice=[*(step for one in shortages for step in one.advice), *_advice(message)],
         counts=shown,
         message=message,
+    )
+
+
+def _of_claims(evidence: Evidence, view: ClaimsView, message: str) -> Diagnosis:
+    return Diagnosis(
+        namespace=evidence.namespace,
+        pod=evidence.name,
+        state=State.PENDING,
+        rejected_by=Actor.SCHEDULER,
+        because=view.because,
+        facts=view.facts,
+        advice=view.advice,
+        claims=view,
+        message=message,
+        unread=evidence.unread,
     )
 
 

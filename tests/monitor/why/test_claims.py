@@ -1,0 +1,168 @@
+"""Pods with claims: what is missing, which devices they cannot have and why, and what is enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from devplug.monitor.why.evidence import Actor, ClaimObjects, Diagnosis, State
+from tests.monitor.why.claims import CLASS, DRIVER, asking, claim, gpus, holding, slice_on
+from tests.monitor.why.pods import event, judged, node
+
+pytest.importorskip("cel_expr_python", reason="needs the extra [dra]: pip install 'devplug[dra]'")
+
+ON_FIRE = "NodePrepareResources failed for ResourceClaim c-e1: device is on fire"
+
+
+def asked(pod: dict[str, Any] | None = None, *claims: dict[str, Any], **more: Any) -> Diagnosis:
+    nodes = more.pop("nodes", None)
+    found: dict[str, Any] = {
+        "templates": frozenset(),
+        "classes": (CLASS,),
+        "slices": (slice_on("worker-0", *gpus(1)),),
+        **more,
+    }
+    return judged(pod or asking(), nodes=nodes, claims=ClaimObjects(claims=claims, **found))
+
+
+def test_a_claim_that_another_one_keeps_from_its_devices_is_told_whom_to_free() -> None:
+    """D76, D79: the scheduler only says that it cannot allocate all claims."""
+    result = asked(None, claim(), holding("theirs", "gpu-0"))
+    assert (result.state, result.rejected_by) == (State.PENDING, Actor.SCHEDULER)
+    assert result.because == "worker-0, the only node that it may go to, lacks devices for its claims"
+    assert result.advice == (
+        "free claim other/theirs: delete the pods that use it (tried: then the devices are enough)",
+    )
+    assert result.claims is not None
+    assert result.claims.rows() == [
+        (
+            "default/mine",
+            f"gpu: 1 device of class {DRIVER}",
+            "1",
+            "held: other/theirs",
+            f"{DRIVER}/worker-0/gpu-0",
+        )
+    ]
+
+
+def test_programs_read_the_cause_of_each_device_and_each_change() -> None:
+    found: Any = asked(None, claim(), holding("theirs", "gpu-0")).value()["claims"]
+    (request,) = found["requests"]
+    (group,) = request["devices"]
+    assert group["excludedBy"] == [{"cause": "inUse", "text": "held", "names": ["other/theirs"]}]
+    assert found["changes"] == ["free claim other/theirs: delete the pods that use it"]
+    assert found["needsAllChanges"] is False
+
+
+def test_a_thousand_devices_stay_one_row() -> None:
+    """D80."""
+    taint = {"key": "k", "effect": "NoSchedule"}
+    result = asked(None, claim(), slices=(slice_on("worker-0", *gpus(1000, taints=[taint])),))
+    assert result.claims is not None
+    (row,) = result.claims.rows()
+    assert row[2:4] == ("1000", "taint k:NoSchedule is not tolerated")
+
+
+def test_a_node_with_devices_that_is_closed_to_the_pod_is_named() -> None:
+    cordoned = node("worker-1", unschedulable=True)
+    slices = (slice_on("worker-1", *gpus(1)),)
+    result = asked(None, claim(), slices=slices, nodes=(node(), cordoned))
+    assert "worker-1 has devices for all its claims, but it is cordoned" in result.facts
+    assert result.advice == (
+        "nothing that can be changed in its claims is enough: add devices, or mend their driver",
+    )
+
+
+def test_a_driver_that_lists_no_devices_is_named() -> None:
+    fact = f"driver {DRIVER} has no ResourceSlice: it runs on no node, or finds no device there"
+    assert fact in asked(None, claim(), slices=()).facts
+
+
+def test_a_class_that_is_missing_is_named() -> None:
+    fact = f"there is no DeviceClass {DRIVER}, which gpu names"
+    assert fact in asked(None, claim(), classes=()).facts
+
+
+@pytest.mark.parametrize(
+    ("named", "templates", "because"),
+    [
+        ({"resourceClaimName": "min"}, (), "there is no ResourceClaim min; did you mean mine?"),
+        (
+            {"resourceClaimTemplateName": "gone"},
+            (),
+            "there is no ResourceClaimTemplate gone",
+        ),
+        (
+            {"resourceClaimTemplateName": "one"},
+            ("one",),
+            "its claim gpu has not been made from ResourceClaimTemplate one yet",
+        ),
+    ],
+)
+def test_what_is_missing_of_a_claim_is_named_where_the_scheduler_says_nothing(
+    named: dict[str, str], templates: tuple[str, ...], because: str
+) -> None:
+    """D61, D62."""
+    result = asked(asking("", **named), claim(), templates=frozenset(templates))
+    assert (result.state, result.because) == (State.PENDING, because)
+
+
+def test_a_claim_that_is_being_deleted_is_named() -> None:
+    """D64."""
+    leaving = claim()
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert asked(asking(""), leaving).because == "its claim mine is being deleted"
+
+
+def test_a_claim_that_is_allocated_where_the_pod_may_not_go_is_named_with_the_node() -> None:
+    """D89."""
+    there = holding("mine", "gpu-0", on="worker-1", namespace="default")
+    result = asked(None, there, nodes=(node(), node("worker-1", unschedulable=True)))
+    assert result.because == "its claim mine is allocated where the pod may not go: worker-1 (it is cordoned)"
+
+
+def test_devices_that_came_free_are_said_to_be_there_by_now() -> None:
+    result = asked(None, claim())
+    assert result.rejected_by is Actor.NOBODY
+    assert result.because == (
+        "there are devices for its claims on worker-0 by now, and the scheduler tries again by itself"
+    )
+
+
+def test_where_claims_may_not_be_read_the_words_of_the_scheduler_are_told() -> None:
+    result = judged(asking(), claims=ClaimObjects(), unread=("resourceclaims: refused",))
+    assert result.because == "1 cannot allocate all claims"
+    assert result.unread == ("resourceclaims: refused",)
+
+
+@pytest.mark.parametrize(
+    ("said", "rejected_by", "because"),
+    [
+        (
+            "DRA driver away.demo.example.com is not registered",
+            Actor.KUBELET,
+            "DRA driver away.demo.example.com is not registered with the kubelet of worker-0",
+        ),
+        (
+            ON_FIRE,
+            Actor.DRIVER,
+            f"its claims cannot be prepared on worker-0: {ON_FIRE}",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_prepared_is_told_with_the_words_of_the_driver(
+    said: str, rejected_by: Actor, because: str
+) -> None:
+    pod = asking("")
+    pod["spec"]["nodeName"] = "worker-0"
+    message = f"Failed to prepare dynamic resources: prepare dynamic resources: {said}"
+    ready = node() | {
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    result = judged(pod, nodes=(ready,), events=(event("FailedPrepareDynamicResources", message),))
+    assert (result.state, result.rejected_by, result.because) == (
+        State.WAITING,
+        rejected_by,
+        f"{because}; it is tried again",
+    )
