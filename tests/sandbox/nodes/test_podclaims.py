@@ -19,7 +19,7 @@ import pytest
 from devplug.errors import KubeletError
 from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.nodes.podclaims import NodeClaims
-from devplug.sandbox.registry import RESOURCE_CLAIMS, NAMESPACES, NODES, PODS, RESOURCE_SLICES, Registry
+from devplug.sandbox.registry import NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Registry
 from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim
 from tests.kubelet.dra_driver import DRIVER, FakeDriver
 from tests.sandbox.nodes.beds import START, WORKER, Bed, FakeRuntime, container, manifest, node

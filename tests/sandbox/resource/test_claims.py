@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from devplug.sandbox.api.errors import StatusError
 from tests.sandbox.resource.writes import (
-    RESOURCE_CLAIMS,
+    CLAIMS,
     CLASSES,
     TEMPLATES,
     Cluster,
@@ -58,14 +58,14 @@ def opaque(parameters: Any) -> Any:
 )
 def test_a_request_is_stored_with_its_defaults_and_without_what_is_empty(sent: Any, stored: Any) -> None:
     """D55."""
-    request = Cluster().create(RESOURCE_CLAIMS, claim(exactly(**sent)))["spec"]["devices"]["requests"][0]
+    request = Cluster().create(CLAIMS, claim(exactly(**sent)))["spec"]["devices"]["requests"][0]
     assert request == {"name": "r0", "exactly": {"deviceClassName": "gpu", **stored}}
 
 
 def test_a_claim_without_requests_is_stored_with_null() -> None:
     """D56."""
     nothing = {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}}
-    assert Cluster().create(RESOURCE_CLAIMS, nothing)["spec"] == {"devices": {"requests": None}}
+    assert Cluster().create(CLAIMS, nothing)["spec"] == {"devices": {"requests": None}}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_claim_without_requests_is_stored_with_null() -> None:
 )
 def test_the_count_fits_the_mode_and_has_no_upper_bound(mode: str, count: int, told: Any) -> None:
     """D55, D57."""
-    assert refusals(RESOURCE_CLAIMS, claim(exactly(allocationMode=mode, count=count))) == told
+    assert refusals(CLAIMS, claim(exactly(allocationMode=mode, count=count))) == told
 
 
 def test_a_request_is_for_one_sort_of_devices_or_for_choices() -> None:
@@ -105,9 +105,9 @@ def test_a_request_is_for_one_sort_of_devices_or_for_choices() -> None:
     choice = {"name": "s0", "deviceClassName": "gpu"}
     both = {**exactly(), "firstAvailable": [choice]}
     one_sort = "exactly one of `exactly` or `firstAvailable` is required"
-    assert refusals(RESOURCE_CLAIMS, claim({"name": "r0", "firstAvailable": [choice]})) == []
-    assert refusals(RESOURCE_CLAIMS, claim({"name": "r0"})) == [(REQUEST, f"Required value: {one_sort}")]
-    assert refusals(RESOURCE_CLAIMS, claim(both)) == [
+    assert refusals(CLAIMS, claim({"name": "r0", "firstAvailable": [choice]})) == []
+    assert refusals(CLAIMS, claim({"name": "r0"})) == [(REQUEST, f"Required value: {one_sort}")]
+    assert refusals(CLAIMS, claim(both)) == [
         (REQUEST, f"Invalid value: null: {one_sort}, but multiple fields are set")
     ]
 
@@ -127,13 +127,13 @@ def test_the_lists_of_a_claim_have_limits(place: str, count: int) -> None:
     limit = 8 if place == "firstAvailable" else 32
     match place:
         case "requests":
-            found = refusals(RESOURCE_CLAIMS, claim(*items)) if items else []
+            found = refusals(CLAIMS, claim(*items)) if items else []
         case "firstAvailable":
-            found = refusals(RESOURCE_CLAIMS, claim({"name": "r0", place: items})) if items else []
+            found = refusals(CLAIMS, claim({"name": "r0", place: items})) if items else []
         case "selectors":
-            found = refusals(RESOURCE_CLAIMS, claim(exactly(selectors=items)))
+            found = refusals(CLAIMS, claim(exactly(selectors=items)))
         case _:
-            found = refusals(RESOURCE_CLAIMS, claim(**{place: items}))
+            found = refusals(CLAIMS, claim(**{place: items}))
     told = [message for _, message in found]
     assert told == ([f"Too many: {count}: must have at most {limit} items"] if count > limit else [])
 
@@ -146,7 +146,7 @@ def test_a_constraint_names_requests_of_its_claim(name: str, *, is_known: bool) 
     """D55, D81."""
     choices = {"name": "r1", "firstAvailable": [{"name": "s0", "deviceClassName": "gpu"}]}
     constraint = {"requests": [name], "matchAttribute": "gpu.example.com/numa"}
-    found = refusals(RESOURCE_CLAIMS, claim(exactly(), choices, constraints=[constraint]))
+    found = refusals(CLAIMS, claim(exactly(), choices, constraints=[constraint]))
     fault = ("spec.devices.constraints[0].requests[0]", f'Invalid value: "{name}": {NO_REQUEST}')
     assert found == ([] if is_known else [fault])
 
@@ -165,7 +165,7 @@ def test_a_constraint_is_about_a_qualified_attribute_and_the_first_one_counts(
     constraint: Any, count: int
 ) -> None:
     """D56."""
-    assert len(refusals(RESOURCE_CLAIMS, claim(constraints=[constraint]))) == count
+    assert len(refusals(CLAIMS, claim(constraints=[constraint]))) == count
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_an_expression_compiles_to_a_bool_and_is_not_too_complex(expression: str
     place = "selectors[0].cel.expression"
     for resource, one, where in (
         (CLASSES, device_class(selectors=selectors), f"spec.{place}"),
-        (RESOURCE_CLAIMS, claim(exactly(selectors=selectors)), f"{REQUEST}.exactly.{place}"),
+        (CLAIMS, claim(exactly(selectors=selectors)), f"{REQUEST}.exactly.{place}"),
     ):
         assert refusals(resource, one) == ([(where, told)] if told else [])
 
@@ -232,19 +232,19 @@ def test_admin_access_needs_a_label_of_the_namespace(
         one["spec"] = {"spec": one["spec"]}
     label = "the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
     told = [(f"{REQUEST}.adminAccess", f"Forbidden: admin access to devices requires {label}")]
-    found = refusals(TEMPLATES if is_template else RESOURCE_CLAIMS, one)
+    found = refusals(TEMPLATES if is_template else CLAIMS, one)
     assert found == (told if access and namespace == "plain" else [])
 
 
 def test_a_spec_is_immutable_and_told_as_a_go_struct() -> None:
     """D55."""
-    assert update_refusals(RESOURCE_CLAIMS, claim(), [], "spec", "devices", "requests") == [
+    assert update_refusals(CLAIMS, claim(), [], "spec", "devices", "requests") == [
         (
             "spec",
             'Invalid value: {"Devices":{"Requests":[],"Constraints":null,"Config":null}}: field is immutable',
         )
     ]
-    assert update_refusals(RESOURCE_CLAIMS, claim(), {"a": "b"}, "metadata", "labels") == []
+    assert update_refusals(CLAIMS, claim(), {"a": "b"}, "metadata", "labels") == []
     changed = update_refusals(TEMPLATES, template(), 2, "spec", "metadata", "labels", "a")
     assert [field for field, _ in changed] == [""]  # a label is a text
     renamed = update_refusals(TEMPLATES, template(), {"a": "b"}, "spec", "metadata", "labels")
@@ -271,7 +271,7 @@ def test_only_labels_and_annotations_stand_in_a_templates_metadata() -> None:
 )
 def test_a_toleration_has_an_operator_and_an_effect_that_there_are(toleration: Any, told: str | None) -> None:
     """D55, D80."""
-    found = [message for _, message in refusals(RESOURCE_CLAIMS, claim(exactly(tolerations=[toleration])))]
+    found = [message for _, message in refusals(CLAIMS, claim(exactly(tolerations=[toleration])))]
     assert found == ([told] if told else [])
 
 
@@ -293,6 +293,6 @@ def test_a_class_may_be_empty_and_change() -> None:
 def test_a_field_of_an_older_version_is_unknown() -> None:
     """D01, D48."""
     with pytest.raises(StatusError) as refused:
-        Cluster().create(RESOURCE_CLAIMS, claim({"name": "r0", "deviceClassName": "gpu"}))
+        Cluster().create(CLAIMS, claim({"name": "r0", "deviceClassName": "gpu"}))
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
     assert 'unknown field "spec.devices.requests[0].deviceClassName"' in refused.value.message

@@ -19,7 +19,7 @@ from devplug.kubelet.manifests import PodReader
 from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.api.fieldselectors import field_selector
 from devplug.sandbox.api.watchlog import Selection
-from devplug.sandbox.registry import RESOURCE_CLAIMS, NODES, RESOURCE_SLICES
+from devplug.sandbox.registry import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +57,9 @@ class NodeClaims:
         if self._registry.find(NODES, "", self._node_name) is None:
             raise KubeletError(f'node "{self._node_name}" not found')
         asked = f"spec.nodeName={self._node_name}" + (f",spec.driver={driver}" if driver else "")
-        for one in self._registry.all(RESOURCE_SLICES, Selection(fields=field_selector(asked, RESOURCE_SLICES))):
+        for one in self._registry.all(
+            RESOURCE_SLICES, Selection(fields=field_selector(asked, RESOURCE_SLICES))
+        ):
             with suppress(StatusError):
                 self._registry.delete(RESOURCE_SLICES, "", text(one, "metadata", "name"))
 
