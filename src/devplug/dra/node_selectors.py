@@ -1,24 +1,16 @@
-"""Node selectors of slices, devices and allocations (component-helpers nodeaffinity). Pure."""
+"""Node selectors of slices, devices and allocations. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from devplug.k8s.node_selectors import NAME_FIELD, Node, Term, meets, term_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["Node", "NodeSelector", "merged", "only_node"]
-
-_NAME: Final = "metadata.name"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node, as far as claims look at it."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,20 +19,22 @@ class NodeSelector:
 
     terms: tuple[Mapping[str, Any], ...]
     """As the API writes them."""
+    parsed: tuple[Term, ...]
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> NodeSelector:
         """Read a `nodeSelector`."""
-        return cls(tuple(found.get("nodeSelectorTerms") or ()))
+        terms = tuple(found.get("nodeSelectorTerms") or ())
+        return cls(terms, tuple(term_of(one) for one in terms))
 
     def matches(self, node: Node) -> bool:
         """Whether a node is one of those selected."""
-        return any(_meets(term, node) for term in self.terms)
+        return any(meets(term, node) for term in self.parsed)
 
 
 def only_node(name: str) -> dict[str, Any]:
     """Return the selector of one node, as the API writes it."""
-    field_is = {"key": _NAME, "operator": "In", "values": [name]}
+    field_is = {"key": NAME_FIELD, "operator": "In", "values": [name]}
     return {"nodeSelectorTerms": [{"matchFields": [field_is]}]}
 
 
@@ -64,33 +58,3 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         and one["operator"] == other["operator"]
         and set(one.get("values") or ()) == set(other.get("values") or ())
     )
-
-
-def _meets(term: Mapping[str, Any], node: Node) -> bool:
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not expressions and not fields:
-        return False
-    return all(_holds(one, node.labels) for one in expressions) and all(
-        _holds(one, {_NAME: node.name}) for one in fields
-    )
-
-
-def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, wanted = labels.get(requirement["key"]), list(requirement.get("values") or ())
-    match requirement["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator if value is not None and len(wanted) == 1:
-            try:
-                left, right = int(value), int(wanted[0])
-            except ValueError:
-                return False
-            return left > right if operator == "Gt" else left < right
-        case _:
-            return False

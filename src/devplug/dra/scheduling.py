@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BINDING_TIMEOUT_SECONDS",
     "MOST_PODS",
+    "NOTHING_TO_CLEAR",
     "Attempt",
     "Cluster",
     "Fit",
@@ -57,7 +58,11 @@ MOST_PODS: Final = 256
 _MOST_ALTERNATIVES: Final = 8
 _NO_DEVICES: Final = "cannot allocate all claims"
 _ELSEWHERE: Final = "resourceclaim not available on the node"
+NOTHING_TO_CLEAR: Final = "no new claims to deallocate"
+"""What is done about the claims of a pod without any."""
+_NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+_NEVER: Final = "not eligible due to preemptionPolicy=Never."
 
 
 @dataclass(slots=True)
@@ -237,22 +242,40 @@ def post_filter(attempt: Attempt, pod_uid: str) -> tuple[str, Claim | None]:
     The real one takes any such claim; this takes the first.
     """
     if not attempt.has_claims:
-        return "no new claims to deallocate", None
+        return NOTHING_TO_CLEAR, None
     for claim in attempt.claims:
         if claim.uid in attempt.unavailable and claim.reserved_for in {(), (pod_uid,)}:
             return "deallocation of ResourceClaim completed", claim
     return "still not schedulable", None
 
 
-def unschedulable(nodes: int, reasons: Iterable[str], refusal: str, after: str) -> str:
-    """Return the message of the condition PodScheduled with reason Unschedulable (D76).
+def unschedulable(
+    nodes: int,
+    reasons: Iterable[str] | Mapping[str, int],
+    refusal: str = "",
+    after: str = NOTHING_TO_CLEAR,
+    victims: int | None = 0,
+) -> str:
+    """Return the message of the condition PodScheduled with reason Unschedulable (D76, types.go FitError).
 
-    `reasons` has one text for each node and reason, `refusal` what stands instead when no node was looked at,
-    and `after` what `post_filter` says.
+    `reasons` has one text for each node and reason, or their counts; `refusal` stands instead when no node
+    was looked at, and `after` is what `post_filter` says. Preemption never helps here: `victims` is the
+    number of nodes where the real scheduler would look for pods to evict; None for a pod that evicts nobody.
     """
-    counts = ", ".join(sorted(f"{count} {reason}" for reason, count in Counter(reasons).items()))
+    if not nodes:
+        return "no nodes available to schedule pods"
     head = f"0/{nodes} nodes are available:"
-    return f"{head} {refusal or counts}. {after}, preemption: {head} {nodes} {_NOT_HELPFUL}."
+    if victims is None:
+        preemption = _NEVER
+    else:
+        counts = {_NO_VICTIMS: victims, _NOT_HELPFUL: nodes - victims}
+        preemption = f"{head} {_histogram(counts)}."
+    return f"{head} {refusal or _histogram(Counter(reasons))}. {after}, preemption: {preemption}"
+
+
+def _histogram(counts: Mapping[str, int]) -> str:
+    """Return reasons with their counts, sorted as texts: `10 …` stands before `2 …`."""
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))
 
 
 def scheduler_error(error: AttemptError) -> str:

@@ -50,7 +50,7 @@ def play(number: int) -> None:
                 assert chosen == naive.choose(shape), (number, step)
                 diagnosis = cluster.diagnose(shape)
                 refused = sum(naive.refused(shape, node) for node in naive.nodes.values())
-                if not diagnosis.is_conflict:
+                if not diagnosis.refusal:
                     assert sum(diagnosis.refusals.values()) == refused, (number, step)
                 if chosen is not None:
                     cluster.assume(f"pod-{step}", shape, chosen)

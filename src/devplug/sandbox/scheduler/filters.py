@@ -1,24 +1,23 @@
 """The scheduler's filter plugins: why a node cannot take a pod, and the sentence when no node can. Pure.
 
-Plugins are in the scheduler's order and words (nodeaffinity.go, toleration.go). The sentence is, to the
-letter, that of types.go FitError: the text of the pod's condition `PodScheduled` and of the event
-`FailedScheduling`.
+Plugins are in the scheduler's order and words (nodeaffinity.go, toleration.go). The sentence is the text of
+the pod's condition `PodScheduled` and of the event `FailedScheduling`.
 """
 
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from devplug.dra.scheduling import NOTHING_TO_CLEAR, unschedulable
+from devplug.k8s.node_selectors import NAME_FIELD, meets
 from devplug.sandbox.scheduler.types import (
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
-    NAME_FIELD,
     NO_SCHEDULE,
     PODS,
     PREFER_NO_SCHEDULE,
@@ -28,7 +27,7 @@ from devplug.sandbox.scheduler.types import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from devplug.sandbox.scheduler.types import Node, Requirement, Shape, Term, Toleration
+    from devplug.sandbox.scheduler.types import Node, Shape, Toleration
 
 __all__ = [
     "ABSENT",
@@ -50,15 +49,6 @@ __all__ = [
 _CORDON: Final = Taint("node.kubernetes.io/unschedulable")
 _REPELLING: Final = (NO_SCHEDULE, "NoExecute")
 """Effects that keep a pod from being scheduled; `PreferNoSchedule` only counts against the node."""
-
-_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
-_LARGEST: Final = 2**63
-CONFLICT: Final = "pod affinity terms conflict"
-_NO_NODES: Final = "no nodes available to schedule pods"
-_NO_CLAIMS: Final = "no new claims to deallocate"
-_NO_VICTIMS: Final = "No preemption victims found for incoming pod"
-_NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
-_NEVER: Final = "not eligible due to preemptionPolicy=Never."
 
 
 # ── Node affinity and taints ──
@@ -104,12 +94,12 @@ def matches_affinity(shape: Shape, node: Node) -> bool:
     """Whether a node is what the pod's node selector and its required affinity ask for."""
     if any(node.labels.get(key) != value for key, value in shape.node_selector):
         return False
-    return shape.required is None or any(_matches(term, node) for term in shape.required)
+    return shape.required is None or any(meets(term, node) for term in shape.required)
 
 
 def preferred_weight(shape: Shape, node: Node) -> int:
     """Return the sum of the weights of the preferences that a node meets."""
-    return sum(one.weight for one in shape.preferred if _matches(one.term, node))
+    return sum(one.weight for one in shape.preferred if meets(one.term, node))
 
 
 def named_nodes(shape: Shape) -> frozenset[str] | None:
@@ -139,49 +129,6 @@ def label_keys(shape: Shape) -> frozenset[str]:
     return frozenset(keys)
 
 
-def _matches(term: Term, node: Node) -> bool:
-    if not term.expressions and not term.fields:
-        return False
-    return all(_holds(one, node.labels) for one in term.expressions) and all(_field_holds(term, node))
-
-
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet one condition; one that the API would not take is met by none."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" if value is not None and len(requirement.values) == 1:
-            left, right = _number(value), _number(requirement.values[0])
-            if left is None or right is None:
-                return False
-            return left > right if requirement.operator == "Gt" else left < right
-    return False
-
-
-def _field_holds(term: Term, node: Node) -> Iterator[bool]:
-    for one in term.fields:
-        value = node.name if one.key == NAME_FIELD else ""
-        if len(one.values) != 1 or one.operator not in {"In", "NotIn"}:
-            yield False
-        else:
-            yield (value == one.values[0]) is (one.operator == "In")
-
-
-def _number(text: str) -> int | None:
-    """Read a number as Go's ParseInt does: 64 bits, no spaces, no underscores."""
-    if not _WHOLE.fullmatch(text) or len(text) > 4096:
-        return None
-    number = int(text)
-    return number if -_LARGEST <= number < _LARGEST else None
-
-
 # ── Filters ──
 
 
@@ -193,6 +140,7 @@ class Plugin(enum.Enum):
     TAINT_TOLERATION = "TaintToleration"
     NODE_AFFINITY = "NodeAffinity"
     NODE_RESOURCES_FIT = "NodeResourcesFit"
+    DYNAMIC_RESOURCES = "DynamicResources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +203,9 @@ def _in_order(shape: Shape) -> Iterator[tuple[str, int]]:
 ABSENT: Final = Refusal(Plugin.NODE_AFFINITY, ("node(s) didn't satisfy plugin(s) [NodeAffinity]",))
 """Of nodes that were not looked at, because the pod's affinity names others."""
 
+CONFLICT: Final = Refusal(Plugin.NODE_AFFINITY, ("pod affinity terms conflict",))
+"""Of all nodes, because the pod's affinity contradicts itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
@@ -262,46 +213,28 @@ class Diagnosis:
 
     nodes: int
     refusals: Mapping[Refusal, int] = field(default_factory=dict, hash=False)
-    is_conflict: bool = False
-    """Whether the pod's affinity contradicts itself, so that no node was looked at."""
+    refusal: Refusal | None = None
+    """Why no node was looked at, if none was."""
+    after: str = NOTHING_TO_CLEAR
+    """What was done about the pod's claims then."""
 
     @property
     def plugins(self) -> frozenset[Plugin]:
         """Who refused: a change that none of them cares about does not help the pod."""
-        conflict = {Plugin.NODE_AFFINITY} if self.is_conflict else set()
-        return frozenset({refusal.plugin for refusal in self.refusals} | conflict)
+        first = {self.refusal.plugin} if self.refusal else set()
+        return frozenset({refusal.plugin for refusal in self.refusals} | first)
 
     def message(self, *, may_preempt: bool = True) -> str:
-        """Return the whole sentence.
-
-        Preemption never helps here: where the real scheduler would look for victims, there are none.
-        """
-        if not self.nodes:
-            return _NO_NODES
-        if self.is_conflict:
-            reasons = CONFLICT
-        else:
-            counts: Counter[str] = Counter()
-            for refusal, count in self.refusals.items():
-                for reason in refusal.reasons:
-                    counts[reason] += count
-            reasons = _histogram(counts)
-        return (
-            f"{_available(self.nodes)} {reasons}. {_NO_CLAIMS}, preemption: {self._preemption(may_preempt)}"
+        """Return the whole sentence."""
+        counts: Counter[str] = Counter()
+        for refusal, count in self.refusals.items():
+            for reason in refusal.reasons:
+                counts[reason] += count
+        victims = sum(count for refusal, count in self.refusals.items() if refusal.is_resolvable)
+        return unschedulable(
+            self.nodes,
+            counts,
+            self.refusal.reasons[0] if self.refusal else "",
+            self.after,
+            victims if may_preempt else None,
         )
-
-    def _preemption(self, may_preempt: bool) -> str:  # noqa: FBT001
-        if not may_preempt:
-            return _NEVER
-        resolvable = sum(count for refusal, count in self.refusals.items() if refusal.is_resolvable)
-        counts = Counter({_NO_VICTIMS: resolvable, _NOT_HELPFUL: self.nodes - resolvable})
-        return f"{_available(self.nodes)} {_histogram(counts)}."
-
-
-def _available(nodes: int) -> str:
-    return f"0/{nodes} nodes are available:"
-
-
-def _histogram(counts: Mapping[str, int]) -> str:
-    """Return reasons with their counts, sorted as texts: `10 …` stands before `2 …`."""
-    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))

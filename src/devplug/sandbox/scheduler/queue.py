@@ -55,6 +55,8 @@ def may_help(shape: Shape, plugins: Iterable[Plugin], change: Change) -> bool:
 
 def _helps(plugin: Plugin, shape: Shape, before: Node | None, after: Node) -> bool:
     match plugin:
+        case Plugin.DYNAMIC_RESOURCES:
+            return before is None or before.labels != after.labels or before.allocatable != after.allocatable
         case Plugin.NODE_RESOURCES_FIT:
             is_large_enough = resources_refusal(shape, after.allocatable, {}, 0) is None
             return is_large_enough and (before is None or _has_grown(shape, before, after))

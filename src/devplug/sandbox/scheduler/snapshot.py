@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import DevplugError, quoted
 from devplug.sandbox.scheduler.filters import (
     ABSENT,
+    CONFLICT,
     Diagnosis,
     label_keys,
     named_nodes,
@@ -175,7 +176,7 @@ class ClusterSnapshot:
     def _diagnosis(self, shape: Shape) -> Diagnosis:
         names = named_nodes(shape)
         if names is not None and not names:
-            return Diagnosis(len(self._nodes), is_conflict=True)
+            return Diagnosis(len(self._nodes), refusal=CONFLICT)
         refusals: dict[Refusal, int] = {}
         self._learn(label_keys(shape))
         if names is None and label_keys(shape) <= self._keys:

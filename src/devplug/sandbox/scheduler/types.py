@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from devplug.k8s import node_selectors
+from devplug.k8s.node_selectors import NAME_FIELD, Requirement, Term, term_of
 from devplug.k8s.pod_requests import pod_requests
 from devplug.k8s.quantity import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "CPU",
@@ -46,8 +48,6 @@ EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
-NAME_FIELD: Final = "metadata.name"
-"""The one field of a node that affinity may match."""
 
 UNSET_CPU: Final = 100
 UNSET_MEMORY: Final = 200 * 1024 * 1024
@@ -83,24 +83,6 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on a label, or on a field, of a node."""
-
-    key: str
-    operator: str
-    """`In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`."""
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Conditions that hold together; a term without any matches no node."""
-
-    expressions: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Preference:
     """A term that a node had better match, and how much that counts."""
 
@@ -109,11 +91,9 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(node_selectors.Node):
     """A node as its object in the API shows it; what its pods use is the `Cluster`'s."""
 
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -228,9 +208,9 @@ def shape(spec: _Object) -> Shape:
         scored.get(CPU, 0),
         scored.get(MEMORY, 0),
         tuple(sorted((spec.get("nodeSelector") or {}).items())),
-        None if required is None else tuple(_term(one) for one in required.get("nodeSelectorTerms") or ()),
+        None if required is None else tuple(term_of(one) for one in required.get("nodeSelectorTerms") or ()),
         tuple(
-            Preference(one.get("weight", 0), _term(one.get("preference") or {}))
+            Preference(one.get("weight", 0), term_of(one.get("preference") or {}))
             for one in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         ),
         tuple(
@@ -243,15 +223,4 @@ def shape(spec: _Object) -> Shape:
             for one in spec.get("tolerations") or ()
         ),
         spec.get("nodeName") or "",
-    )
-
-
-def _term(found: _Object) -> Term:
-    return Term(_requirements(found.get("matchExpressions")), _requirements(found.get("matchFields")))
-
-
-def _requirements(found: Iterable[_Object] | None) -> tuple[Requirement, ...]:
-    return tuple(
-        Requirement(one.get("key", ""), one.get("operator", ""), tuple(one.get("values") or ()))
-        for one in found or ()
     )
