@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from devplug.dra.objects import DeviceClass, Json
     from devplug.dra.pools import Inventory, Like
     from devplug.dra.search import AttemptError
-    from devplug.dra.selectors import Selectors
+    from devplug.dra.selectors import MissingCelError, Selectors
 
 __all__ = [
     "BINDING_TIMEOUT_SECONDS",
@@ -278,7 +278,7 @@ def _histogram(counts: Mapping[str, int]) -> str:
     return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items() if count))
 
 
-def scheduler_error(error: AttemptError) -> str:
+def scheduler_error(error: AttemptError | MissingCelError) -> str:
     """Return the message of the condition PodScheduled with reason SchedulerError (D75)."""
     return f'running "DynamicResources" filter plugin: {error}'
 

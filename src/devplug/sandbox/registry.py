@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLAIM_TEMPLATES",
     "DAEMON_SETS",
+    "DEVICE_CLASSES",
     "EVENTS",
     "LEASES",
     "NAMESPACES",
@@ -66,6 +67,7 @@ def _known(api_version: str, kind: str) -> Resource:
 
 CLAIM_TEMPLATES: Final = _known("resource.k8s.io/v1", "ResourceClaimTemplate")
 DAEMON_SETS: Final = _known("apps/v1", "DaemonSet")
+DEVICE_CLASSES: Final = _known("resource.k8s.io/v1", "DeviceClass")
 EVENTS: Final = _known("v1", "Event")
 LEASES: Final = _known("coordination.k8s.io/v1", "Lease")
 NAMESPACES: Final = _known("v1", "Namespace")

@@ -8,8 +8,9 @@ program takes what it needs from here, and knows no file of it.
 
 from __future__ import annotations
 
-from devplug.sandbox.scheduler.filters import matches_affinity, tolerates_taints
-from devplug.sandbox.scheduler.queue import NodeChange, PodGone, Queue
+from devplug.sandbox.scheduler.claims import ClaimSnapshot, NoPlacement, Placement
+from devplug.sandbox.scheduler.filters import Diagnosis, matches_affinity, tolerates_taints
+from devplug.sandbox.scheduler.queue import DevicesChange, NodeChange, PodGone, Queue
 from devplug.sandbox.scheduler.scores import ScoringSettings, Strategy
 from devplug.sandbox.scheduler.snapshot import ClusterSnapshot
 from devplug.sandbox.scheduler.types import (
@@ -27,10 +28,15 @@ from devplug.sandbox.scheduler.types import (
 __all__ = [
     "NAME_FIELD",
     "PODS",
+    "ClaimSnapshot",
     "ClusterSnapshot",
+    "DevicesChange",
+    "Diagnosis",
+    "NoPlacement",
     "Node",
     "NodeChange",
     "PendingPod",
+    "Placement",
     "PodGone",
     "Queue",
     "ScoringSettings",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.scheduler.types import Node, PendingPod, Shape
 
-__all__ = ["NodeChange", "PodGone", "Queue", "may_help"]
+__all__ = ["DevicesChange", "NodeChange", "PodGone", "Queue", "may_help"]
 
 _FIRST_BACKOFF_SECONDS: Final = 1.0
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -43,14 +43,30 @@ class PodGone:
     """A pod that was on a node was deleted, or has ended."""
 
 
-Change: TypeAlias = NodeChange | PodGone
+@dataclass(frozen=True, slots=True)
+class DevicesChange:
+    """What devices are allocated by was changed: slices, classes or claims (D92)."""
+
+    claim: tuple[str, str] | None = None
+    """Namespace and name of a claim that only its own pods care about, as nothing was released."""
+
+
+Change: TypeAlias = NodeChange | PodGone | DevicesChange
 
 
 def may_help(shape: Shape, plugins: Iterable[Plugin], change: Change) -> bool:
     """Whether one of the plugins that refused a pod might decide otherwise after a change."""
     if isinstance(change, PodGone):
         return Plugin.NODE_RESOURCES_FIT in plugins
+    if isinstance(change, DevicesChange):
+        return Plugin.DYNAMIC_RESOURCES in plugins
     return any(_helps(plugin, shape, change.before, change.after) for plugin in plugins)
+
+
+def _is_concerned(pod: PendingPod, change: Change) -> bool:
+    if not isinstance(change, DevicesChange) or change.claim is None:
+        return True
+    return change.claim[0] == pod.namespace and change.claim[1] in pod.claims
 
 
 def _helps(plugin: Plugin, shape: Shape, before: Node | None, after: Node) -> bool:
@@ -115,6 +131,7 @@ class Queue:
     _ready: list[_Entry] = field(default_factory=list)
     _backing_off: list[_Entry] = field(default_factory=list)
     _refused: list[_Entry] = field(default_factory=list)
+    _failed: list[_Entry] = field(default_factory=list)
     """Heaps; an entry that `_pods` has no longer is skipped."""
     _number: int = 0
 
@@ -160,12 +177,27 @@ class Queue:
         self._pods[pod.uid] = waiting
         heappush(self._refused, (now_seconds + _FORGOTTEN_SECONDS, waiting.order, pod.uid))
 
+    def fail(self, pod: PendingPod, now_seconds: float) -> None:
+        """Put a pod back whose attempt ended with an error: it is tried again when its backoff ends."""
+        if pod.uid not in self._taken:
+            return
+        refusals = self._taken.pop(pod.uid) + 1
+        self._number += 1
+        ready = now_seconds + backoff_seconds(refusals, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+        waiting = _Waiting(pod, now_seconds, self._number, refusals, ready_seconds=ready)
+        self._pods[pod.uid] = waiting
+        heappush(self._failed, (ready, waiting.order, pod.uid))
+
     def change(self, change: Change, now_seconds: float) -> list[str]:
         """Look at all refused pods again; return the UIDs of those that a change may help, by their order."""
+        if not self._refused:
+            return []
         helped = [
             waiting
             for waiting in self._pods.values()
-            if waiting.plugins and may_help(waiting.pod.shape, waiting.plugins, change)
+            if waiting.plugins
+            and _is_concerned(waiting.pod, change)
+            and may_help(waiting.pod.shape, waiting.plugins, change)
         ]
         helped.sort(key=lambda one: one.order)
         for waiting in helped:
@@ -174,7 +206,7 @@ class Queue:
 
     def next_seconds(self) -> float | None:
         """Return when to ask again if nothing else happens: a backoff or a long wait ends; None if never."""
-        firsts = [self._first(heap) for heap in (self._ready, self._backing_off, self._refused)]
+        firsts = [self._first(heap) for heap in (self._ready, self._backing_off, self._failed, self._refused)]
         return min((first[0] for first in firsts if first), default=None)
 
     def _first(self, heap: list[_Entry]) -> _Entry | None:
@@ -202,9 +234,10 @@ class Queue:
         """Make pods ready whose backoff has ended, or which were refused long ago."""
         while (first := self._first(self._refused)) and first[0] <= now_seconds:
             self._wake(self._pods[first[2]], now_seconds)
-        while (first := self._first(self._backing_off)) and first[0] <= now_seconds:
-            heappop(self._backing_off)
-            self._make_ready(self._pods[first[2]])
+        for heap in (self._backing_off, self._failed):
+            while (first := self._first(heap)) and first[0] <= now_seconds:
+                heappop(heap)
+                self._make_ready(self._pods[first[2]])
 
     def _next(self, heap: list[_Entry]) -> _Waiting | None:
         entry = self._first(heap)

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import InitVar, dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from devplug.sandbox.scheduler.filters import preferred_weight, static_refusal, unwanted_taints
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from devplug.sandbox.scheduler.scores import ScoringSettings
     from devplug.sandbox.scheduler.types import Node, Shape
 
-__all__ = ["BucketKey", "Buckets", "Search", "Tier", "allowance", "best_of", "ceiling", "tier_of"]
+__all__ = ["BucketKey", "Buckets", "Search", "Tier", "allowance", "best_of", "ceiling", "ordered", "tier_of"]
 
 _QUARTER: Final = 0.25
 """A request counts up to this part of a node against it.
@@ -252,6 +252,21 @@ def best_of(found: Iterable[tuple[Tier, int, str]]) -> str | None:
     )[1]
 
 
+def ordered(found: Sequence[tuple[Tier, int, str, Node]]) -> list[tuple[int, Node]]:
+    """Return all nodes with their scores, the best first; tier, score for resources and rank are given."""
+    tiers = {tier for tier, _, _, _ in found}
+    most_taints = max((one.taints for one in tiers), default=0)
+    most_weight = max((one.weight for one in tiers), default=0)
+    worth = {
+        one: normalised_taints(one.taints, most_taints) + normalised_affinity(one.weight, most_weight)
+        for one in tiers
+    }
+    ranked = [(-score - worth[tier], rank, node) for tier, score, rank, node in found]
+    ranked.sort(key=_SCORE_AND_RANK)
+    return [(-score, node) for score, _, node in ranked]
+
+
+_SCORE_AND_RANK: Final = itemgetter(0, 1)
 _RANK: Final = attrgetter("rank")
 
 

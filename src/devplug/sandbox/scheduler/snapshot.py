@@ -21,13 +21,14 @@ from devplug.sandbox.scheduler.filters import (
 )
 from devplug.sandbox.scheduler.groups import NO_ROOM, Family, NodeGroup, Rating, Usage, named_by, tie_rank
 from devplug.sandbox.scheduler.scores import ScoringSettings
-from devplug.sandbox.scheduler.search import Buckets, Search, best_of, tier_of
+from devplug.sandbox.scheduler.search import Buckets, Search, best_of, ordered, tier_of
 from devplug.sandbox.scheduler.types import NAME_FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from devplug.sandbox.scheduler.filters import Refusal
+    from devplug.sandbox.scheduler.groups import Rate
     from devplug.sandbox.scheduler.search import Tier
     from devplug.sandbox.scheduler.types import Amounts, Node, Shape
 
@@ -130,6 +131,27 @@ class ClusterSnapshot:
             return self._choose_one_by_one(shape)
         rank = self._search(shape).best(self._family_list)
         return None if rank is None else named_by(rank)
+
+    def ranked(self, shape: Shape, claimed: Collection[str] = ()) -> list[tuple[int, Node]]:
+        """Return the nodes that have room for a pod with their scores, the best first.
+
+        Of the resources `claimed` nothing is needed on nodes that have none of it.
+        """
+        rates: dict[tuple[str, ...], Rate] = {}
+        rated: dict[tuple[int, tuple[str, ...]], int] = {}
+        found = []
+        for name, tier in self._allowed(shape):
+            node, group = self._nodes[name], self._group_of[name]
+            dropped = tuple(one for one in claimed if not node.allocatable.get(one))
+            key = group.number, dropped
+            score = rated.get(key)
+            if score is None:
+                if dropped not in rates:
+                    rates[dropped] = Rating.of(shape.without(dropped), self.settings).rate(self.settings)
+                score = rated[key] = rates[dropped](group)
+            if score > NO_ROOM:
+                found.append((tier, score, self._ranks[name], node))
+        return ordered(found)
 
     def refusal(self, shape: Shape, node_name: str) -> Refusal | None:
         """Return why a node cannot take a pod, or None if it can. Raises `UnknownNodeError`."""

@@ -6,16 +6,17 @@ objects are ones that the API server has taken: what is missing has its default,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from devplug.dra.scheduling import claim_names
 from devplug.k8s import node_selectors
 from devplug.k8s.node_selectors import NAME_FIELD, Requirement, Term, term_of
 from devplug.k8s.pod_requests import pod_requests
 from devplug.k8s.quantity import Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = [
     "CPU",
@@ -137,6 +138,12 @@ class Shape:
             node_name,
         )
 
+    def without(self, resources: Collection[str]) -> Shape:
+        """Return the same pod without its requests for these resources."""
+        if not resources:
+            return self
+        return replace(self, requests=tuple(one for one in self.requests if one[0] not in resources))
+
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
@@ -149,11 +156,13 @@ class PendingPod:
     priority: int = 0
     may_preempt: bool = True
     """False for `preemptionPolicy: Never`; it changes the pod's message only: nothing is preempted here."""
+    claims: tuple[str, ...] = ()
+    """The names of its claims; empty for one that is not generated yet."""
 
 
 # ── From API objects ──
 
-_Object: TypeAlias = "Mapping[str, Any]"
+_Object: TypeAlias = "dict[str, Any]"
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, int]:
@@ -191,6 +200,7 @@ def pod_of(found: _Object) -> PendingPod:
         shape(spec),
         spec.get("priority") or 0,
         spec.get("preemptionPolicy") != "Never",
+        tuple(one or "" for one in claim_names(found).values()) if spec.get("resourceClaims") else (),
     )
 
 
