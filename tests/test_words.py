@@ -16,7 +16,7 @@ OURS: Final = sorted(SOURCE.rglob("*.py"))
 PARTS: Final = ("bench", "lab", "torture")
 FILES: Final = [*OURS, *(file for part in PARTS for file in (ROOT / part).rglob("*.py"))]
 
-NOUNS: Final = {"advertising", "scheduling", "serving", "settings", "warnings"}
+NOUNS: Final = {"advertising", "claim_binding", "scheduling", "serving", "settings", "warnings"}
 """What ends as a verb's form does, and is a noun of the field or of Python."""
 
 VERB_FORM: Final = re.compile(
