@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devplug import Device, Health, PluginError
@@ -224,6 +224,7 @@ def test_the_wait_is_never_negative_and_never_longer_than_one_list_takes(
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([Urgency.NORMAL, Urgency.URGENT])), max_size=80))
+@example([(0.0, Urgency.NORMAL)] * 30)
 def test_bad_news_never_waits_as_good_news_does_and_no_second_has_more_than_twenty_lists(
     changes: list[tuple[float, Urgency]],
 ) -> None:
