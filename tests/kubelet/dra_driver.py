@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -272,3 +273,10 @@ def pod(uid: str, *claims: str, requests: Sequence[str] = ("",)) -> Pod:
         containers=(Container("c", claims=used),),
         resource_claims=tuple(PodClaim(name, name) for name in claims),
     )
+
+
+def state_of(root: Path) -> list[dict[str, object]]:
+    """The claims in the checkpoint below `root`."""
+    data = json.loads((root / "dra_manager_state").read_text())["Data"]
+    found: list[dict[str, object]] = json.loads(data)["ClaimInfoStateList"]
+    return found

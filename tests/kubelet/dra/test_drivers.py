@@ -14,18 +14,7 @@ from devplug.kubelet.dra.drivers import SERVICES, chosen_service
 from devplug.wire.dra import ClaimName, PreparedClaim
 from devplug.wire.values import RegistrationStatus
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now, passes
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
-
+from tests.virtualtime import now, passes
 
 # ── registration ──────────────────────────────────────────────────────────────────────────────────
 

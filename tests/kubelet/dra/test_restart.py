@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,24 +10,8 @@ import pytest
 
 from devplug.errors import KubeletError
 from devplug.wire.dra import ClaimName, PreparedClaim
-from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now, passes
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-def state_of(root: Path) -> list[dict[str, object]]:
-    data = json.loads((root / "dra_manager_state").read_text())["Data"]
-    found: list[dict[str, object]] = json.loads(data)["ClaimInfoStateList"]
-    return found
+from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running, state_of
+from tests.virtualtime import now, passes
 
 
 async def test_after_a_restart_a_running_pod_is_left_alone_and_a_new_one_prepares_again(

@@ -19,17 +19,7 @@ from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import PodPhase
 from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim, PreparedDevice
 from tests.kubelet.dra_driver import DRIVER, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now, passes
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
+from tests.virtualtime import now, passes
 
 
 def health(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,24 +18,8 @@ from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
 from devplug.wire.podresources import GET, LIST
 from devplug.wire.sockets import connected
 from devplug.wire.values import PodName
-from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running
-from tests.virtualtime import BACKEND, now
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> object:
-    return BACKEND
-
-
-@pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
-
-
-def state_of(root: Path) -> list[dict[str, object]]:
-    data = json.loads((root / "dra_manager_state").read_text())["Data"]
-    found: list[dict[str, object]] = json.loads(data)["ClaimInfoStateList"]
-    return found
+from tests.kubelet.dra_driver import DRIVER, NAMESPACE, FakeCluster, FakeDriver, pod, running, state_of
+from tests.virtualtime import now
 
 
 def warnings(kubelet: Kubelet) -> list[str]:
