@@ -13,11 +13,11 @@ from devplug.dra.allocator import Allocator
 from devplug.dra.changes import Question
 from devplug.dra.exclusions import Cause, Devices, Group
 from devplug.dra.explanation import Explanation, explanation, outcome
-from devplug.dra.node_selectors import Node
 from devplug.dra.objects import Claim, Device, DeviceClass, Slice
 from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36, Inventory
 from devplug.dra.search import AttemptError
 from devplug.dra.taints import Taint, Toleration
+from devplug.k8s.node_selectors import Node
 from tests.dra.test_properties import claims, pools
 from tests.dra.worlds import (
     CLASSES,

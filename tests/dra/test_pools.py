@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devplug.dra.node_selectors import Node
 from devplug.dra.objects import Slice
 from devplug.dra.pools import AS_DOCUMENTED, Inventory
+from devplug.k8s.node_selectors import Node
 from tests.dra.worlds import GPU, N1, N2, NIC, Json, device, slice_of
 
 ZONE_A = {

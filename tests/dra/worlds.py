@@ -8,12 +8,12 @@ from typing import Any
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.allocator import Allocator
-from devplug.dra.node_selectors import Node
 from devplug.dra.objects import Claim, Device, DeviceClass, Slice
 from devplug.dra.pools import LIKE_1_36, Inventory, Like
 from devplug.dra.scheduling import Cluster
 from devplug.dra.search import Found
 from devplug.dra.selectors import SelectorError
+from devplug.k8s.node_selectors import Node
 
 Json = dict[str, Any]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.extended_resources import extended_claim
-from devplug.dra.node_selectors import Node
 from devplug.dra.objects import Claim, DeviceClass, Slice
 from devplug.dra.pools import Inventory
 from devplug.dra.scheduling import (
@@ -31,6 +30,7 @@ from devplug.dra.scheduling import (
 )
 from devplug.dra.search import AttemptError
 from devplug.dra.selectors import CelSelectors
+from devplug.k8s.node_selectors import Node
 from devplug.k8s.pod_requests import device_requests
 
 Json = Any

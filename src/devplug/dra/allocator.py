@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from devplug.dra.allocations import Allocations
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim, DeviceClass
     from devplug.dra.pools import Inventory, Like
     from devplug.dra.selectors import Selectors
+    from devplug.k8s.node_selectors import Node
 
 __all__ = ["Allocator"]
 

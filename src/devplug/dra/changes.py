@@ -19,11 +19,11 @@ from devplug.dra.taints import Toleration, untolerated
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim, Constraint, DeviceClass, Request, Slice, SubRequest
     from devplug.dra.pools import Inventory, Like
     from devplug.dra.selectors import Selectors
     from devplug.dra.taints import Taint
+    from devplug.k8s.node_selectors import Node
 
 __all__ = ["Change", "Question", "RequestView", "candidates", "devices_of"]
 

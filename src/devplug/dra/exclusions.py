@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.dra.allocations import Allocations
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim, Device, DeviceClass, DeviceID, Request, Slice
     from devplug.dra.pools import Inventory, Like, Place
     from devplug.dra.selectors import Selectors
+    from devplug.k8s.node_selectors import Node
 
 __all__ = ["Cause", "Devices", "Group", "Reason", "grouped"]
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from devplug.dra.changes import Change, Question
     from devplug.dra.exclusions import Group
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim, Device, DeviceClass, SubRequest
+    from devplug.k8s.node_selectors import Node
 
 __all__ = ["Explanation", "explanation", "outcome"]
 

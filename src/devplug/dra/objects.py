@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from devplug.dra.node_selectors import NodeSelector
 from devplug.dra.taints import Taint, Toleration
+from devplug.k8s.node_selectors import NodeSelector
 from devplug.k8s.quantity import Quantity
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from fractions import Fraction
 
-    from devplug.dra.node_selectors import Node, NodeSelector
     from devplug.dra.objects import Device, Slice
+    from devplug.k8s.node_selectors import Node, NodeSelector
 
 __all__ = [
     "AS_DOCUMENTED",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from devplug.dra.node_selectors import merged, only_node
+from devplug.k8s.node_selectors import merged, only_node
 from devplug.k8s.quantity import canonical
 
 if TYPE_CHECKING:

@@ -20,19 +20,19 @@ from devplug.dra.extended_resources import (
     extended_claim,
     extended_requests,
 )
-from devplug.dra.node_selectors import NodeSelector
 from devplug.dra.objects import FINALIZER, Claim
 from devplug.dra.pools import LIKE_1_36
+from devplug.k8s.node_selectors import NodeSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.dra.allocations import Allocations
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import DeviceClass, Json
     from devplug.dra.pools import Inventory, Like
     from devplug.dra.search import AttemptError
     from devplug.dra.selectors import MissingCelError, Selectors
+    from devplug.k8s.node_selectors import Node
 
 __all__ = [
     "BINDING_TIMEOUT_SECONDS",

@@ -1,4 +1,4 @@
-"""Node selector terms: conditions on labels and the name of a node (component-helpers nodeaffinity). Pure."""
+"""Node selectors: conditions on labels and the name of a node (component-helpers nodeaffinity). Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["NAME_FIELD", "Node", "Requirement", "Term", "meets", "term_of"]
+__all__ = [
+    "NAME_FIELD",
+    "Node",
+    "NodeSelector",
+    "Requirement",
+    "Term",
+    "meets",
+    "merged",
+    "only_node",
+    "term_of",
+]
 
 NAME_FIELD: Final = "metadata.name"
 """The one field of a node that a term may match."""
@@ -44,6 +54,25 @@ class Term:
     fields: tuple[Requirement, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeSelector:
+    """The terms of which a node has to meet one; a term without requirements is met by none."""
+
+    terms: tuple[Mapping[str, Any], ...]
+    """As the API writes them."""
+    parsed: tuple[Term, ...]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> NodeSelector:
+        """Read a `nodeSelector`."""
+        terms = tuple(found.get("nodeSelectorTerms") or ())
+        return cls(terms, tuple(term_of(one) for one in terms))
+
+    def matches(self, node: Node) -> bool:
+        """Whether a node is one of those selected."""
+        return any(meets(term, node) for term in self.parsed)
+
+
 def term_of(found: Mapping[str, Any]) -> Term:
     """Read one entry of `nodeSelectorTerms`."""
     return Term(_requirements(found.get("matchExpressions")), _requirements(found.get("matchFields")))
@@ -56,6 +85,26 @@ def meets(term: Term, node: Node) -> bool:
     return all(_holds(one, node.labels) for one in term.expressions) and all(
         _field_holds(one, node.name) for one in term.fields
     )
+
+
+def only_node(name: str) -> dict[str, Any]:
+    """Return the selector of one node, as the API writes it."""
+    field_is = {"key": NAME_FIELD, "operator": "In", "values": [name]}
+    return {"nodeSelectorTerms": [{"matchFields": [field_is]}]}
+
+
+def merged(selectors: Sequence[NodeSelector]) -> dict[str, Any] | None:
+    """Return one term with all requirements of all selectors, none twice; None if there are none (D87)."""
+    term: dict[str, list[Mapping[str, Any]]] = {}
+    for key in ("matchFields", "matchExpressions"):
+        known: list[Mapping[str, Any]] = []
+        for selector in selectors:
+            for one in (selector.terms[0].get(key) or ()) if selector.terms else ():
+                if not any(_same(one, other) for other in known):
+                    known.append(one)
+        if known:
+            term[key] = known
+    return {"nodeSelectorTerms": [term]} if term else None
 
 
 def _requirements(found: Iterable[Mapping[str, Any]] | None) -> tuple[Requirement, ...]:
@@ -98,3 +147,11 @@ def _number(text: str) -> int | None:
         return None
     number = int(text)
     return number if -_LARGEST <= number < _LARGEST else None
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (
+        one["key"] == other["key"]
+        and one["operator"] == other["operator"]
+        and set(one.get("values") or ()) == set(other.get("values") or ())
+    )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from devplug.dra.changes import Question
     from devplug.dra.explanation import Explanation
-    from devplug.dra.node_selectors import Node
     from devplug.dra.objects import Claim
+    from devplug.k8s.node_selectors import Node
     from devplug.monitor.why.evidence import ClaimObjects, Evidence
 
 __all__ = ["CLAIM_COLUMNS", "ClaimsView", "claims_view"]
@@ -147,7 +147,7 @@ def _absent(
 
 def _elsewhere(evidence: Evidence, pod: Object, claims: Sequence[Claim]) -> Iterator[str]:
     """Yield the claims whose devices can be reached from no node that the pod may go to."""
-    from devplug.dra.node_selectors import NodeSelector
+    from devplug.k8s.node_selectors import NodeSelector
 
     for one in claims:
         selector = (one.allocation or {}).get("nodeSelector")
@@ -197,10 +197,10 @@ def _question(
 ) -> Question:
     """Return what is to be allocated, on the nodes that are open to the pod or on the others."""
     from devplug.dra.changes import Question
-    from devplug.dra.node_selectors import NodeSelector
     from devplug.dra.objects import Claim, DeviceClass, Slice
     from devplug.dra.pools import Inventory
     from devplug.dra.selectors import CelSelectors
+    from devplug.k8s.node_selectors import NodeSelector
 
     slices = tuple(Slice.of(one) for one in found.slices or ())
     bound = [
@@ -221,6 +221,6 @@ def _question(
 
 
 def _node(found: Object) -> Node:
-    from devplug.dra.node_selectors import Node
+    from devplug.k8s.node_selectors import Node
 
     return Node(text(found, "metadata", "name"), texts(found, "metadata", "labels"))
