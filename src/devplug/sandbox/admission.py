@@ -21,11 +21,10 @@ from devplug.k8s.pod_requests import has_ended
 from devplug.k8s.quantity import Quantity, canonical
 from devplug.k8s.resource_names import is_extended
 from devplug.k8s.times import later, moment
-from devplug.sandbox.api.defaults import defaulted, knows_priority_class
+from devplug.sandbox.api.defaults import defaulted, devices_defaulted, knows_priority_class
 from devplug.sandbox.api.errors import forbidden, invalid, not_found
 from devplug.sandbox.api.resource.allocation import rebased
 from devplug.sandbox.api.resource.claims import access_errors
-from devplug.sandbox.api.resource.defaults import devices_defaulted
 from devplug.sandbox.api.strategy import generated_name, meta_errors
 from devplug.sandbox.api.validation import object_errors, update_errors
 from devplug.sandbox.openapi.encoder import encoded

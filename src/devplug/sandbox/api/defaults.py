@@ -1,7 +1,8 @@
 """The defaults of fields that authors left out, and quantities in their canonical form.
 
 The values are those of pkg/apis/core/v1/defaults.go and apps/v1/defaults.go, and of the admission plugins
-that every cluster has (Priority, DefaultTolerationSeconds).
+that every cluster has (Priority, DefaultTolerationSeconds). For DRA's kinds they
+are those of pkg/apis/resource/v1/defaults.go; fields of gates that are off in 1.36 are dropped (dra.md D49).
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import Object, entries, fields, part, same, text, with_part
 from devplug.k8s.quantity import Quantity, QuantityError, canonical
+from devplug.k8s.times import stamp
 from devplug.sandbox.api.errors import bad_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from devplug.sandbox.api.kinds import Resource
 
-__all__ = ["canonical_quantity", "defaulted", "knows_priority_class", "qos_class"]
+__all__ = ["canonical_quantity", "defaulted", "devices_defaulted", "knows_priority_class", "qos_class"]
 
 _OF_SPEC: Final[Mapping[str, object]] = {
     "dnsPolicy": "ClusterFirst",
@@ -55,6 +58,11 @@ _MODES: Final = ("configMap", "downwardAPI", "projected", "secret")
 
 _OUTAGES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONTAINERS: Final = ("containers", "initContainers")
+
+_OF_GATES: Final = ("ints", "bools", "strings", "versions")
+_RANGE: Final = ("min", "max", "step")
+_REQUESTS: Final = ("spec", "devices", "requests")
+_RESULTS: Final = ("status", "allocation", "devices", "results")
 
 
 def defaulted(resource: Resource, one: Object) -> Object:
@@ -237,3 +245,114 @@ def _volume(volume: object) -> Object:
     if isinstance(part(given, "hostPath"), dict):
         given = with_part(given, {"type": "", **fields(given, "hostPath")}, "hostPath")
     return given if given.keys() - {"name"} else {**given, "emptyDir": {}}
+
+
+# ── resource.k8s.io ──
+
+
+def devices_defaulted(resource: Resource, one: Object, now: datetime) -> Object:
+    """Return an object of one of DRA's kinds with its defaults; raises `StatusError` for a wrong quantity.
+
+    A taint without a time gets `now` (D80).
+    """
+
+    def quantity(value: object) -> str:
+        return canonical_quantity(value, resource)
+
+    match resource.kind:
+        case "ResourceClaim":
+            one = _mapped(one, lambda request: _request(request, quantity), *_REQUESTS)
+            return _mapped(one, lambda result: _result(result, quantity), *_RESULTS)
+        case "ResourceClaimTemplate":
+            return _mapped(one, lambda request: _request(request, quantity), "spec", *_REQUESTS)
+        case "ResourceSlice":
+            one = _mapped(one, lambda device: _device(device, quantity, now), "spec", "devices")
+            return _mapped(one, lambda counters: _with_counters(counters, quantity), "spec", "sharedCounters")
+    return one
+
+
+def _mapped(owner: Object, change: Callable[[Object], Object], *path: str) -> Object:
+    """Return `owner` with each map of the list at `path` changed."""
+    found = entries(owner, *path)
+    if not found:
+        return owner
+    return with_part(owner, [change(fields(one)) for one in found], *path)
+
+
+# ── claims ──
+
+
+def _request(request: Object, quantity: Callable[[object], str]) -> Object:
+    if isinstance(part(request, "exactly"), dict):
+        request = {**request, "exactly": _choice(fields(request, "exactly"), quantity)}
+    return _mapped(request, lambda one: _choice(one, quantity), "firstAvailable")
+
+
+def _choice(choice: Object, quantity: Callable[[object], str]) -> Object:
+    mode = text(choice, "allocationMode") or "ExactCount"
+    choice = {**choice, "allocationMode": mode}
+    if mode == "ExactCount" and not part(choice, "count"):
+        choice["count"] = 1
+    if asked := fields(choice, "capacity", "requests"):
+        choice = with_part(choice, _quantities(asked, quantity), "capacity", "requests")
+    return _mapped(choice, _toleration, "tolerations")
+
+
+def _toleration(toleration: Object) -> Object:
+    return {**toleration, "operator": text(toleration, "operator") or "Equal"}
+
+
+def _result(result: Object, quantity: Callable[[object], str]) -> Object:
+    result = _mapped(result, _toleration, "tolerations")
+    if consumed := fields(result, "consumedCapacity"):
+        result = {**result, "consumedCapacity": _quantities(consumed, quantity)}
+    return result
+
+
+# ── slices ──
+
+
+def _device(device: Object, quantity: Callable[[object], str], now: datetime) -> Object:
+    def taint(one: Object) -> Object:
+        return one if text(one, "timeAdded") else {**one, "timeAdded": stamp(now)}
+
+    device = {key: value for key, value in device.items() if key != "nodeAllocatableResourceMappings"}
+    for word, change in (("attributes", _attribute), ("capacity", lambda one: _capacity(one, quantity))):
+        if found := fields(device, word):
+            device[word] = {key: change(fields(one)) for key, one in found.items()}
+    device = _mapped(device, taint, "taints")
+    return _mapped(device, lambda one: _with_counters(one, quantity), "consumesCounters")
+
+
+def _attribute(attribute: Object) -> Object:
+    return {key: value for key, value in attribute.items() if key not in _OF_GATES}
+
+
+def _capacity(capacity: Object, quantity: Callable[[object], str]) -> Object:
+    capacity = {**capacity, "value": quantity(part(capacity, "value"))}
+    policy = part(capacity, "requestPolicy")
+    if not isinstance(policy, dict):
+        return capacity
+    policy = _canonical(policy, ("default",), quantity)
+    if values := entries(policy, "validValues"):
+        policy["validValues"] = [quantity(one) for one in values]
+    if limits := fields(policy, "validRange"):
+        policy["validRange"] = _canonical(limits, _RANGE, quantity)
+    return {**capacity, "requestPolicy": policy}
+
+
+def _with_counters(counters: Object, quantity: Callable[[object], str]) -> Object:
+    found = {
+        key: {**fields(one), "value": quantity(part(one, "value"))}
+        for key, one in fields(counters, "counters").items()
+    }
+    return {**counters, "counters": found} if found else counters
+
+
+def _canonical(owner: Object, words: tuple[str, ...], quantity: Callable[[object], str]) -> Object:
+    written = {word: quantity(value) for word in words if (value := part(owner, word)) is not None}
+    return {**owner, **written}
+
+
+def _quantities(owner: Object, quantity: Callable[[object], str]) -> Object:
+    return {key: quantity(value) for key, value in owner.items()}

@@ -25,7 +25,6 @@ from devplug.sandbox.api.resource.names import (
     label_name_errors,
     qualified_name_errors,
 )
-from devplug.sandbox.api.resource.selectors import selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +47,9 @@ _CHOICES: Final = 8
 _CONSTRAINTS: Final = 32
 _CONFIGURATIONS: Final = 32
 _RAW_LIMIT_BYTES: Final = 10 * 1024
+_SELECTORS: Final = 32
+_EXPRESSION_LIMIT_BYTES: Final = 10 * 1024
+_TOO_COMPLEX: Final = "too complex, exceeds cost limit"
 _MODES: Final = ("All", "ExactCount")
 _OPERATORS: Final = ("Equal", "Exists")
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
@@ -99,7 +101,7 @@ def template_errors(new: Object, old: Object | None, *, is_changed: bool) -> Ite
 def class_errors(new: Object) -> Iterator[FieldError]:
     """Yield what is wrong with a DeviceClass."""
     spec = fields(new, "spec")
-    yield from selector_errors(spec, "spec")
+    yield from _selectors_errors(spec, "spec")
     yield from list_errors(entries(spec, "config"), "spec.config", _CONFIGURATIONS, configuration_errors)
     name = part(spec, "extendedResourceName")
     if name is not None and not is_extended(str(name)):
@@ -171,7 +173,7 @@ def _choice_errors(choice: object, place: str) -> Iterator[FieldError]:
 
 def _device_request_errors(request: object, place: str) -> Iterator[FieldError]:
     yield from class_name_errors(text(request, "deviceClassName"), f"{place}.deviceClassName")
-    yield from selector_errors(request, place)
+    yield from _selectors_errors(request, place)
     mode, count = text(request, "allocationMode"), whole(request, "count")
     if mode == "All" and count:
         why = "must not be specified when allocationMode is 'All'"
@@ -267,3 +269,37 @@ def raw_errors(value: object, place: str) -> Iterator[FieldError]:
 
 def _name(one: object) -> str:
     return text(one, "name")
+
+
+# ── selectors (D67–D71) ──
+
+
+def _compile_error(expression: str) -> str | None:
+    """Return why the API server refuses an expression, in its words; None for a right one.
+
+    Without the extra `dra` there is no CEL, and every expression is taken.
+    """
+    from devplug.dra.selectors import MissingCelError, is_too_complex, problem_of
+
+    try:
+        problem = problem_of(expression)
+    except MissingCelError:
+        return None
+    return problem or (_TOO_COMPLEX if is_too_complex(expression) else None)
+
+
+def _selectors_errors(owner: object, place: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the `selectors` of a class or a request at `place`."""
+    return list_errors(entries(owner, "selectors"), f"{place}.selectors", _SELECTORS, _selector_errors)
+
+
+def _selector_errors(selector: object, place: str) -> Iterator[FieldError]:
+    if part(selector, "cel") is None:
+        yield required_field(f"{place}.cel")
+        return
+    expression, place = text(selector, "cel", "expression"), f"{place}.cel.expression"
+    if len(expression.encode()) > _EXPRESSION_LIMIT_BYTES:
+        yield too_long_field(place, _EXPRESSION_LIMIT_BYTES)
+    elif fault := _compile_error(expression):
+        is_refused = fault == _TOO_COMPLEX
+        yield forbidden_field(place, fault) if is_refused else invalid_field(place, expression, fault)
