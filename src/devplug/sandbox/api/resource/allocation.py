@@ -33,7 +33,7 @@ from devplug.sandbox.api.resource.names import (
     pool_errors,
     uuid_errors,
 )
-from devplug.sandbox.api.resource.node_selectors import node_selector_errors
+from devplug.sandbox.api.resource.nodes import node_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

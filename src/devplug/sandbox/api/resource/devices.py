@@ -26,14 +26,14 @@ from devplug.sandbox.api.resource.names import (
     qualified_name_errors,
     required_label_errors,
 )
-from devplug.sandbox.api.resource.node_selectors import node_selector_errors
+from devplug.sandbox.api.resource.nodes import chosen_nodes, node_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["EFFECTS", "binding_errors", "chosen_nodes", "counters_errors", "device_errors"]
+__all__ = ["EFFECTS", "binding_errors", "counters_errors", "device_errors"]
 
 _FACTS: Final = 32
 """The most attributes and capacities together."""
@@ -140,12 +140,6 @@ def _no_errors(_value: object, _place: str) -> Iterator[FieldError]:
 
 
 # ── nodes ──
-
-
-def chosen_nodes(owner: object, words: tuple[str, ...]) -> list[str]:
-    """Return which of these fields choose nodes: not those with false or an empty name."""
-    held = {word: part(owner, word) for word in words}
-    return [f"`{word}`" for word, value in held.items() if value is not None and value not in ("", False)]
 
 
 def _node_errors(device: object, place: str, *, names_nodes: bool) -> Iterator[FieldError]:

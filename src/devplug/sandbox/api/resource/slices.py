@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from devplug.k8s.objects import entries, fields, part, text, whole
 from devplug.sandbox.api.errors import invalid_field, required_field
-from devplug.sandbox.api.resource.devices import chosen_nodes, counters_errors, device_errors
+from devplug.sandbox.api.resource.devices import counters_errors, device_errors
 from devplug.sandbox.api.resource.gostructs import go_list
 from devplug.sandbox.api.resource.lists import set_errors
 from devplug.sandbox.api.resource.names import driver_errors, node_name_errors, pool_errors
-from devplug.sandbox.api.resource.node_selectors import node_selector_errors
+from devplug.sandbox.api.resource.nodes import chosen_nodes, node_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

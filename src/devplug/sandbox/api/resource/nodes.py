@@ -1,10 +1,10 @@
-"""Node selectors in DRA's kinds: which nodes can use a device (core validation.go ValidateNodeSelector)."""
+"""Which nodes can use a device, in DRA's kinds (core validation.go ValidateNodeSelector)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from devplug.k8s.objects import entries, text
+from devplug.k8s.objects import entries, part, text
 from devplug.sandbox.api.errors import forbidden_field, invalid_field, required_field
 from devplug.sandbox.api.names import label_value_errors
 from devplug.sandbox.api.resource.names import key_errors, node_name_errors
@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
     from devplug.sandbox.api.errors import FieldError
 
-__all__ = ["node_selector_errors"]
+__all__ = ["chosen_nodes", "node_selector_errors"]
 
 _NO_OPERATOR: Final = "not a valid selector operator"
+
+
+def chosen_nodes(owner: object, words: tuple[str, ...]) -> list[str]:
+    """Return which of these fields choose nodes: not those with false or an empty name."""
+    held = {word: part(owner, word) for word in words}
+    return [f"`{word}`" for word, value in held.items() if value is not None and value not in ("", False)]
 
 
 def node_selector_errors(selector: object, place: str) -> Iterator[FieldError]:
