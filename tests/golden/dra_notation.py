@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
+from devplug.kubelet.claim_references import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodStatus
 
 Json = Any

@@ -10,7 +10,7 @@ from typing import Any
 from devplug.devices import ContainerResponse
 from devplug.errors import RemoteError
 from devplug.kubelet import checkpoint as checkpoints
-from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
+from devplug.kubelet.claim_references import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerOptions, Pod
 from devplug.kubelet.topology import (
     Hints,

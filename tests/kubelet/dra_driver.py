@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from devplug.errors import KubeletError
+from devplug.kubelet.claim_references import ContainerClaim, PodClaim
 from devplug.kubelet.kubelet import Kubelet
-from devplug.kubelet.pod_claims import ContainerClaim, PodClaim
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.wire.dra import (

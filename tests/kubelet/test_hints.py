@@ -13,8 +13,8 @@ from devplug.devices import ContainerResponse
 from devplug.errors import KubeletCrashError
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.allocation import DeviceAllocations, Need
+from devplug.kubelet.claim_references import ExtendedClaim, RequestMapping
 from devplug.kubelet.hints import container_hints, hints_for, pod_hints
-from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 from devplug.kubelet.resources import UNKNOWN, disconnected, listed
 from devplug.kubelet.topology import Hints, TopologyHint, mask_of, nodes_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from devplug.errors import ConfigError
 from devplug.k8s.pod_requests import ALWAYS
+from devplug.kubelet.claim_references import ExtendedClaim, RequestMapping
 from devplug.kubelet.manifests import read_pod
-from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Pod
 
 METER = """\

@@ -13,7 +13,7 @@ from devplug.devices import ContainerResponse
 from devplug.k8s.pod_requests import ALWAYS
 from devplug.kubelet.admission import allocatable_for, check_pod
 from devplug.kubelet.allocation import DeviceAllocations, Need
-from devplug.kubelet.pod_claims import ExtendedClaim, RequestMapping
+from devplug.kubelet.claim_references import ExtendedClaim, RequestMapping
 from devplug.kubelet.pods import Container, Event, Pod, PodPhase, PodStatus, Rejection
 from devplug.kubelet.resources import UNKNOWN, dropped, listed
 from tests.kubelet.fakes import OTHER_RESOURCE, RESOURCE, Clock, healthy, pod, register, registered, running

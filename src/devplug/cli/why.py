@@ -166,7 +166,7 @@ async def _diagnosis(
 def _show(diagnosis: Diagnosis, output: str, color: str) -> None:
     from devplug.cli.output import Printer, print_value
     from devplug.monitor.cluster_view import NODE_COLUMNS
-    from devplug.monitor.why.claims import CLAIM_COLUMNS
+    from devplug.monitor.why.claims_view import CLAIM_COLUMNS
 
     if output != "table":
         print_value(cast("Value", diagnosis.value()), output)

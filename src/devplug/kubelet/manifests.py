@@ -20,7 +20,7 @@ from yaml.constructor import SafeConstructor
 from devplug.errors import ConfigError, Problem, end_of, one_line, quoted
 from devplug.k8s.quantity import Quantity, QuantityError
 from devplug.k8s.resource_names import is_extended, resource_name_fault
-from devplug.kubelet.pod_claims import read_container_claims, read_extended_claim, read_pod_claims
+from devplug.kubelet.claim_references import read_container_claims, read_extended_claim, read_pod_claims
 from devplug.kubelet.pods import Container, Pod
 
 if TYPE_CHECKING:

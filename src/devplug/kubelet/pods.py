@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.devices import ContainerResponse, DeviceNode, Mount
-    from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, ResourceHealth
+    from devplug.kubelet.claim_references import ContainerClaim, ExtendedClaim, PodClaim, ResourceHealth
 
 __all__ = [
     "Container",

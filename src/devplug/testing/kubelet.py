@@ -18,10 +18,10 @@ from devplug.kubelet.manifests import read_pod
 from devplug.kubelet.pods import Pod
 from devplug.kubelet.settings import KubeletSettings
 from devplug.plugin.serving import served
-from devplug.testing.claims import ResourceClaims
 from devplug.testing.loopthread import ChangeCount, Clock, LoopThread
 from devplug.testing.pods import AdmittedPod, NotInTimeError, containers_of, node_lines, restarted, synced
 from devplug.testing.programs import Program, StartedPlugins
+from devplug.testing.resource_claims import ResourceClaims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

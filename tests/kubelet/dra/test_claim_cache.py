@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devplug.kubelet.claim_references import ExtendedClaim, PodClaim
 from devplug.kubelet.dra import checkpoint
 from devplug.kubelet.dra.checkpoint import DraStateError
 from devplug.kubelet.dra.claim_cache import ClaimCache, unprepare_fault
-from devplug.kubelet.dra.claims import Claim, ClaimError, claim_names, read_claim, used_claim
-from devplug.kubelet.pod_claims import ExtendedClaim, PodClaim
+from devplug.kubelet.dra.claim_objects import Claim, ClaimError, claim_names, read_claim, used_claim
 from devplug.kubelet.pods import Pod
 from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
 

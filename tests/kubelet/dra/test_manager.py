@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from devplug.errors import RemoteError
+from devplug.kubelet.claim_references import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.dra import checkpoint
-from devplug.kubelet.dra.claims import ClaimError
+from devplug.kubelet.dra.claim_objects import ClaimError
 from devplug.kubelet.kubelet import Kubelet
-from devplug.kubelet.pod_claims import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
 from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
 from devplug.wire.podresources import GET, LIST

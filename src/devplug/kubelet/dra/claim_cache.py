@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from devplug.kubelet.dra.claims import ClaimError
+from devplug.kubelet.dra.claim_objects import ClaimError
 from devplug.wire.dra import ClaimName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from devplug.kubelet.dra.claims import Claim
+    from devplug.kubelet.dra.claim_objects import Claim
     from devplug.wire.dra import PreparedClaim, PreparedDevice
 
 __all__ = ["Batches", "ClaimCache", "ClaimInfo", "ClaimKey", "Release", "unprepare_fault"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from devplug.backoff import backoff_seconds
 from devplug.errors import KubeletError, RegistrationError, RemoteError
-from devplug.kubelet.dra.claims import ClaimError
+from devplug.kubelet.dra.claim_objects import ClaimError
 from devplug.kubelet.gotext import go_quoted
 from devplug.wire.dra import PREPARE, UNPREPARE, WATCH_RESOURCES
 from devplug.wire.sockets import connected

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from devplug.kubelet.claim_references import ResourceHealth
 from devplug.kubelet.gotext import go_json
-from devplug.kubelet.pod_claims import ResourceHealth
 from devplug.wire.dra import HealthWord
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from devplug.k8s.kubelet_dir import DRA_HEALTH_NAME, DRA_STATE_NAME
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.dra import checkpoint, health
 from devplug.kubelet.dra.claim_cache import ClaimCache, unprepare_fault
-from devplug.kubelet.dra.claims import ClaimError, claim_names, read_claim, used_claim
+from devplug.kubelet.dra.claim_objects import ClaimError, claim_names, read_claim, used_claim
 from devplug.kubelet.dra.drivers import Drivers
 from devplug.kubelet.dra.health import HealthCache
 from devplug.kubelet.pluginfolder import replace_file
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devplug.kubelet.changes import Changes
+    from devplug.kubelet.claim_references import ResourceHealth
     from devplug.kubelet.dra.claim_cache import ClaimInfo, ClaimKey
-    from devplug.kubelet.dra.claims import Claim
+    from devplug.kubelet.dra.claim_objects import Claim
     from devplug.kubelet.dra.drivers import DriverEndpoint
     from devplug.kubelet.metrics import KubeletMetrics
-    from devplug.kubelet.pod_claims import ResourceHealth
     from devplug.kubelet.pods import Container, Pod
     from devplug.kubelet.podtable import PodTable
     from devplug.kubelet.settings import KubeletSettings

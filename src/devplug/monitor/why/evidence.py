@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from devplug.monitor.cluster_view import NodeCount
-    from devplug.monitor.why.claims import ClaimsView
+    from devplug.monitor.why.claims_view import ClaimsView
     from devplug.status import NodeStatus
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.k8s.objects import Object, maps, text
 from devplug.k8s.pod_requests import device_requests, devices_by_container
 from devplug.monitor.cluster_view import NodeCount, holder_name, node_counts
-from devplug.monitor.why.claims import claims_view
+from devplug.monitor.why.claims_view import claims_view
 from devplug.monitor.why.evidence import (
     Actor,
     Diagnosis,
@@ -28,7 +28,7 @@ from devplug.monitor.why.evidence import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from devplug.monitor.why.claims import ClaimsView
+    from devplug.monitor.why.claims_view import ClaimsView
     from devplug.monitor.why.evidence import Evidence
 
 __all__ = ["unscheduled"]

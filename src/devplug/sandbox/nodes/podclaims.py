@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from devplug.errors import KubeletError
 from devplug.k8s.objects import Object, fields, part, text
 from devplug.k8s.times import later
-from devplug.kubelet.dra.claims import ClaimError
+from devplug.kubelet.dra.claim_objects import ClaimError
 from devplug.kubelet.dra.manager import PREPARE_AGAIN_SECONDS, PREPARE_FAILED, UNPREPARE_AGAIN_SECONDS
 from devplug.kubelet.manifests import PodReader
 from devplug.sandbox.api.errors import StatusError

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from fractions import Fraction
 
-    from devplug.kubelet.pod_claims import ResourceHealth
+    from devplug.kubelet.claim_references import ResourceHealth
     from devplug.sandbox.nodes.containerrecords import ContainerRecord, Termination
     from devplug.sandbox.nodes.podlifecycle import PodPlan, PodResult
 

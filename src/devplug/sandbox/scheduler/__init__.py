@@ -8,7 +8,7 @@ program takes what it needs from here, and knows no file of it.
 
 from __future__ import annotations
 
-from devplug.sandbox.scheduler.claims import ClaimSnapshot, NoPlacement, Placement
+from devplug.sandbox.scheduler.claim_snapshot import ClaimSnapshot, NoPlacement, Placement
 from devplug.sandbox.scheduler.filters import Diagnosis, matches_affinity, tolerates_taints
 from devplug.sandbox.scheduler.queue import DevicesChange, NodeChange, PodGone, Queue
 from devplug.sandbox.scheduler.scores import ScoringSettings, Strategy

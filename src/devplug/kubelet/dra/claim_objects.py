@@ -14,7 +14,7 @@ from devplug.wire.dra import ClaimName
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devplug.kubelet.pod_claims import PodClaim
+    from devplug.kubelet.claim_references import PodClaim
     from devplug.kubelet.pods import Pod
 
 __all__ = ["Claim", "ClaimError", "claim_names", "read_claim", "used_claim"]
