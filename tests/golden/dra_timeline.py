@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from devplug.errors import KubeletError
-from devplug.kubelet.dra import checkpoint
+from devplug.kubelet.dra import claim_cache
 from devplug.kubelet.dra.claim_cache import ClaimCache
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.settings import KubeletSettings
@@ -311,10 +311,10 @@ class Player:
 
     async def _about_checkpoint(self, kind: str, text: str) -> None:
         mine = {name for name, _ in self.drivers}
-        whole = checkpoint.decode(text.encode())
+        whole = claim_cache.decode(text.encode())
         # Other timelines ran at the same time, with drivers of their own.
         rest = ClaimCache.of(claim for claim in whole if mine & claim.devices.keys())
-        want = text if rest == whole else checkpoint.encode(rest).decode()
+        want = text if rest == whole else claim_cache.encode(rest).decode()
         await self.soon({kind: ...}, (self.folder / "dra_manager_state").read_text, want)
 
     async def _about_slices(self, kind: str, names: list[str]) -> None:

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devplug.kubelet.claim_references import ExtendedClaim, PodClaim
-from devplug.kubelet.dra import checkpoint
-from devplug.kubelet.dra.checkpoint import DraStateError
-from devplug.kubelet.dra.claim_cache import ClaimCache, unprepare_fault
+from devplug.kubelet.dra import claim_cache
+from devplug.kubelet.dra.claim_cache import ClaimCache, DraStateError, unprepare_fault
 from devplug.kubelet.dra.claim_objects import Claim, ClaimError, claim_names, read_claim, used_claim
 from devplug.kubelet.pods import Pod
 from devplug.wire.dra import ClaimName, PreparedClaim, PreparedDevice
@@ -212,9 +211,9 @@ RECORDED = (
 
 def test_the_file_is_the_real_kubelet_s_byte_for_byte() -> None:
     """D29: as it was recorded."""
-    cache = checkpoint.decode(RECORDED.encode())
-    assert checkpoint.encode(cache).decode() == RECORDED
-    assert json.loads(checkpoint.encode(ClaimCache()))["Checksum"] == 2361995144
+    cache = claim_cache.decode(RECORDED.encode())
+    assert claim_cache.encode(cache).decode() == RECORDED
+    assert json.loads(claim_cache.encode(ClaimCache()))["Checksum"] == 2361995144
 
 
 def test_what_a_driver_left_out_is_null_and_a_share_id_a_text() -> None:
@@ -226,12 +225,12 @@ def test_what_a_driver_left_out_is_null_and_a_share_id_a_text() -> None:
         {one.uid: PreparedClaim((PreparedDevice("p", "<d>", share_id="s"),))},
         compat=True,
     )
-    content = checkpoint.encode(cache).decode()
+    content = claim_cache.encode(cache).decode()
     assert (
         '\\"DeviceName\\":\\"\\\\u003cd\\\\u003e\\",\\"ShareID\\":\\"s\\",\\"RequestNames\\":null' in content
     )
-    assert checkpoint.decode(content.encode()) == cache
-    assert '\\"ClaimInfoStateList\\":null' in checkpoint.encode(None).decode()
+    assert claim_cache.decode(content.encode()) == cache
+    assert '\\"ClaimInfoStateList\\":null' in claim_cache.encode(None).decode()
 
 
 @pytest.mark.parametrize(
@@ -249,7 +248,7 @@ def test_what_a_driver_left_out_is_null_and_a_share_id_a_text() -> None:
 def test_a_damaged_file_is_not_taken(content: bytes) -> None:
     """D29: the kubelet ends with it."""
     with pytest.raises(DraStateError, match="please drain node and remove DRA state file, err: "):
-        checkpoint.decode(content)
+        claim_cache.decode(content)
 
 
 # ── whatever happens, in any order ────────────────────────────────────────────────────────────────
@@ -260,16 +259,16 @@ class Node:
     """A kubelet's cache and file, and what its driver has prepared; `steps` say what happens."""
 
     cache: ClaimCache = field(default_factory=ClaimCache)
-    file: bytes = checkpoint.encode(ClaimCache())
+    file: bytes = claim_cache.encode(ClaimCache())
     held: set[str] = field(default_factory=set)
     """UIDs of claims that the driver was asked to prepare, and not to unprepare since."""
     pods: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def write(self) -> None:
-        self.file = checkpoint.encode(self.cache)
+        self.file = claim_cache.encode(self.cache)
 
     def restart(self) -> None:
-        self.cache = checkpoint.decode(self.file)
+        self.cache = claim_cache.decode(self.file)
 
     def prepare(self, pod: str, names: tuple[str, ...], *, crash: str) -> None:
         keys = [(NAMESPACE, name) for name in names]
@@ -333,8 +332,8 @@ def test_no_claim_is_forgotten_and_none_is_kept_whatever_happens(
                 del node.pods[pod]
         else:
             node.restart()
-        kept = checkpoint.decode(node.file)
-        assert checkpoint.encode(kept) == node.file
+        kept = claim_cache.decode(node.file)
+        assert claim_cache.encode(kept) == node.file
         assert node.held <= {one.uid for one in kept if one.pod_uids}
         for other, used in node.pods.items():
             if kind != "unprepare" or other != pod:
@@ -344,7 +343,7 @@ def test_no_claim_is_forgotten_and_none_is_kept_whatever_happens(
         assert namespace == NAMESPACE
         node.unprepare(pod_uid, found, crash="no")
     assert node.held == set()
-    assert node.cache == ClaimCache() == checkpoint.decode(node.file)
+    assert node.cache == ClaimCache() == claim_cache.decode(node.file)
 
 
 @given(STEPS)

@@ -10,7 +10,7 @@ import pytest
 
 from devplug.errors import RemoteError
 from devplug.kubelet.claim_references import ContainerClaim, ExtendedClaim, PodClaim, RequestMapping
-from devplug.kubelet.dra import checkpoint
+from devplug.kubelet.dra import claim_cache
 from devplug.kubelet.dra.claim_objects import ClaimError
 from devplug.kubelet.kubelet import Kubelet
 from devplug.kubelet.pods import Container, ContainerState, Pod, PodPhase
@@ -47,7 +47,7 @@ async def test_claims_are_prepared_before_any_container_starts(short_dir: Path, 
         assert status.phase is PodPhase.RUNNING
         assert state_of(short_dir)[0]["PodUIDs"] == {"u": {}}
         assert (
-            checkpoint.decode((short_dir / "dra_manager_state").read_bytes()).claims[NAMESPACE, "a"].devices
+            claim_cache.decode((short_dir / "dra_manager_state").read_bytes()).claims[NAMESPACE, "a"].devices
         )
         config = kubelet.container_config("u", "c")
         assert config.cdi_devices == ("example.com/claim=uid-a-gpu-0",)

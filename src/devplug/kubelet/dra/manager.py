@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from devplug.errors import KubeletError, RemoteError
 from devplug.k8s.kubelet_dir import DRA_HEALTH_NAME, DRA_STATE_NAME
 from devplug.kubelet.changes import ChangeKind
-from devplug.kubelet.dra import checkpoint, health
+from devplug.kubelet.dra import claim_cache, health
 from devplug.kubelet.dra.claim_cache import ClaimCache, unprepare_fault
 from devplug.kubelet.dra.claim_objects import ClaimError, claim_names, read_claim, used_claim
 from devplug.kubelet.dra.drivers import Drivers
@@ -336,7 +336,7 @@ class DraManager:
         self.claims = claims
         self._metrics.show_claims(claims.in_use())
         try:
-            self._write(DRA_STATE_NAME, checkpoint.encode(claims))
+            self._write(DRA_STATE_NAME, claim_cache.encode(claims))
         except OSError as error:
             raise ClaimError(f"{what}: {error}") from error
 
@@ -357,11 +357,11 @@ class DraManager:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if state.exists():
-                self.claims = checkpoint.decode(state.read_bytes())
+                self.claims = claim_cache.decode(state.read_bytes())
             else:
-                self._write(DRA_STATE_NAME, checkpoint.encode(None))
+                self._write(DRA_STATE_NAME, claim_cache.encode(None))
         except OSError as error:
-            raise checkpoint.DraStateError(str(error)) from error
+            raise claim_cache.DraStateError(str(error)) from error
         self._metrics.show_claims(self.claims.in_use())
         try:
             self.health = health.decode((folder / DRA_HEALTH_NAME).read_bytes(), self._epoch_seconds)
