@@ -195,7 +195,7 @@ def test_a_search_that_takes_too_long_ends() -> None:
     cluster = cluster_of(slice_of("s", [f"d{number}" for number in range(9)]))
     wishes = claim(*(request(f"r{number}") for number in range(10)))
     inventory = Inventory(cluster.slices)
-    allocator = Allocator(CLASSES, inventory, cluster.allocations, cluster.selectors, most_looks=1000)
+    allocator = Allocator(CLASSES, inventory, cluster.allocations, cluster.selectors, most_steps=1000)
     assert allocator.allocate(N1, [wishes]).refusal == "node n1: timed out trying to allocate devices"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from devplug.dra.counters import Available
 from devplug.dra.pools import AS_DOCUMENTED, LIKE_1_36
-from devplug.dra.search import MOST_LOOKS, Found, Search, Supply
+from devplug.dra.search import MOST_STEPS, Found, Search, Supply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class Allocator:
         allocations: Allocations,
         selectors: Selectors,
         like: Like = LIKE_1_36,
-        most_looks: int = MOST_LOOKS,
+        most_steps: int = MOST_STEPS,
     ) -> None:
         self._inventory = inventory
-        self._supply = Supply(classes, allocations, selectors, Available(allocations, like), like, most_looks)
+        self._supply = Supply(classes, allocations, selectors, Available(allocations, like), like, most_steps)
 
     def allocate(self, node: Node, claims: Sequence[Claim]) -> Found:
         """Return the first solution for all claims at a node. Raises `AttemptError`.
@@ -53,7 +53,7 @@ class Allocator:
             supply.allocations,
             supply.selectors,
             AS_DOCUMENTED,
-            supply.most_looks,
+            supply.most_steps,
         ).allocate(node, claims)
         if other.allocations == found.allocations:
             return found

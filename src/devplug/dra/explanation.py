@@ -31,8 +31,8 @@ __all__ = ["Explanation", "explanation", "outcome"]
 _MOST_TRIALS: Final = 10_000
 """How many times a node is tried; what is left of the changes is then not proposed."""
 
-_MOST_LOOKS: Final = 20_000
-"""How many devices are looked at in one trial, so that no trial takes longer than a tenth of a second."""
+_MOST_STEPS: Final = 20_000
+"""How many devices are tried in one search, so that no trial takes longer than a tenth of a second."""
 
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
@@ -77,7 +77,7 @@ def outcome(question: Question) -> tuple[tuple[str, ...], str]:
         allocations,
         question.selectors,
         question.like,
-        _MOST_LOOKS,
+        _MOST_STEPS,
     )
     found = []
     for node in question.nodes:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INVALID_POOLS",
     "MOST_DEVICES",
-    "MOST_LOOKS",
+    "MOST_STEPS",
     "AttemptError",
     "Found",
     "Search",
@@ -45,8 +45,8 @@ MOST_DEVICES: Final = 32
 
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 _NOBODY: Final = frozenset[int]()
-MOST_LOOKS: Final = 1_000_000
-"""How many devices are looked at on one node: stands for the 10 s that the real one takes at most (D92)."""
+MOST_STEPS: Final = 1_000_000
+"""How many devices are tried on one node: stands for the 10 s that the real one takes at most (D92)."""
 
 
 class AttemptError(DevplugError):
@@ -81,13 +81,13 @@ class _Key(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Request:
     """One alternative of one request, with what is known before the search."""
 
     what: SubRequest
     device_class: DeviceClass
-    request: str
-    """The name of the request that the alternative belongs to."""
+    name: str
+    """Of the request that the alternative belongs to."""
     alternative: str
     """Its own name; empty if the request has no list."""
     number: int = 0
@@ -103,20 +103,20 @@ class Supply:
     selectors: Selectors
     available: Available
     like: Like = LIKE_1_36
-    most_looks: int = MOST_LOOKS
+    most_steps: int = MOST_STEPS
 
 
 class Search:
     """The search at one node; it is made for one call of `found`."""
 
     def __init__(self, supply: Supply, view: NodeView, claims: Sequence[Claim]) -> None:
-        self._of = supply
+        self._supply = supply
         self._view = view
         self._claims = claims
         self._selectors = supply.selectors
         self._allocations = supply.allocations
         self._counters = Counters(supply.available)
-        self._asked: dict[_Key, _Asked] = {}
+        self._requests: dict[_Key, _Request] = {}
         self._constraints = [ClaimConstraints(one.constraints, supply.like) for one in claims]
         self._chosen: list[list[Chosen]] = [[] for _ in claims]
         self._users: defaultdict[DeviceID, set[int]] = defaultdict(set)
@@ -125,7 +125,7 @@ class Search:
         """What chosen shares consume."""
         self._shares: defaultdict[DeviceID, int] = defaultdict(int)
         self._alternatives: dict[tuple[int, int], int] = {}
-        self._looks = 0
+        self._steps = 0
 
     # ── before the search ──
 
@@ -152,37 +152,37 @@ class Search:
         return frozenset(found)
 
     def _refusal(self) -> str:
-        if self._looks > self._of.most_looks:
+        if self._steps > self._supply.most_steps:
             return f"node {self._view.node.name}: timed out trying to allocate devices"
         return INVALID_POOLS if self._view.has_invalid else ""
 
     def _class(self, claim: int, request: int) -> tuple[int, DeviceClass]:
         """Return the number of the chosen alternative of a request, and its class."""
         index = self._alternatives.get((claim, request), 0)
-        return index, self._asked[_Key(claim, request, index)].device_class
+        return index, self._requests[_Key(claim, request, index)].device_class
 
     def _prepare(self, number: int, claim: Claim) -> None:
         """Look at each request of a claim, and count how many devices it needs at least."""
         least = 0
-        for at, request in enumerate(claim.requests):
+        for at, listed in enumerate(claim.requests):
             numbers = []
-            for index, what in enumerate(request.alternatives):
+            for index, what in enumerate(listed.alternatives):
                 key = _Key(number, at, index)
-                device_class = self._of.classes.get(what.device_class)
+                device_class = self._supply.classes.get(what.device_class)
                 if device_class is None:
                     raise AttemptError(
                         f"claim {claim}, request {what.name}: could not retrieve device class "
                         f'{what.device_class}: deviceclass.resource.k8s.io "{what.device_class}" not found'
                     )
-                asked = self._asked[key] = _Asked(
-                    what, device_class, request.name, what.name if request.is_list else ""
+                request = self._requests[key] = _Request(
+                    what, device_class, listed.name, what.name if listed.is_list else ""
                 )
                 if what.mode == ALL:
-                    asked.all_places = self._all_places(claim, asked)
-                    asked.number = len(asked.all_places)
+                    request.all_places = self._all_places(claim, request)
+                    request.number = len(request.all_places)
                 else:
-                    asked.number = what.count
-                numbers.append(asked.number)
+                    request.number = what.count
+                numbers.append(request.number)
             least += min(numbers)
         if least > MOST_DEVICES:
             raise AttemptError(
@@ -190,9 +190,9 @@ class Search:
                 f"exceeds the claim limit of {MOST_DEVICES}"
             )
 
-    def _all_places(self, claim: Claim, asked: _Asked) -> tuple[Place, ...]:
+    def _all_places(self, claim: Claim, request: _Request) -> tuple[Place, ...]:
         """Return every device that a request for all is about."""
-        where = f"claim {claim}, request {asked.what.name}: asks for all devices, but resource pool"
+        where = f"claim {claim}, request {request.what.name}: asks for all devices, but resource pool"
         places: list[Place] = []
         by_pool: defaultdict[object, list[Place]] = defaultdict(list)
         for place in self._view.places:
@@ -205,8 +205,8 @@ class Search:
             places += [
                 place
                 for place in by_pool.get(pool.id, ())
-                if self._is_selected(claim, asked, place)
-                and self._has_room(place.device, asked.what.capacity)
+                if self._is_selected(claim, request, place)
+                and self._has_room(place.device, request.what.capacity)
             ]
         return tuple(places)
 
@@ -223,16 +223,16 @@ class Search:
             return _Outcome.NOTHING if outcome is _Outcome.TOO_MANY else outcome
         if not in_alternative and claim.requests[at.request].is_list:
             return self._first_available(at, claim)
-        asked = self._asked[at]
-        if asked.what.mode == ALL and not asked.all_places:
+        request = self._requests[at]
+        if request.what.mode == ALL and not request.all_places:
             return _Outcome.NOTHING
-        if count >= asked.number:
+        if count >= request.number:
             return self._one(_Key(at.claim, at.request + 1, 0), 0, 0, in_alternative=False)
-        if len(self._chosen[at.claim]) + asked.number - count > MOST_DEVICES:
+        if len(self._chosen[at.claim]) + request.number - count > MOST_DEVICES:
             return _Outcome.TOO_MANY
-        if asked.what.mode == ALL:
-            return self._next_of_all(at, claim, asked, count, in_alternative=in_alternative)
-        return self._any_place(at, claim, asked, count, start, in_alternative=in_alternative)
+        if request.what.mode == ALL:
+            return self._next_of_all(at, claim, request, count, in_alternative=in_alternative)
+        return self._any_place(at, claim, request, count, start, in_alternative=in_alternative)
 
     def _first_available(self, at: _Key, claim: Claim) -> _Outcome:
         """Try one alternative of a list after the other."""
@@ -247,38 +247,38 @@ class Search:
         return worst
 
     def _next_of_all(
-        self, at: _Key, claim: Claim, asked: _Asked, count: int, *, in_alternative: bool
+        self, at: _Key, claim: Claim, request: _Request, count: int, *, in_alternative: bool
     ) -> _Outcome:
         """Choose the next of all devices; there is no other choice."""
-        place = asked.all_places[count]
-        if not self._choose(at, claim, asked, place):
+        place = request.all_places[count]
+        if not self._choose(at, claim, request, place):
             return _Outcome.NOTHING
         outcome = self._one(at, count + 1, 0, in_alternative=in_alternative)
         if outcome is not _Outcome.DONE:
-            self._take_back(at, asked, place)
+            self._take_back(at, request, place)
         return outcome
 
     def _any_place(
-        self, at: _Key, claim: Claim, asked: _Asked, count: int, start: int, *, in_alternative: bool
+        self, at: _Key, claim: Claim, request: _Request, count: int, start: int, *, in_alternative: bool
     ) -> _Outcome:
         """Try one device after the other, from `start` on."""
-        places, what = self._view.places, asked.what
+        places, what = self._view.places, request.what
         for index in range(start, len(places)):
-            self._looks += 1
-            if self._looks > self._of.most_looks:
+            self._steps += 1
+            if self._steps > self._supply.most_steps:
                 return _Outcome.NOTHING
             place = places[index]
             if (
                 self._is_taken(at.claim, what, place.device.id)
-                or not self._is_selected(claim, asked, place)
+                or not self._is_selected(claim, request, place)
                 or not self._has_room(place.device, what.capacity)
-                or not self._choose(at, claim, asked, place)
+                or not self._choose(at, claim, request, place)
             ):
                 continue
             outcome = self._one(at, count + 1, index + 1, in_alternative=in_alternative)
             if outcome is _Outcome.DONE:
                 return outcome
-            self._take_back(at, asked, place)
+            self._take_back(at, request, place)
             if outcome is _Outcome.TOO_MANY:
                 return outcome
         return _Outcome.NOTHING
@@ -290,12 +290,12 @@ class Search:
             return claim in users
         return bool(users) or self._allocations.is_in_use(device)
 
-    def _is_selected(self, claim: Claim, asked: _Asked, place: Place) -> bool:
+    def _is_selected(self, claim: Claim, request: _Request, place: Place) -> bool:
         """Whether the selectors of class and request match, in this order, and the node is the device's."""
-        device, device_class = place.device, asked.device_class
+        device, device_class = place.device, request.device_class
         if not self._matches(device_class.selectors, device, f"class {device_class.name}"):
             return False
-        if not self._matches(asked.what.selectors, device, f"claim {claim}"):
+        if not self._matches(request.what.selectors, device, f"claim {claim}"):
             return False
         return not place.slice.is_per_device or reaches(
             self._view.node, device.node_name, device.node_selector, all_nodes=device.all_nodes
@@ -317,24 +317,24 @@ class Search:
             device, requests, self._allocations.consumed(device.id), self._consumed.get(device.id, {})
         )
 
-    def _choose(self, at: _Key, claim: Claim, asked: _Asked, place: Place) -> bool:
+    def _choose(self, at: _Key, claim: Claim, request: _Request, place: Place) -> bool:
         """Choose a device if it is free and nothing forbids it."""
-        device, what = place.device, asked.what
+        device, what = place.device, request.what
         if self._is_taken(at.claim, what, device.id):
             return False
         is_counted = self._is_counted(device)
         if is_counted and not self._counters.take(place):
             return False
-        if is_kept_off(device.taints, what.tolerations) or not self._holds(at, claim, asked, device):
+        if is_kept_off(device.taints, what.tolerations) or not self._holds(at, claim, request, device):
             self._leak(place, is_counted=is_counted)
             return False
         # For all devices this was looked at before the search; other requests may have used it up since.
         if device.is_shareable and not self._has_room(device, what.capacity):
             self._leak(place, is_counted=is_counted)
-            if self._of.like != LIKE_1_36:
-                self._constraints[at.claim].remove(asked.request, asked.alternative)
+            if self._supply.like != LIKE_1_36:
+                self._constraints[at.claim].remove(request.name, request.alternative)
             return False
-        self._record(at, asked, place)
+        self._record(at, request, place)
         return True
 
     def _is_counted(self, device: Device) -> bool:
@@ -346,23 +346,23 @@ class Search:
     def _leak(self, place: Place, *, is_counted: bool) -> None:
         """Leave the counters of a refused, or of a shared, device as they are, as 1.36 does (D85)."""
         if is_counted:
-            if self._of.like == LIKE_1_36:
+            if self._supply.like == LIKE_1_36:
                 self._counters.has_leaked = True
             else:
                 self._counters.give_back(place)
 
-    def _holds(self, at: _Key, claim: Claim, asked: _Asked, device: Device) -> bool:
+    def _holds(self, at: _Key, claim: Claim, request: _Request, device: Device) -> bool:
         """Whether the claim's constraints let a device be added; if so, it is."""
-        is_added = self._constraints[at.claim].add(asked.request, asked.alternative, device)
-        if not is_added and asked.what.mode == ALL:
+        is_added = self._constraints[at.claim].add(request.name, request.alternative, device)
+        if not is_added and request.what.mode == ALL:
             raise AttemptError(
-                f"claim {claim}, request {asked.what.name}: cannot add device {device.id} "
+                f"claim {claim}, request {request.what.name}: cannot add device {device.id} "
                 "because a claim constraint would not be satisfied"
             )
         return is_added
 
-    def _record(self, at: _Key, asked: _Asked, place: Place) -> None:
-        device, what = place.device, asked.what
+    def _record(self, at: _Key, request: _Request, place: Place) -> None:
+        device, what = place.device, request.what
         consumed: dict[str, Quantity] = {}
         if device.is_shareable:
             consumed = capacity.consumed(device, what.capacity)
@@ -372,12 +372,12 @@ class Search:
             self._shares[device.id] += 1
         else:
             self._users[device.id].add(at.claim)
-        name = f"{asked.request}/{asked.alternative}" if asked.alternative else asked.request
+        name = f"{request.name}/{request.alternative}" if request.alternative else request.name
         self._chosen[at.claim].append(Chosen(name, place, what, consumed))
 
-    def _take_back(self, at: _Key, asked: _Asked, place: Place) -> None:
+    def _take_back(self, at: _Key, request: _Request, place: Place) -> None:
         device = place.device
-        self._constraints[at.claim].remove(asked.request, asked.alternative)
+        self._constraints[at.claim].remove(request.name, request.alternative)
         chosen = self._chosen[at.claim].pop()
         if device.is_shareable:
             used = self._consumed[device.id]
