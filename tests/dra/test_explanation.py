@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -276,6 +277,37 @@ def test_every_change_that_is_proposed_makes_the_allocator_succeed(world: Questi
         return
     for one in found.changes:
         assert outcome(one.apply(world))[0]
+
+
+@given(worlds(), st.integers(0, 30))
+def test_what_stopped_looking_says_so_and_proposes_nothing_that_does_not_help(
+    world: Question, most: int
+) -> None:
+    limited, full = explanation(world, most), explanation(world)
+    assert full.stopped == ""
+    if not limited.stopped:
+        assert (changes(limited), limited.needs_all) == (changes(full), full.needs_all)
+    elif limited.needs_all:
+        for one in limited.changes:
+            world = one.apply(world)
+        assert outcome(world).fits
+    else:
+        assert set(changes(limited)) <= set(changes(full))
+
+
+def test_the_trials_that_were_made_are_counted() -> None:
+    slices = [slice_of("s", ["d0"]), slice_of("t", ["d0"], pool="n2", nodeName="n2")]
+    others = holder("other", "d0"), holder("another", "d0", pool="n2")
+    found = explanation(question(slices, claim(request()), others=others), 1)
+    assert changes(found) == ["free claim ns/other: delete the pods that use it"]
+    assert found.stopped == "it stopped looking after 1 trials of a node"
+
+
+def test_a_search_that_was_ended_is_no_proof_that_nothing_helps() -> None:
+    """D92: so many ways to choose nine of nine devices for ten requests are not tried."""
+    wishes = claim(*(request(f"r{number}") for number in range(10)))
+    found = explained([slice_of("s", [f"d{number}" for number in range(9)])], wishes, nodes=(N1,))
+    assert re.fullmatch(r"in \d+ trials of a node it stopped looking after 20000 devices", found.stopped)
 
 
 @given(worlds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from devplug.dra.counters import Available
@@ -57,4 +58,4 @@ class Allocator:
         ).allocate(node, claims)
         if other.allocations == found.allocations:
             return found
-        return Found(found.allocations, found.alternatives, found.refusal, tuple(sorted(suspicions)))
+        return replace(found, bugs=tuple(sorted(suspicions)))

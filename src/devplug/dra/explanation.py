@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from devplug.dra.allocations import Allocations
 from devplug.dra.allocator import Allocator
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from devplug.dra.objects import Claim, Device, DeviceClass, SubRequest
     from devplug.k8s.node_selectors import Node
 
-__all__ = ["Explanation", "explanation", "outcome"]
+__all__ = ["Explanation", "Outcome", "explanation", "outcome"]
 
 _MOST_TRIALS: Final = 10_000
-"""How many times a node is tried; what is left of the changes is then not proposed."""
+"""How many times a node is tried after changes; those that would take more are not proposed."""
 
 _MOST_STEPS: Final = 20_000
 """How many devices are tried in one search, so that no trial takes longer than a tenth of a second."""
@@ -49,27 +49,62 @@ class Explanation:
     changes: tuple[Change, ...] = ()
     """Each by itself is enough, unless `needs_all`."""
     needs_all: bool = False
-    """Whether no single change is enough, but these together; none of them can be left out."""
+    """Whether no single change is enough, but these together; if all was tried, none can be left out."""
+    stopped: str = ""
+    """If not everything was tried, after how much it stopped: a sentence without a full stop."""
 
 
 # ── trials ──
 
 
-class _Budget:
-    """How many nodes may still be tried."""
+class Outcome(NamedTuple):
+    """What the allocator answers on all nodes."""
 
-    def __init__(self, *, is_anywhere: bool) -> None:
-        self.left = _MOST_TRIALS
-        self.is_anywhere = is_anywhere
+    fits: tuple[str, ...]
+    """The nodes that have devices for all claims."""
+    error: str = ""
+    """What ends the whole attempt (D75); then no node fits."""
+    cut: int = 0
+    """On how many nodes the search ended before it had tried everything."""
+
+
+class _Budget:
+    """How many nodes may still be tried, and what was not tried for that."""
+
+    def __init__(self, most_trials: int, first: Outcome) -> None:
+        self.is_anywhere = bool(first.error)
         """Whether each change is tried on all nodes, since an error on any of them ends the attempt."""
+        self._most = most_trials
+        self._made = 0
+        self._cut = first.cut
+        self._is_used_up = False
 
     def allows(self, count: int) -> bool:
-        self.left -= count
-        return self.left >= 0
+        """Whether so many nodes may be tried; if so, they are counted."""
+        if self._made + count > self._most:
+            self._is_used_up = True
+            return False
+        self._made += count
+        return True
+
+    def fits(self, question: Question) -> bool:
+        """Whether some node has devices, as far as the search went."""
+        found = outcome(question)
+        self._cut += 0 if found.fits else found.cut
+        return bool(found.fits)
+
+    @property
+    def stopped(self) -> str:
+        """After how much it stopped looking, if it did."""
+        if self._is_used_up:
+            return f"it stopped looking after {self._made} trials of a node"
+        if self._cut:
+            return f"in {self._cut} trials of a node it stopped looking after {_MOST_STEPS} devices"
+        return ""
 
 
-def outcome(question: Question) -> tuple[tuple[str, ...], str]:
-    """Return the nodes that have devices for all claims, and the error that ends the whole attempt (D75)."""
+def outcome(question: Question) -> Outcome:
+    """Return the nodes that have devices for all claims, or the error that ends the whole attempt."""
     allocations = Allocations(one.allocation for one in question.others if one.allocation is not None)
     allocator = Allocator(
         question.classes,
@@ -79,14 +114,16 @@ def outcome(question: Question) -> tuple[tuple[str, ...], str]:
         question.like,
         _MOST_STEPS,
     )
-    found = []
+    fits, cut = [], 0
     for node in question.nodes:
         try:
-            if allocator.allocate(node, question.claims).allocations is not None:
-                found.append(node.name)
+            found = allocator.allocate(node, question.claims)
         except AttemptError as error:
-            return (), str(error)
-    return tuple(found), ""
+            return Outcome((), str(error), cut)
+        if found.allocations is not None:
+            fits.append(node.name)
+        cut += found.is_cut
+    return Outcome(tuple(fits), cut=cut)
 
 
 def _helps(question: Question, changes: list[Change], budget: _Budget) -> bool:
@@ -101,7 +138,7 @@ def _helps(question: Question, changes: list[Change], budget: _Budget) -> bool:
         return False
     for one in changes:
         question = one.apply(question)
-    return bool(outcome(question)[0])
+    return budget.fits(question)
 
 
 def _has(question: Question, node: Node, pools: frozenset[tuple[str, str]]) -> bool:
@@ -148,25 +185,29 @@ def _considered(question: Question) -> tuple[list[RequestView], list[str]]:
     return views, problems
 
 
-def explanation(question: Question) -> Explanation:
-    """Say what excludes each device from each request, and which smallest change lets the pod have them."""
+def explanation(question: Question, most_trials: int = _MOST_TRIALS) -> Explanation:
+    """Say what excludes each device from each request, and which smallest change lets the pod have them.
+
+    When nodes were tried `most_trials` times it stops, and says so.
+    """
     views, problems = _considered(question)
     wanted = {what.device_class for one in question.claims for r in one.requests for what in r.alternatives}
     if not wanted <= question.classes.keys():
         return Explanation((), tuple(views), tuple(dict.fromkeys(problems)))
-    fits, error = outcome(question)
-    if fits:
-        return Explanation(fits, tuple(views))
-    if error:
-        problems.append(f"the whole attempt ends, though another node might do: {error}")
-    budget = _Budget(is_anywhere=bool(error))
+    first = outcome(question)
+    if first.fits:
+        return Explanation(first.fits, tuple(views))
+    if first.error:
+        problems.append(f"the whole attempt ends, though another node might do: {first.error}")
+    budget = _Budget(most_trials, first)
     tried = list(candidates(question, views))
-    single = [one for one in tried if _helps(question, [one], budget)]
-    if single or not _helps(question, tried, budget):
-        changes, needs_all = single, False
-    else:
-        changes, needs_all = _irreducible(question, tried, budget), True
-    return Explanation((), tuple(views), tuple(dict.fromkeys(problems)), tuple(changes), needs_all)
+    changes = [one for one in tried if _helps(question, [one], budget)]
+    needs_all = not changes and _helps(question, tried, budget)
+    if needs_all:
+        changes = _irreducible(question, tried, budget)
+    return Explanation(
+        (), tuple(views), tuple(dict.fromkeys(problems)), tuple(changes), needs_all, budget.stopped
+    )
 
 
 def _irreducible(question: Question, changes: list[Change], budget: _Budget) -> list[Change]:

@@ -65,6 +65,8 @@ class Found:
     """Why there is no solution, if more is known than that."""
     bugs: tuple[str, ...] = ()
     """What decided that looks like a bug of the release, by the numbers of the reference: `D82`, `D85a`."""
+    is_cut: bool = False
+    """Whether the search ended before it had tried everything."""
 
 
 class _Outcome(enum.Enum):
@@ -135,7 +137,8 @@ class Search:
             self._prepare(number, claim)
         outcome = self._one(_Key(0, 0, 0), 0, 0, in_alternative=False)
         if outcome is not _Outcome.DONE:
-            return Found(None, refusal=self._refusal())
+            is_cut = self._steps > self._supply.most_steps
+            return Found(None, refusal=self._refusal(), is_cut=is_cut)
         allocations = []
         for number, (claim, chosen) in enumerate(zip(self._claims, self._chosen, strict=True)):
             classes = [self._class(number, request) for request in range(len(claim.requests))]

@@ -74,6 +74,22 @@ def test_a_node_with_devices_that_is_closed_to_the_pod_is_named() -> None:
     )
 
 
+def test_what_was_not_tried_is_not_called_impossible() -> None:
+    """D92: ten requests, nine devices, and more ways to choose them than are tried."""
+    many = claim()
+    many["spec"]["devices"]["requests"] = [
+        {"name": f"r{at}", "exactly": {"deviceClassName": DRIVER}} for at in range(10)
+    ]
+    result = asked(None, many, slices=(slice_on("worker-0", *gpus(9)),))
+    (advice,) = result.advice
+    assert advice.endswith(
+        "stopped looking after 20000 devices, and found no change in its claims that is enough: "
+        "add devices, or mend their driver"
+    )
+    found: Any = result.value()["claims"]
+    assert found["stoppedLooking"] in advice
+
+
 def test_a_driver_that_lists_no_devices_is_named() -> None:
     fact = f"driver {DRIVER} has no ResourceSlice: it runs on no node, or finds no device there"
     assert fact in asked(None, claim(), slices=()).facts

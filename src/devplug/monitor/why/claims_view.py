@@ -79,6 +79,7 @@ class ClaimsView:
             ],
             "changes": [one.text for one in self.explanation.changes],
             "needsAllChanges": self.explanation.needs_all,
+            "stoppedLooking": self.explanation.stopped,
         }
 
 
@@ -180,16 +181,29 @@ def _devices_view(
         because = f"{question.nodes[0].name}, the only node that it may go to, lacks devices for its claims"
     elif not open_nodes:
         because = "no node is open to it"
-    changes = [one.text for one in explained.changes]
-    if explained.needs_all:
-        advice = ["no single change is enough, but these together: " + "; ".join(changes)]
-    else:
-        advice = [f"{one} (tried: then the devices are enough)" for one in changes[:_MOST_CHANGES]]
-        if len(changes) > _MOST_CHANGES:
-            advice.append(f"{len(changes) - _MOST_CHANGES} other single changes are enough; -o json has all")
+    return ClaimsView("; ".join((because, *elsewhere)), tuple(facts), tuple(_advice(explained)), explained)
+
+
+def _advice(explained: Explanation) -> Iterator[str]:
+    """Yield the changes that are enough; where not everything was tried, no more is said than was seen."""
+    changes, stopped = [one.text for one in explained.changes], explained.stopped
     if not changes:
-        advice = ["nothing that can be changed in its claims is enough: add devices, or mend their driver"]
-    return ClaimsView("; ".join((because, *elsewhere)), tuple(facts), tuple(advice), explained)
+        nothing = f"{stopped}, and found no change in its claims that is enough" if stopped else ""
+        nothing = nothing or "nothing that can be changed in its claims is enough"
+        yield f"{nothing}: add devices, or mend their driver"
+    elif explained.needs_all:
+        seen = (
+            "these changes together are enough"
+            if stopped
+            else "no single change is enough, but these together"
+        )
+        yield f"{seen}: " + "; ".join(changes)
+    else:
+        yield from (f"{one} (tried: then the devices are enough)" for one in changes[:_MOST_CHANGES])
+        if len(changes) > _MOST_CHANGES:
+            yield f"{len(changes) - _MOST_CHANGES} other single changes are enough; -o json has all"
+    if changes and stopped:
+        yield f"{stopped}: fewer or other changes may be enough"
 
 
 def _question(
