@@ -46,23 +46,25 @@ AT_ONCE: Final = 3
 
 NO_PRE_START: Final = "pre-start is not announced in the options"
 NO_NUMA: Final = "no device has a NUMA node"
-NO_CDI_NAME: Final = "no answer holds a CDI name"
-NO_VARIABLE: Final = "no answer holds an environment variable"
+NO_CDI_NAME: Final = "no response has a CDI name"
+NO_VARIABLE: Final = "no response has an environment variable"
 ALL_ALIKE: Final = "* have the same variables"
-ONE_EACH: Final = frozenset({"*; one container may have 1", "no two devices can be had*"})
+ONE_EACH: Final = frozenset({"*; one container may have 1", "Allocate gives no two devices*"})
 TWO: Final = "2 healthy devices are listed, and 3 are needed"
-SINGLE: Final = frozenset({"1 healthy devices are listed, and ? are needed", "no two devices can be had*"})
+SINGLE: Final = frozenset(
+    {"1 healthy devices are listed, and ? are needed", "Allocate gives no two devices*"}
+)
 
 PLAIN: Final = frozenset(
     {
         NO_PRE_START,
         "no device is listed as Unhealthy",
-        "no answer holds a mount",
-        "no answer holds an annotation",
+        "no response has a mount",
+        "no response has an annotation",
     }
 )
 NODES: Final = PLAIN | {NO_CDI_NAME}
-NAMES: Final = PLAIN | {"no answer holds a device node", "no answer holds a path"}
+NAMES: Final = PLAIN | {"no response has a device node", "no response has a path"}
 
 SCRUBBED: Final = frozenset({"ALL13"})
 """How soon a device can be given again is up to the program that cleans it."""
@@ -195,7 +197,7 @@ def looking_below(root: Path, one: Check) -> Check:
         given = (await once(bed, answers)).values()
         paths = {node.host_path for response in given for node in response.device_nodes}
         if not paths:
-            raise SkippedError("no answer holds a device node")
+            raise SkippedError("no response has a device node")
         demand_none(f"{path} is no node" for path in paths if not (host.nodes_in(path) or host.node(path)))
 
     async def numa_nodes_exist(bed: TestBed) -> None:
@@ -256,7 +258,7 @@ async def test_devices_without_hardware_fail_no_check() -> None:
     tried = [on_one_start(one) for one in all_checks() if one.quick]
     judged(
         await judge(subject, tried, times=TIMES, jobs=2),
-        frozenset({NO_PRE_START, "no answer holds a device node"}),
+        frozenset({NO_PRE_START, "no response has a device node"}),
     )
 
 

@@ -128,7 +128,7 @@ class LosesItsSocket(RightPlugin):
 PATIENCE: Final = {"answer_seconds": 10.0, "change_seconds": 10.0}
 SAID: Final[Mapping[type[RightPlugin], Mapping[str, tuple[Outcome, str]]]] = {
     GivesOneAtATime: {"STR22": (Outcome.PASSED, "dev-0")},
-    HasManyDevices: {"STR22": (Outcome.SKIPPED, "Allocate did not give out the device that went")},
+    HasManyDevices: {"STR22": (Outcome.SKIPPED, "Allocate did not give out the device that was taken away")},
     HasNoDevices: {
         "STR02": (Outcome.SKIPPED, "the list stayed empty"),
         "STR20": (Outcome.SKIPPED, "0 healthy devices are listed, and 1 are needed"),
@@ -142,8 +142,8 @@ SAID: Final[Mapping[type[RightPlugin], Mapping[str, tuple[Outcome, str]]]] = {
     HasThreeStreams: {"STR13": (Outcome.FAILED, "a new one got no list: EOF")},
     ListsLessElsewhere: {"STR11": (Outcome.FAILED, "the second stream lists 1 devices, the first 5")},
     LosesItsSocket: {
-        "REG17": (Outcome.SKIPPED, "its socket cannot be looked at"),
-        "RES06": (Outcome.SKIPPED, "there is no file at mutant.sock"),
+        "REG17": (Outcome.SKIPPED, "the socket's mode cannot be read"),
+        "RES06": (Outcome.SKIPPED, "there is no file mutant.sock to remove"),
     },
 }
 
@@ -204,8 +204,10 @@ async def test_a_plugin_that_is_not_there_when_it_registers_is_not_asked_for_its
         times={"dial_seconds": 0.2},
     )
     assert verdicts["REG02"][0] is Outcome.FAILED
-    assert verdicts["REG02"][1].startswith("nobody answered at its socket: failed to dial device plugin")
-    assert verdicts["REG06"] == (Outcome.SKIPPED, "its socket was not served (REG02)")
+    assert verdicts["REG02"][1].startswith(
+        "nobody answered at the plugin's socket: failed to dial device plugin"
+    )
+    assert verdicts["REG06"] == (Outcome.SKIPPED, "nobody listened at the plugin's socket (REG02)")
 
 
 @pytest.mark.parametrize(

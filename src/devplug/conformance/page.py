@@ -21,18 +21,19 @@ _INTRODUCTION = """\
 # What the checks mean
 
 `devplug verify -- COMMAND` starts a device plugin, in any language, where we are the kubelet, and judges
-it by the {count} rules below: {must} *must* (pods or the node suffer where one is broken), {should}
-*should* (it works, and somebody will be surprised one day) and {note} *notes* (advice, which never fails
-a run). How to run it, in a terminal, in CI and as pytest items, stands in [Judge any plugin](verify.md).
+it by the {count} rules below: {must} *must* (a plugin that breaks one harms pods or the node), {should}
+*should* (such a plugin works, but not in every situation) and {note} *notes* (advice, which never fails
+a run). How to run it, in a terminal, in CI and as pytest items, is explained in
+[Judge any plugin](verify.md).
 
-An ID keeps its rule for ever. `devplug verify --explain ID` prints a rule's part
+An ID never gets another rule. `devplug verify --explain ID` prints a rule's part
 of this page. *Quick* checks are those of `--quick`; *attach* marks those that are harmless enough for
 `--attach SOCKET`, a plugin that serves a real node.
 """
 _ON_FAULTS = """\
 ## Which faults are tried
 
-What can go wrong between a kubelet and a plugin, and the checks that try it; where there is none, why.
+What can go wrong between a kubelet and a plugin, and the checks that try it, or why no check does.
 
 | number | fault | checks |
 |---|---|---|
@@ -65,7 +66,7 @@ FAULTS: Final = (
     # What a plugin may send: ListAndWatch as the kubelet gets it.
     _fault("L1", "the first list is late, or never comes", "STR01"),
     _fault("L2", "the list is empty where devices are", "STR02"),
-    _fault("L3", "an ID stands twice in a list, perhaps with another health", "STR04"),
+    _fault("L3", "an ID appears twice in a list, perhaps with another health", "STR04"),
     _fault("L4", "an ID is empty, too long, or no text", "STR03", "STR06", "STR15"),
     _fault("L5", "the list is larger than 4 MiB", "STR10"),
     _fault("L6", "lists come in thousands a second", "STR17"),
@@ -108,12 +109,14 @@ FAULTS: Final = (
     _untried(
         "A12",
         "Allocate: before the first look at the hardware, or while the plugin ends",
-        "the moment cannot be met from outside without a race; REG02 and END01 stand at its two ends",
+        "nobody outside can hit that moment without a race; REG02 and END01 judge the time around it",
     ),
     _fault("A13", "Allocate: very many calls a second", "ALL11", "ALL13", "HOS13"),
     _fault("A14", "Allocate: an answer of more than 4 MiB", "ALL32"),
     # What a plugin may be asked: the other calls.
-    _fault("C1", "a preference or a pre-start call that was not announced", "PRE09", "PST05"),
+    _fault(
+        "C1", "GetPreferredAllocation or PreStartContainer is called and was not announced", "PRE09", "PST05"
+    ),
     _fault(
         "C2",
         "a preference with odd sizes, or with IDs that must be included",
@@ -135,11 +138,11 @@ FAULTS: Final = (
     _fault("C8", "bytes that are no message", "HOS01", "HOS02", "HOS10"),
     _untried(
         "C9",
-        "a compressed bomb",
-        "gRPC libraries refuse or bound it by themselves; nothing of the plugin's is asked",
+        "a small compressed message that is huge when it is unpacked",
+        "the gRPC library refuses it or limits its size; the plugin's code is not called",
     ),
     _fault("C10", "headers of many kilobytes", "HOS12"),
-    _fault("C11", "more calls at once than a server takes", "HOS13"),
+    _fault("C11", "more calls at once than a server accepts", "HOS13"),
     _fault("C12", "a deadline that has passed, a call that was cancelled", "ALL31"),
     # What a kubelet may do.
     _fault(
@@ -148,7 +151,7 @@ FAULTS: Final = (
     _fault("X02", "the kubelet is killed in the middle of a call", "RES01", "RES04", "ALL31", "REG15"),
     _fault("X03", "two restarts within 50 ms", "RES10"),
     _fault("X04", "the plugin's socket is deleted", "RES06"),
-    _fault("X05", "the whole plugin folder is removed and made anew", "RES23"),
+    _fault("X05", "the plugin folder is removed and created again", "RES23"),
     _fault("X06", "kubelet.sock is there and nobody listens", "REG15"),
     _fault("X07", "the kubelet is away, at the start or later", "REG10", "REG11", "RES08", "RES09"),
     _fault(
@@ -176,7 +179,7 @@ FAULTS: Final = (
         "END07",
         "END08",
     ),
-    _fault("X15", "the plugin stands still for a while (SIGSTOP)", "RES21"),
+    _fault("X15", "the plugin is stopped for a while (SIGSTOP)", "RES21"),
     _untried(
         "X16",
         "the plugin's own loop is blocked by its code",
@@ -186,13 +189,13 @@ FAULTS: Final = (
     _untried(
         "X17",
         "disks are full or read-only, memory is short",
-        "needs file systems and limits around the plugin that only its own tests can make",
+        "it needs file systems and limits that only the plugin's own tests can make",
     ),
-    _fault("X18", "events are lost: the plugin looks by itself", "RES21", "RES07", "RES06"),
+    _fault("X18", "events are lost, and the plugin has to look by itself", "RES21", "RES07", "RES06"),
     _untried(
         "X19",
-        "the clock steps",
-        "a time namespace moves no CLOCK_REALTIME, and the machine's clock is not ours to move",
+        "the clock is set",
+        "a time namespace does not change CLOCK_REALTIME, and the judge must not set the machine's clock",
     ),
     _fault(
         "X20",
@@ -210,28 +213,36 @@ FAULTS: Final = (
     _untried(
         "X25",
         "a hundred thousand devices come and go",
-        "no node has so many, and no command makes them in general",
+        "no node has so many, and no command makes them for every kind of device",
     ),
     _fault("X26", "there are more devices than a list may hold", "STR10"),
     _untried(
         "X27",
         "a storm of events",
-        "needs a kernel or a folder that is the plugin's own; STR17 sees its effects",
+        "it needs a kernel or a folder for the plugin alone; STR17 sees its effects",
     ),
     _untried("X28", "a thousand resources in one plugin", "one resource is judged at a time (--resource)"),
     _untried(
         "X29",
         "two hundred plugins at one kubelet",
-        "a matter of a node, not of a plugin; RES22 sees its part",
+        "it concerns a node, not one plugin; RES22 judges the part of each plugin",
     ),
     # What may come over the socket.
     _fault("X30", "HTTP/2 frames that are invalid, cut short or in the wrong order", "HOS05", "HOS08"),
     _fault("X31", "bytes that are no valid message", "HOS01", "HOS02"),
     _fault("X32", "messages of many megabytes", "HOS04"),
     _fault("X33", "very many connections, silent ones and short ones", "HOS06", "HOS07"),
-    _fault("X34", "Allocate in every mixture of IDs, together", "ALL05", "ALL06", "ALL07", "ALL11", "HOS13"),
-    _fault("X35", "callers that give up halfway", "ALL31", "HOS08"),
-    _fault("X36", "questions of preference at their limits", "PRE01", "PRE02", "PRE03", "PRE05"),
+    _fault(
+        "X34",
+        "many calls of Allocate at once, with every mixture of IDs",
+        "ALL05",
+        "ALL06",
+        "ALL07",
+        "ALL11",
+        "HOS13",
+    ),
+    _fault("X35", "callers that give up during a call", "ALL31", "HOS08"),
+    _fault("X36", "GetPreferredAllocation with sizes at their limits", "PRE01", "PRE02", "PRE03", "PRE05"),
 )
 """In the order of a plugin's calls, then of what happens to processes, devices and connections."""
 

@@ -123,14 +123,14 @@ async def restarts_in_a_row(bed: TestBed) -> Row:
 async def expect_restart_survived(bed: TestBed) -> None:
     """Raise `SkippedError` for a plugin that is not even back after a single restart."""
     if (await plain_restart(bed)).trouble:
-        raise SkippedError("it does not register again after any restart of the kubelet, see RES01")
+        raise SkippedError("the plugin registers after no restart of the kubelet (RES01)")
 
 
 async def expect_loss_survived(bed: TestBed) -> Losses:
     """Return what came of the lost streams; raises `SkippedError` if the plugin did not survive the first."""
     seen = await losses(bed)
     if not seen.seconds:
-        raise SkippedError("it does not register again after a lost stream, see RES04")
+        raise SkippedError("the plugin does not register after a lost stream (RES04)")
     return seen
 
 

@@ -162,7 +162,11 @@ async def _run_lane(
             if not is_last_try:
                 return left
             one = left.pop(0)
-            tell(Verdict(one, Outcome.FAILED, f"started once more, it did not come up: {error}"))
+            tell(
+                Verdict(
+                    one, Outcome.FAILED, f"the plugin was started once more and did not register: {error}"
+                )
+            )
     return ()
 
 

@@ -32,9 +32,9 @@ __all__ = [
 
 FALLS: Final = MappingProxyType(
     {
-        "stream": "it ends other streams with one (see STR11, STR13)",
-        "connection": "it ends its streams with any connection (see STR13)",
-        "for good": "it did not register again after a stream of another caller had ended (see STR13, RES04)",
+        "stream": "the plugin ends other streams with one (see STR11, STR13)",
+        "connection": "the plugin ends its streams with any connection (see STR13)",
+        "for good": "the plugin did not register after another caller's stream ended (see STR13, RES04)",
     }
 )
 """What a check is skipped for that would take a plugin's answer to the end of a stream for its own fault."""

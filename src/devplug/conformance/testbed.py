@@ -263,7 +263,7 @@ class TestBed:
         except RemoteError as error:
             raise FailedError(f"afterwards Allocate is answered with {error}{self._fate()}") from error
         if not self.is_alive():
-            raise FailedError(f"it does not serve any more{self._fate()}")
+            raise FailedError(f"the plugin does not serve any more{self._fate()}")
 
 
 @dataclass(eq=False, slots=True)

@@ -46,7 +46,7 @@ class Severity(Enum):
     MUST = "must"
     """Pods or the node suffer for it."""
     SHOULD = "should"
-    """It works, and somebody will be surprised one day."""
+    """A plugin that breaks it works, but not in every situation."""
     NOTE = "note"
     """Advice; never makes a plugin wrong."""
 

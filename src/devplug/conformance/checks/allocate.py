@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 @check(
     "ALL01",
     MUST,
-    "A healthy device is given to whoever asks for it.",
-    why="the kubelet counts it as free, and each pod that gets it fails with UnexpectedAdmissionError",
+    "Allocate succeeds for every healthy device.",
+    why="the kubelet counts the device as free, and each pod that gets it fails with "
+    "UnexpectedAdmissionError",
     change="answer Allocate for every device that the list calls Healthy, or list it as Unhealthy",
     source="v1beta1 api.proto, Allocate; pkg/kubelet/cm/devicemanager/manager.go, allocateContainerResources",
 )
@@ -53,7 +54,7 @@ async def healthy_device_is_given(bed: TestBed) -> str:
     MUST,
     "One container request has one container response.",
     why="without a response the kubelet fails the pod and keeps its devices (kubernetes#130145), and older "
-    "kubelets crash; what comes beyond the first is ignored",
+    "kubelets crash; responses beyond the first are ignored",
     change="put one element into container_responses for each element of container_requests",
     source="v1beta1 api.proto, AllocateResponse; kubernetes/kubernetes#66596",
 )
@@ -63,7 +64,7 @@ async def one_response_for_one_container(bed: TestBed) -> None:
     try:
         responses = await bed.allocate([id_])
     except RemoteError as error:
-        raise SkippedError(f"{id_} cannot be had (see ALL01, ALL10): {error}") from error
+        raise SkippedError(f"Allocate refuses {id_} (see ALL01, ALL10): {error}") from error
     if len(responses) != 1:
         raise FailedError(f"one container that asks for {id_} has {len(responses)} container responses")
 
@@ -72,12 +73,12 @@ async def one_response_for_one_container(bed: TestBed) -> None:
     "ALL03",
     MUST,
     "Two container requests in one call have two responses, in the order of the requests.",
-    why="each container would be given the other's device",
+    why="otherwise each container gets the other's device",
     change="walk through container_requests and append one response for each, or refuse more than one",
     source="v1beta1 api.proto, AllocateRequest and AllocateResponse",
 )
 async def responses_are_in_order(bed: TestBed) -> None:
-    """Ask for two devices in two container requests of one call; compare with what each alone brings."""
+    """Ask for two devices in two container requests of one call; compare with two single calls."""
     first_id, second_id = bed.healthy_ids(2)
     try:
         responses = await bed.allocate([first_id], [second_id])
@@ -90,19 +91,19 @@ async def responses_are_in_order(bed: TestBed) -> None:
     if first is None or second is None or items(first) == items(second):
         return
     if [items(one) for one in responses] == [items(second), items(first)]:
-        raise FailedError(f"asked for {first_id} and then {second_id}, it answers in the other order")
+        raise FailedError(f"the responses for {first_id} and {second_id} are in the other order")
 
 
 @check(
     "ALL04",
     MUST,
-    "Several devices for one container come in one response that holds all that each brings.",
+    "The response for several devices has everything that each of them brings alone.",
     why="the kubelet reads the first container response only: the container starts without its other devices",
     change="merge the device nodes, mounts and CDI names of all requested devices into one response",
     source="manager.go reads ContainerResponses[0]; project-akri/akri, one response per device",
 )
 async def devices_come_together(bed: TestBed) -> None:
-    """Ask for two devices, each alone and both for one container, and look for what got lost."""
+    """Ask for two devices, each alone and both for one container, and look for what is missing."""
     ids = bed.healthy_ids(2)
     alone = [await steady(bed, id_) for id_ in ids]
     try:
@@ -150,7 +151,7 @@ async def _accepted(bed: TestBed, *containers: Sequence[str]) -> bool:
     "ALL05",
     MUST,
     "An ID that was never listed is refused.",
-    why="the pod starts without its device and fails somewhere else",
+    why="otherwise the pod starts without its device and fails later",
     change="look every requested ID up in the list, and answer with the status NotFound if one is not there",
     source="v1beta1 api.proto, Allocate; NVIDIA/k8s-device-plugin refuses it",
 )
@@ -158,14 +159,14 @@ async def unknown_id_is_refused(bed: TestBed) -> None:
     """Ask for a device with an ID that is in no list."""
     id_ = _unknown_id(bed)
     if await _accepted(bed, [id_]):
-        raise FailedError(f"{id_} was never listed, and Allocate gives it")
+        raise FailedError(f"Allocate gives out {id_}, which was never listed")
 
 
 @check(
     "ALL06",
     SHOULD,
     "A device that is listed as Unhealthy is refused.",
-    why="it can fail between the kubelet's choice and the call; the container then has a broken device",
+    why="a device can fail between the kubelet's choice and the call; the container then has a broken one",
     change="look at the health of every requested device, and answer with FailedPrecondition",
     source="manager.go chooses, unlocks, then calls Allocate; intel pkg/deviceplugin/server.go refuses it",
 )
@@ -176,7 +177,7 @@ async def unhealthy_device_is_refused(bed: TestBed) -> None:
         raise SkippedError("no device is listed as Unhealthy")
     given = [id_ for id_ in ids if await _accepted(bed, [id_])]
     if given:
-        raise FailedError(f"Unhealthy, and given: {', '.join(given)}")
+        raise FailedError(f"Allocate gives out what is listed as Unhealthy: {', '.join(given)}")
 
 
 @check(
@@ -191,7 +192,7 @@ async def repeated_id_is_refused(bed: TestBed) -> None:
     """Ask for one device twice in one container request."""
     (id_,) = sample(bed, 1)
     if await _accepted(bed, [id_, id_]):
-        raise FailedError(f"{id_} is asked for twice in one request, and it is answered")
+        raise FailedError(f"a request that names {id_} twice is answered")
 
 
 @check(
@@ -230,7 +231,7 @@ async def _refusals(bed: TestBed) -> Sequence[RemoteError]:
     errors = [await bed.refusal(ALLOCATE, request) for request in requests]
     refusals = [error for error in errors if error and error.status != "DeadlineExceeded"]
     if not refusals:
-        raise SkippedError("nothing that it was asked for was refused")
+        raise SkippedError("the plugin refused none of these requests")
     return refusals
 
 
@@ -253,7 +254,7 @@ async def refusals_are_readable(bed: TestBed) -> str:
 @check(
     "ALL29",
     NOTE,
-    "A refusal's status says who has to act.",
+    "The status code of a refusal says who has to act.",
     why="Unknown makes a caller's mistake, a broken device and a fault of the plugin look alike",
     change="answer with NotFound, FailedPrecondition, InvalidArgument or Unavailable, whichever applies",
     source="grpc.io, status codes; plain errors of Go are Unknown",

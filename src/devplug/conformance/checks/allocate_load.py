@@ -34,7 +34,7 @@ _CHOKED: Final = ("ResourceExhausted", "Internal", "Unavailable", "Canceled", "D
 @check(
     "ALL10",
     MUST,
-    "The same request again has the same answer.",
+    "A repeated request gets the same answer.",
     why="the kubelet allocates a device again after an init container had it, and for each new pod; the "
     "API has no call for a release",
     change="derive the response from the device, not from earlier allocations",
@@ -49,7 +49,7 @@ async def same_request_has_same_answer(bed: TestBed) -> None:
         try:
             responses = await bed.allocate([id_])
         except RemoteError as error:
-            raise FailedError(f"{id_} was given once; asked for again, Allocate answers {error}") from error
+            raise FailedError(f"Allocate gave out {id_} once, and refuses it now: {error}") from error
         if len(responses) != 1 or hardware(responses[0]) != hardware(first):
             raise FailedError(
                 f"{id_} was answered with {_described(first)}, and then with "
@@ -68,7 +68,7 @@ def _described(response: ContainerResponse) -> str:
     MUST,
     "A cancelled call of Allocate does not block the next.",
     why="a kubelet that restarts cancels its calls; a lock that stays held then fails every later pod",
-    change="release locks and remove half-made files however the call ends",
+    change="release locks and remove unfinished files however the call ends",
     source="grpc.io, cancellation; manager.go, Allocate runs without a deadline of its own",
     lane="again",
 )
@@ -96,8 +96,9 @@ async def cancelled_call_leaves_it_able(bed: TestBed) -> None:
     "ALL11",
     MUST,
     "Concurrent calls get the same answers as calls one after the other.",
-    why="pods whose containers restart are allocated in parallel; mixed up, two share a device",
-    change="keep what belongs to one call in that call, and guard what they share",
+    why="the kubelet calls Allocate at the same time for pods whose containers restart; if answers are "
+    "mixed up, two pods share a device",
+    change="keep the state of a call in its handler, and guard shared state with a lock",
     source="pkg/kubelet/cm/devicemanager/manager.go, GetDeviceRunContainerOptions in pod workers",
 )
 async def calls_at_once_are_kept_apart(bed: TestBed) -> None:
@@ -136,7 +137,7 @@ def _mixed_up(
             f"{min(given & others)}"
         )
     if alone[id_] - given:
-        return f"asked for together with others, {id_} comes without {min(alone[id_] - given)}"
+        return f"in a call with others, the response for {id_} lacks {min(alone[id_] - given)}"
     return ""
 
 
@@ -152,7 +153,7 @@ def _mixed_up(
     lane="latency",
 )
 async def streams_do_not_starve_it(bed: TestBed) -> None:
-    """Open five more streams on connections of their own, each until its list is there; call Allocate."""
+    """Open five more streams, each on its own connection, wait for their lists, and call Allocate."""
     (id_,) = sample(bed, 1)
     client = bed.client
     await answer(bed, id_)
@@ -175,7 +176,7 @@ async def streams_do_not_starve_it(bed: TestBed) -> None:
     "ALL12",
     MUST,
     "One Allocate takes less than 5 seconds.",
-    why="the kubelet admits one pod after the other and waits without a deadline: all others stand still",
+    why="the kubelet admits one pod after the other and waits without a deadline: all others wait too",
     change="prepare devices before they are listed; in Allocate only look up what to give",
     source="devicemanager/endpoint.go, allocate has no timeout; kubernetes/kubernetes#117435",
     lane="latency",
@@ -196,7 +197,7 @@ async def one_call_is_no_long_wait(bed: TestBed) -> str:
                 f"Allocate of {id_} took {took:.1f} s" + (f" and ended in {error}" if error else "")
             )
         if error:
-            raise SkippedError(f"{id_} cannot be had (see ALL01, ALL10): {error}")
+            raise SkippedError(f"Allocate refuses {id_} (see ALL01, ALL10): {error}")
         slowest = max(slowest, took)
     return f"at most {1000 * slowest:.1f} ms"
 
@@ -212,9 +213,9 @@ async def one_call_is_no_long_wait(bed: TestBed) -> str:
     alone=True,
 )
 async def calls_are_quick(bed: TestBed) -> str:
-    """Time 100 calls in a row over the healthy devices; if they are slow, 100 more, and take the better.
+    """Time 100 calls in a row over the healthy devices; if they are slow, time 100 more and take the better.
 
-    Not counted is how long plugin and judge waited for a processor that others had.
+    The time that the plugin and the judge waited for a processor does not count.
     """
     ids = sample(bed)
     for id_ in ids:
@@ -246,8 +247,8 @@ async def calls_are_quick(bed: TestBed) -> str:
     "ALL32",
     SHOULD,
     "The answer for all devices at once fits into 4 MiB.",
-    why="the kubelet's gRPC client refuses a larger one, and the pod with it",
-    change="give a folder, one mount or one variable for all in place of one per device, or shorter values",
+    why="the kubelet's gRPC client refuses a larger answer, and the pod fails",
+    change="give one folder, mount or variable for all devices instead of one for each, or shorter values",
     source="grpc-go, the default of MaxCallRecvMsgSize; kubernetes/kubernetes#109304",
 )
 async def answer_for_all_fits(bed: TestBed) -> str:
@@ -257,6 +258,6 @@ async def answer_for_all_fits(bed: TestBed) -> str:
         responses = await bed.allocate(ids)
     except RemoteError as error:
         if error.status in _CHOKED and await bed.refusal(ALLOCATE, [(ids[0],)]) is None:
-            raise FailedError(f"asked for {len(ids)} devices at once, Allocate answers {error}") from error
+            raise FailedError(f"Allocate answers a request for {len(ids)} devices with {error}") from error
         raise SkippedError(f"{len(ids)} devices at once are refused: {error}") from error
     return f"{len(ALLOCATE.response.encode(responses))} bytes for {len(ids)} devices"

@@ -53,7 +53,7 @@ class _Trip:
     def require_notice(self) -> None:
         """Raise `SkippedError` if nothing was noticed."""
         if not self.lost:
-            raise SkippedError("the plugin did not notice that the device had gone (STR20)")
+            raise SkippedError("the plugin did not notice that the device was taken away (STR20)")
 
     def require_return(self) -> None:
         """Raise `SkippedError` if nothing was noticed, or if the device did not come back."""
@@ -155,7 +155,7 @@ def _named(ids: Iterable[str]) -> str:
 @check(
     "STR20",
     MUST,
-    "A device that is taken away is Unhealthy, or out of the list, soon.",
+    "A device that is taken away soon becomes Unhealthy or leaves the list.",
     why="the scheduler sends pods to a device that is not there, and they fail when they start",
     change="watch the device (udev events, inotify on its node) or look for it every few seconds, "
     "and send a new list",
@@ -165,32 +165,32 @@ def _named(ids: Iterable[str]) -> str:
     quick=False,
 )
 async def departure_noticed(bed: TestBed) -> str:
-    """Let a pod have all devices, take one away, and wait until the stream tells of it."""
+    """Allocate all devices, take one away, and wait for a list that shows it."""
     trip = await once(bed, _trip)
     if not trip.lost:
-        raise FailedError(f"all devices were still listed as Healthy {trip.waited_seconds:g} s later")
+        raise FailedError(f"{trip.waited_seconds:g} s later all devices were still listed as Healthy")
     return f"{_named(trip.lost)} after {trip.lost_after_seconds:.2f} s"
 
 
 @check(
     "STR21",
     SHOULD,
-    "A device that is taken away is not Healthy any more within a second.",
-    why="pods that come in between get the device and fail",
-    change="react to the kernel's event instead of looking now and then",
+    "A device that is taken away stops being Healthy within a second.",
+    why="pods that arrive in between get the device and fail",
+    change="react to the kernel's event instead of polling",
     source="kubernetes/kubernetes#60388",
     lane="change",
     alone=True,
     quick=False,
 )
 async def departure_noticed_soon(bed: TestBed) -> str:
-    """Take the time from the end of the command that takes a device away to the list that tells of it."""
+    """Take the time from the end of the command that takes a device away to the list that shows it."""
     trip = await once(bed, _trip)
     trip.require_notice()
     limit_seconds = bed.times.notice_limit_seconds
     if trip.lost_after_seconds > limit_seconds:
         raise FailedError(
-            f"{_named(trip.lost)} was Healthy for {trip.lost_after_seconds:.1f} s after it had gone; "
+            f"{_named(trip.lost)} was Healthy for {trip.lost_after_seconds:.1f} s after it was taken away; "
             f"{limit_seconds:g} s are allowed"
         )
     return f"{1000 * trip.lost_after_seconds:.0f} ms"
@@ -199,24 +199,24 @@ async def departure_noticed_soon(bed: TestBed) -> str:
 @check(
     "STR22",
     MUST,
-    "A device that a pod has stays in the list, as Unhealthy, when it is gone.",
-    why="the kubelet looks up the devices of running pods in the last list without asking whether "
-    "they are there, and can crash; the pod's status goes on to say Healthy",
-    change="keep every device in the list that Allocate gave out, as Unhealthy, "
-    "until it is back or no pod has it",
+    "A device that is taken away while a pod has it stays in the list as Unhealthy.",
+    why="the kubelet looks up the devices of running pods in the last list without a check, and can crash; "
+    "the pod's status keeps saying Healthy",
+    change="keep every device that Allocate gave out in the list, as Unhealthy, until it is back or no pod "
+    "has it",
     source="manager.go, allDevices of a device in use; topology_hints.go",
     lane="change",
     alone=True,
     quick=False,
 )
 async def held_device_stays_listed(bed: TestBed) -> str:
-    """Let a pod have all devices, take one away, and look for its ID in all lists that come then."""
+    """Allocate all devices, take one away, and look for its ID in every list that comes then."""
     trip = await once(bed, _trip)
     trip.require_notice()
     if not trip.held:
-        raise SkippedError("Allocate did not give out the device that went")
+        raise SkippedError("Allocate did not give out the device that was taken away")
     if trip.dropped:
-        raise FailedError(f"{_named(trip.dropped)} was allocated, and not in the list any more when it went")
+        raise FailedError(f"{_named(trip.dropped)} was allocated, and left the list when it was taken away")
     return _named(trip.held)
 
 
@@ -224,8 +224,8 @@ async def held_device_stays_listed(bed: TestBed) -> str:
     "STR23",
     MUST,
     "A device that comes back is Healthy again, with the ID that it had.",
-    why="every passing fault costs the node a device until someone restarts the plugin; under another ID "
-    "a pod cannot get its device back",
+    why="otherwise every passing fault costs the node a device until someone restarts the plugin; under "
+    "another ID a pod cannot get its device back",
     change="keep checking the health of every device, also of those that failed; make IDs of serial numbers "
     "or bus addresses, not of node names",
     source="NVIDIA/k8s-device-plugin#189; squat/generic-device-plugin#74",
@@ -270,7 +270,7 @@ async def _change_on_all(bed: TestBed, streams: Mapping[str, Client]) -> None:
         await asyncio.sleep(bed.times.settle_seconds)  # or its return would be news in the next check
         raise FailedError(
             f"{' and '.join(unaware)} got no new list within {bed.times.change_seconds:g} s after a "
-            "device went"
+            "device was taken away"
         )
     if unaware := await without_change(lambda client: before[client] <= healthy_ids(client)):
         raise FailedError(
@@ -287,11 +287,11 @@ def _require_open(*streams: Client) -> None:
 @check(
     "STR24",
     MUST,
-    "A change reaches the open stream, even after earlier streams were abandoned.",
-    why="after a restart of the kubelet, what is left of its old stream takes the update, and the node "
-    "keeps a wrong list",
+    "A change reaches the open stream, even after earlier streams were cancelled.",
+    why="otherwise the handler of the old kubelet's stream takes the update after a restart, and the new "
+    "kubelet keeps a wrong list",
     change="end the loop of ListAndWatch when the call's context is done, and let every stream compare the "
-    "list with what it sent itself; use no channel or flag that only one of them can read",
+    "list with the last one that it sent itself; use no channel or flag that only one of them can read",
     source="Mellanox/k8s-rdma-shared-dev-plugin#46",
     lane="change",
     alone=True,
@@ -316,9 +316,9 @@ async def abandoned_streams_take_nothing(bed: TestBed) -> None:
     "STR25",
     MUST,
     "A change reaches every open stream.",
-    why="the plugin cannot know which open stream is the kubelet's, and which a leftover",
-    change="keep one list with a version and wake all streams when it is replaced; "
-    "each sends what is new to itself",
+    why="the plugin cannot know which open stream is the kubelet's and which is left over",
+    change="keep one list with a version and wake all streams when it is replaced; each sends the list if "
+    "it has not sent that version",
     source="Mellanox/k8s-rdma-shared-dev-plugin#74",
     lane="change",
     alone=True,

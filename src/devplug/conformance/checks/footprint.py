@@ -77,7 +77,7 @@ async def _idle(bed: TestBed) -> _Idle:
     "FOO01",
     SHOULD,
     "A plugin takes no more than 128 MiB of memory.",
-    why="it runs on every node, and with a limit that fits most of them it is killed on some",
+    why="the plugin runs on every node, and a memory limit that fits most nodes kills it on the others",
     change="look for lists that only grow, and for libraries that are loaded for one function",
     source="squat/generic-device-plugin#11, squat/generic-device-plugin#17, intel/helm-charts#34",
     lane="footprint",
@@ -87,7 +87,7 @@ async def is_small(bed: TestBed) -> str:
     """Add up the resident memory of its processes when it has settled."""
     resident = (await _settled(bed)).resident_bytes
     if resident > RESIDENT_LIMIT_BYTES:
-        raise FailedError(f"{resident / _MIB:.0f} MiB are resident")
+        raise FailedError(f"the plugin has {resident / _MIB:.0f} MiB of resident memory")
     return f"{resident / _MIB:.0f} MiB"
 
 
@@ -103,10 +103,12 @@ async def is_small(bed: TestBed) -> str:
     quick=False,
 )
 async def is_idle(bed: TestBed) -> str:
-    """Measure the processor time of its processes while no call is made and nothing is changed."""
+    """Measure the processor time of its processes while no call is made and nothing changes."""
     idle = await once(bed, _idle)
     if idle.processor_share > PROCESSOR_LIMIT:
-        raise FailedError(f"it took {100 * idle.processor_share:.1f} % over {idle.seconds:.1f} s")
+        raise FailedError(
+            f"the plugin took {100 * idle.processor_share:.1f} % of a processor over {idle.seconds:.1f} s"
+        )
     return f"{100 * idle.processor_share:.1f} %"
 
 
@@ -114,8 +116,8 @@ async def is_idle(bed: TestBed) -> str:
     "FOO03",
     SHOULD,
     "A plugin has no more than 64 threads.",
-    why="pods have a limit of processes, and a thread per stream is a leak that has begun",
-    change="bound the pool that serves calls; end what a stream has started with it",
+    why="pods have a limit of processes and threads, and a plugin with a thread for each stream reaches it",
+    change="limit the pool that serves calls, and end the threads of a stream with the stream",
     source="kubernetes.io/docs: process ID limits and reservations",
     lane="footprint",
     alone=True,
@@ -124,7 +126,7 @@ async def has_few_threads(bed: TestBed) -> str:
     """Count the threads of its processes when it has settled."""
     threads = (await _settled(bed)).threads
     if threads > THREADS_LIMIT:
-        raise FailedError(f"it has {threads} threads")
+        raise FailedError(f"the plugin has {threads} threads")
     return f"{threads} threads"
 
 
@@ -142,7 +144,7 @@ async def has_few_descriptors(bed: TestBed) -> str:
     """Count the open descriptors of its processes when it has settled."""
     descriptors = (await _settled(bed)).descriptors
     if descriptors > DESCRIPTORS_LIMIT:
-        raise FailedError(f"it has {descriptors} descriptors open")
+        raise FailedError(f"the plugin has {descriptors} descriptors open")
     return f"{descriptors} descriptors"
 
 
@@ -158,10 +160,10 @@ async def has_few_descriptors(bed: TestBed) -> str:
     quick=False,
 )
 async def is_quiet(bed: TestBed) -> str:
-    """Count the lines that it prints while no call is made and nothing is changed."""
+    """Count the lines that it prints while no call is made and nothing changes."""
     idle = await once(bed, _idle)
     if idle.lines > LINES_PER_SECOND_LIMIT * idle.seconds:
-        raise FailedError(f"it printed {idle.lines} lines in {idle.seconds:.1f} s")
+        raise FailedError(f"the plugin printed {idle.lines} lines in {idle.seconds:.1f} s")
     return f"{idle.lines} lines in {idle.seconds:.1f} s"
 
 
@@ -171,15 +173,15 @@ async def is_quiet(bed: TestBed) -> str:
 @check(
     "RES11",
     MUST,
-    "A plugin is back after each of many restarts in a row.",
+    "A plugin registers after each of many restarts in a row.",
     why="a plugin that gives up after some tries is lost until somebody restarts it",
-    change="make server, socket and connection anew for each registration, and do not limit the tries",
+    change="make a new server, socket and connection for each registration, and do not limit the attempts",
     source="kubevirt/device-plugin-manager#32, squat/generic-device-plugin#37",
     lane=_LANE,
     quick=False,
 )
 async def back_after_each(bed: TestBed) -> str:
-    """Restart the kubelet as soon as the plugin is back, 20 times or as often as a minute allows."""
+    """Restart the kubelet as soon as the plugin has registered, 20 times or as often as a minute allows."""
     await expect_restart_survived(bed)
     seen = await restarts_in_a_row(bed)
     if seen.trouble:
@@ -191,7 +193,7 @@ async def _row(bed: TestBed) -> Row:
     await expect_restart_survived(bed)
     seen = await restarts_in_a_row(bed)
     if seen.trouble:
-        raise SkippedError("it was not back after each restart, see RES11")
+        raise SkippedError("the plugin did not register after each restart (RES11)")
     if seen.restarts < ENOUGH:
         raise SkippedError(f"{seen.restarts} restarts took {seen.seconds:.0f} s, too few to show a leak")
     return seen
@@ -213,7 +215,9 @@ async def descriptors(bed: TestBed) -> str:
     seen = await _row(bed)
     before, after = seen.figures[0].descriptors, seen.figures[-1].descriptors
     if more_descriptors(seen.figures) > DESCRIPTORS_MORE:
-        raise FailedError(f"{after} descriptors are open after {seen.restarts} restarts, {before} before")
+        raise FailedError(
+            f"{before} descriptors were open before {seen.restarts} restarts, and {after} after them"
+        )
     return f"{before} before, {after} after"
 
 
@@ -222,7 +226,7 @@ async def descriptors(bed: TestBed) -> str:
     SHOULD,
     "Memory does not grow from restart to restart.",
     why="the plugin is killed at its memory limit, and that is another restart",
-    change="give up all that belongs to the old server; look for handlers that never return",
+    change="release everything that belongs to the old server, and look for handlers that never return",
     source="squat/generic-device-plugin#11",
     lane=_LANE,
     quick=False,
@@ -233,7 +237,7 @@ async def memory(bed: TestBed) -> str:
     growth = memory_growth_bytes(seen.figures) / MEBIBYTE
     if growth > _GROWTH_MEBIBYTES:
         raise FailedError(
-            f"it grew by {growth:.1f} MiB over the later half of {seen.restarts} restarts; "
+            f"resident memory grew by {growth:.1f} MiB over the later half of {seen.restarts} restarts; "
             f"{_GROWTH_MEBIBYTES} are allowed"
         )
     return f"{growth:+.1f} MiB over the later half of {seen.restarts} restarts"
@@ -255,7 +259,7 @@ async def threads(bed: TestBed) -> str:
     more = more_threads(seen.figures)
     if more > threads_more(seen.figures):
         raise FailedError(
-            f"{more} more threads are there after the later half of {seen.restarts} restarts, "
+            f"{more} threads more run after the later half of {seen.restarts} restarts, "
             f"{seen.figures[-1].threads} in all"
         )
     return f"{seen.figures[0].threads} before, {seen.figures[-1].threads} after"

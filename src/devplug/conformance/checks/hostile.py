@@ -52,8 +52,8 @@ _SPARE: Final = 5
 @check(
     "HOS01",
     MUST,
-    "An Allocate request that is no valid message is refused, and nothing else happens.",
-    why="devices would be given out that nobody asked for, or all pods lose their plugin",
+    "An Allocate request that cannot be decoded is refused, and has no other effect.",
+    why="otherwise the plugin gives out devices that nobody asked for, or crashes and serves no pod",
     change="let the gRPC library decode, and pass on its error; do not exit or panic on it",
     source="gRPC status codes, INVALID_ARGUMENT and INTERNAL",
 )
@@ -64,20 +64,20 @@ async def refuses_malformed_allocate(bed: TestBed) -> None:
         if error is not None and error.status == LATE:
             raise FailedError(f"{malformed.name}: nothing came within {bed.times.answer_seconds:g} s")
         if error is None and malformed.must_be_refused:
-            raise FailedError(f"{malformed.name} was answered like a request")
+            raise FailedError(f"{malformed.name} was answered like a valid request")
         await expect_served(bed, malformed.name)
 
 
 @check(
     "HOS02",
     MUST,
-    "Bytes that are no valid message do no harm to the other calls.",
-    why="all pods lose their plugin until it is started again",
+    "Bytes that cannot be decoded do no harm to the other calls.",
+    why="a plugin that crashes on them serves no pod until it is started again",
     change="let the gRPC library decode, and pass on its error; do not exit or panic on it",
     source="gRPC status codes, INVALID_ARGUMENT and INTERNAL",
 )
 async def bears_malformed_calls(bed: TestBed) -> None:
-    """Send the same bytes to the options, the stream, the preference and the pre-start."""
+    """Send the same bytes to all other calls of the API."""
     for malformed in MALFORMED:
         for method in (GET_OPTIONS, GET_PREFERRED_ALLOCATION, PRE_START_CONTAINER):
             error = await bed.refusal(raw(method), malformed.content)
@@ -94,13 +94,13 @@ async def bears_malformed_calls(bed: TestBed) -> None:
     "HOS03",
     MUST,
     "A call that the API does not have is answered with UNIMPLEMENTED.",
-    why="callers learn from it what a plugin supports; anything else looks like a fault or an answer",
+    why="callers learn from it what a plugin supports; any other answer looks like a fault or a success",
     change="register the generated service only, and no handler for everything else",
     source="gRPC status codes, UNIMPLEMENTED",
     harmless=True,
 )
 async def knows_what_it_does_not(bed: TestBed) -> None:
-    """Call a method, a version and a service that there are not."""
+    """Call a method, a version and a service that do not exist."""
     for method in UNKNOWN_METHODS:
         error = await bed.refusal(method, b"")
         if error is None or error.status != "Unimplemented":
@@ -111,7 +111,7 @@ async def knows_what_it_does_not(bed: TestBed) -> None:
     "HOS04",
     MUST,
     "A request of many megabytes does not end the plugin.",
-    why="all pods lose their plugin until it is started again",
+    why="a plugin that ends serves no pod until it is started again",
     change="set the gRPC library's limit for received messages, 16 MiB at most",
     source="grpc-go, MaxRecvMsgSize; volcano-sh/volcano-vgpu-device-plugin#152",
 )
@@ -126,8 +126,8 @@ async def bears_large_requests(bed: TestBed) -> None:
 @check(
     "HOS10",
     SHOULD,
-    "The refusal of bytes that cannot be decoded is one line, without a stack trace.",
-    why="people who look for a pod's fault read it, and a stack trace does not help them",
+    "The refusal of bytes that cannot be decoded is one line without a stack trace.",
+    why="people read it to find out why a pod failed, and a stack trace does not help them",
     change="return a status with a sentence, and log the rest",
     source="gRPC status codes; the kubelet puts a plugin's words into the pod's status",
 )
@@ -145,18 +145,20 @@ async def says_one_line(bed: TestBed) -> None:
 @check(
     "HOS11",
     NOTE,
-    f"A refusal repeats no more of a request than fits into {TEXT_LIMIT_BYTES // 1024} KiB.",
+    f"A refusal quotes at most {TEXT_LIMIT_BYTES // 1024} KiB of a request.",
     why="the caller's library drops an answer with longer headers, and nobody learns what was wrong",
-    change="cut what a message quotes, to 64 characters say",
+    change="shorten what a message quotes, for example to 64 characters",
     source="gRPC over HTTP/2, Status-Message; the kubelet puts it into the pod's status",
 )
 async def quotes_little(bed: TestBed) -> None:
-    """Ask Allocate for a device with an ID of 1 MiB; what it says counts, not whether it refuses."""
+    """Ask Allocate for a device with an ID of 1 MiB; the size of the text counts, not whether it refuses."""
     error = await bed.refusal(raw(ALLOCATE), allocate_request(b"x" * 2**20))
     size = len(error.text.encode()) if error else 0
     is_dropped = error is not None and "metadata size" in error.text  # what grpc says for too long headers
     if size > TEXT_LIMIT_BYTES or is_dropped:
-        raise FailedError("the text was too long for a header" if is_dropped else f"it has {size} bytes")
+        raise FailedError(
+            "the text was too long for a header" if is_dropped else f"the text has {size} bytes"
+        )
     await expect_served(bed, "an ID of 1 MiB")
 
 
@@ -169,7 +171,7 @@ async def quotes_little(bed: TestBed) -> None:
     source="v1beta1 endpoint.go: the kubelet sets no deadline for Allocate",
 )
 async def answers_together(bed: TestBed) -> str:
-    """Send 64 calls of Allocate at once, for the same few devices; a refusal is an answer too."""
+    """Send 64 calls of Allocate at once, for the same few devices; a refusal counts as an answer."""
     ids = bed.client.healthy_ids
     bed.healthy_ids()
     begun = time.monotonic()
@@ -205,12 +207,12 @@ async def answers_together(bed: TestBed) -> str:
     "HOS05",
     MUST,
     "Bytes on the socket that are not HTTP/2 do no harm.",
-    why="a probe or a scan of the sockets would take the plugin from all pods",
+    why="otherwise a probe or a scan of the sockets stops the plugin for all pods",
     change="leave the connections to the gRPC library; treat an error on one as the end of that one only",
     source="RFC 9113, 3.4: the connection preface",
 )
 async def survives_other_protocols(bed: TestBed) -> None:
-    """Connect and send noise, an HTTP/1 request, half a greeting, and wrong settings."""
+    """Connect and send noise, an HTTP/1 request, half a connection preface, and wrong settings."""
     for name, content in NOT_HTTP2:
         await talk(bed, content)
         await expect_served(bed, name)
@@ -221,7 +223,7 @@ async def survives_other_protocols(bed: TestBed) -> None:
     MUST,
     "Silent connections do not keep a plugin from answering.",
     why="the kubelet waits in Allocate without a limit, and admits no pod meanwhile",
-    change="serve every connection by itself; do not wait for the first bytes in the loop that accepts",
+    change="serve every connection independently; do not wait for the first bytes in the loop that accepts",
     source="kubernetes/kubernetes#117435: one stuck plugin holds up all pods of its node",
 )
 async def answers_beside_silent_connections(bed: TestBed) -> str:
@@ -267,12 +269,12 @@ async def forgets_connections(bed: TestBed) -> str:
     "HOS08",
     MUST,
     "A caller that breaks off in the middle of a request does no harm.",
-    why="a kubelet that is killed in a call would take the plugin with it",
+    why="otherwise a kubelet that is killed during a call takes the plugin with it",
     change="treat an error on a connection as the end of that connection only",
     source="RFC 9113, 5.4: errors of connections and of streams",
 )
 async def bears_cut_requests(bed: TestBed) -> None:
-    """Send an Allocate by hand, break off within its message, and do so again a few times."""
+    """Send an Allocate by hand, break off within its message, and repeat that a few times."""
     for _ in range(3):
         await talk(bed, cut_request(ALLOCATE, allocate_request(b"x" * 2000)))
     await expect_served(bed, "a request that is cut off")
@@ -322,7 +324,7 @@ async def forgets_streams(bed: TestBed) -> str:
     "HOS12",
     MUST,
     "A call with headers of many kilobytes does not end the plugin.",
-    why="all pods lose their plugin until it is started again",
+    why="a plugin that ends serves no pod until it is started again",
     change="leave the limit of header sizes to the gRPC library",
     source="RFC 9113, 10.5.1: limits on the size of headers",
 )

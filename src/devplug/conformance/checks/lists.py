@@ -66,15 +66,15 @@ async def ids_are_text(bed: TestBed) -> None:
 @check(
     "STR10",
     MUST,
-    "The list fits into what the kubelet takes, even when all devices are Unhealthy.",
-    why="a message over 4 MiB ends the stream, all devices are Unhealthy, and it is never tried again",
+    "The list fits into the kubelet's message limit, even when all devices are Unhealthy.",
+    why="a message over 4 MiB ends the stream, all devices become Unhealthy, and no other stream is opened",
     change="offer fewer or larger units, make IDs shorter, or divide the devices between two resources",
     source="kubernetes/kubernetes#109304 (4 MiB); Project-HAMi/volcano-vgpu-device-plugin#99",
     lane=ARRIVAL,
     harmless=True,
 )
 async def list_fits(bed: TestBed) -> str:
-    """Reckon the size of the lists that came, with every device Unhealthy; see why a stream ended."""
+    """Compute the size of each list that came if every device were Unhealthy; read why a stream ended."""
     last_client(bed)
     for client in clients_of(bed):
         if rules.is_too_large(client.end_reason):
@@ -104,8 +104,8 @@ async def _judge_all(bed: TestBed, faults_of: Callable[[Sequence[AdvertisedDevic
 @check(
     "STR04",
     MUST,
-    "No ID stands twice in a list.",
-    why="the kubelet keeps the last of them; one listed both Healthy and Unhealthy is counted twice",
+    "No ID appears twice in a list.",
+    why="the kubelet keeps the last one; an ID listed both as Healthy and as Unhealthy is counted twice",
     change="make the IDs of different devices different, and list each device once",
     source="manager.go, genericDeviceUpdateCallback",
     harmless=True,
@@ -118,7 +118,7 @@ async def no_duplicates(bed: TestBed) -> None:
 @check(
     "STR05",
     MUST,
-    "The health of a device is Healthy or Unhealthy, in these letters.",
+    "The health of a device is spelt Healthy or Unhealthy.",
     why="every other word counts as unhealthy, also in lower case, so no pod ever gets the device",
     change="send the constants of the API, Healthy and Unhealthy; map what a library says onto them",
     source="v1beta1 constants.go; manager.go compares byte for byte",
@@ -133,7 +133,7 @@ async def health_words(bed: TestBed) -> None:
     "STR06",
     SHOULD,
     "An ID has at most 63 bytes.",
-    why="the API's text promises that to whoever stores or shows IDs, though the kubelet does not look",
+    why="the API documents this limit for programs that store or show IDs; the kubelet does not check it",
     change="shorten long IDs: a readable part and a hash of the whole",
     source="v1beta1 api.proto, Device.ID",
     harmless=True,
@@ -147,8 +147,8 @@ async def short_ids(bed: TestBed) -> None:
     "STR08",
     MUST,
     "The NUMA nodes of a device are numbers that a node can have.",
-    why="the kubelet takes -1 for a node: the device then never counts as near to anything, "
-    "and a strict policy refuses pods for it",
+    why="the kubelet takes -1 for the number of a node: no topology hint fits the device, and a strict "
+    "policy refuses its pods",
     change="leave the topology out when sysfs says -1 or nothing",
     source="topology_hints.go drops what the machine has not; ROCm/k8s-device-plugin, plugin.go",
     harmless=True,
@@ -176,8 +176,8 @@ async def no_empty_topology(bed: TestBed) -> None:
     "STR12",
     MUST,
     "Every stream lists the same devices by the same IDs.",
-    why="pods hold devices by ID: after a restart of the kubelet theirs would be unknown, "
-    "and the same hardware free under another ID",
+    why="pods hold devices by ID: after a restart of the kubelet it would not know their IDs, and would "
+    "give the same hardware to others under new ones",
     change="make IDs of what identifies the hardware (serial number, bus address), "
     "never of a counter, the time or chance",
     source="manager.go, the checkpoint holds IDs; test/e2e_node/device_plugin_test.go, kubelet restart",
@@ -211,7 +211,7 @@ async def plain_ids(bed: TestBed) -> None:
     "STR16",
     SHOULD,
     "The NUMA nodes of devices are nodes of this machine.",
-    why="the kubelet drops unknown nodes when it aligns, so the device counts as near to nothing",
+    why="the kubelet ignores nodes that the machine does not have, so it cannot align the device",
     change="read numa_node of the device in sysfs; leave it out where the machine has no such node",
     source="topology_hints.go, unknown NUMA nodes; kubernetes/kubernetes#138244",
     harmless=True,

@@ -48,7 +48,7 @@ _PRE_START_API = "v1beta1 api.proto, service DevicePlugin, PreStartContainer"
     "PRE01",
     MUST,
     "A preference has exactly as many devices as were asked for, or none.",
-    why="the kubelet fills up or cuts off at random, so that the choice is lost",
+    why="the kubelet adds or drops devices at random to reach the size, so the choice is lost",
     change="return allocation_size IDs per container request, or an empty list where there is no preference",
     source=f"{_API}; manager.go, devicesToAllocate, does not check the size",
     harmless=True,
@@ -77,7 +77,7 @@ async def includes_what_it_must(bed: TestBed) -> str:
     "PRE03",
     MUST,
     "A preference has only devices that are available.",
-    why="the others belong to another pod; the kubelet drops them and takes any in their place",
+    why="the others may belong to another pod; the kubelet drops them and takes any in their place",
     change="choose among available_deviceIDs of the request, not among all devices that the plugin has",
     source=f"{_API}, available_deviceIDs; manager.go, devicesToAllocate, intersects",
     harmless=True,
@@ -92,7 +92,7 @@ async def keeps_to_what_is_available(bed: TestBed) -> str:
     "PRE04",
     MUST,
     "A preference has no device twice.",
-    why="one ID is one device; the kubelet fills up with any other",
+    why="a repeated ID counts once, and the kubelet adds any other device in its place",
     change="leave out of the choice what is in the answer already, such as the IDs that must be included",
     source=f"{_API}; manager.go, devicesToAllocate, makes a set of it",
     harmless=True,
@@ -108,7 +108,8 @@ async def has_none_twice(bed: TestBed) -> str:
     MUST,
     "A preference is never refused for a request that the kubelet can send.",
     why="the error rejects the pod, and the kubelet keeps its devices marked as taken",
-    change="answer with an empty list where no choice can be made; and take requests that name every device",
+    change="answer with an empty list where no choice can be made, and accept requests that name every "
+    "device",
     source="kubernetes/kubernetes#130145; manager.go, callGetPreferredAllocationIfAvailable",
     harmless=True,
 )
@@ -122,7 +123,7 @@ async def is_never_an_error(bed: TestBed) -> str:
         except RemoteError as error:
             raise FailedError(
                 f"for {question.size} of {len(question.available)} devices, with "
-                f"{len(question.must_include)} that must be included, it answered {error}"
+                f"{len(question.must_include)} that must be included, the plugin answered {error}"
             ) from error
     return f"{len(questions)} questions answered"
 
@@ -130,9 +131,9 @@ async def is_never_an_error(bed: TestBed) -> str:
 @check(
     "PRE06",
     SHOULD,
-    f"A preference is there within {FULL.preference_limit_seconds:g} s.",
-    why="the kubelet waits for it without a limit of its own, and admits no other pod of the node meanwhile",
-    change="compute what is costly when the devices change, not when the kubelet asks",
+    f"GetPreferredAllocation is answered within {FULL.preference_limit_seconds:g} s.",
+    why="the kubelet waits for the answer without a limit, and admits no other pod of the node meanwhile",
+    change="do the expensive work when the devices change, not when the kubelet asks",
     source="manager.go, no timeout on GetPreferredAllocation; kubernetes/kubernetes#117435",
     harmless=True,
 )
@@ -142,26 +143,26 @@ async def is_prompt(bed: TestBed) -> str:
     await _answer(bed, total_question(_healthy(bed)))
     took = time.monotonic() - begun
     if took > bed.times.preference_limit_seconds:
-        raise FailedError(f"with {len(_healthy(bed))} devices available it took {took:.1f} s")
+        raise FailedError(f"with {len(_healthy(bed))} devices available the answer took {took:.1f} s")
     return f"{1000 * took:.0f} ms"
 
 
 @check(
     "PRE07",
     SHOULD,
-    "Each container request of one call has a response, in its place.",
+    "Each container request of one call has a response, in the order of the requests.",
     why="callers read the responses by position",
     change="loop over container_requests, and append one response for each",
     source=f"{_API}, container_responses; kubelets up to 1.36 send one request per call",
     harmless=True,
 )
 async def answers_each_container(bed: TestBed) -> None:
-    """Ask for two containers in one call, each with a device of its own to choose from."""
+    """Ask for two containers in one call, each with one device to choose from."""
     one, other = _healthy(bed, 2)[:2]
     requests = [total_question([one]), total_question([other])]
     answer = await bed.call(GET_PREFERRED_ALLOCATION, requests)
     if len(answer) not in (0, len(requests)):
-        raise FailedError(f"{len(requests)} containers asked, and {len(answer)} were answered")
+        raise FailedError(f"{len(requests)} container requests got {len(answer)} responses")
     if tuple(answer) == ((other,), (one,)):
         raise FailedError("the responses are not in the order of the requests")
 
@@ -169,14 +170,14 @@ async def answers_each_container(bed: TestBed) -> None:
 @check(
     "PRE08",
     NOTE,
-    "The same question has the same answer, in whatever order the devices are named.",
+    "The same request gets the same choice, whatever the order of its device IDs.",
     why="nobody can reproduce a choice that differs each time",
     change="sort where several choices are equally good; the kubelet sends the IDs in random order",
     source="manager.go, devicesToAllocate, which chooses at random where it has no preference",
     harmless=True,
 )
 async def is_the_same_again(bed: TestBed) -> str:
-    """Ask the same a few times, with the IDs in turned order; the order of the answer does not matter."""
+    """Ask the same four times, with the IDs in two orders; the order of the answer does not matter."""
     question = fresh_questions(_healthy(bed, 3))[0]
     available = question.available
     answers = {
@@ -185,21 +186,23 @@ async def is_the_same_again(bed: TestBed) -> str:
     }
     if len(answers) > 1:
         chosen = ", ".join(sorted("+".join(sorted(answer)) or "none" for answer in answers))
-        raise FailedError(f"asked four times for one of {len(available)} devices, it chose {chosen}")
-    return "four times the same"
+        raise FailedError(
+            f"of four equal requests for one of {len(available)} devices the choices were {chosen}"
+        )
+    return "four equal answers"
 
 
 @check(
     "PRE09",
     NOTE,
-    "A call of GetPreferredAllocation comes back even where it is not announced.",
+    "GetPreferredAllocation is answered even if the options do not announce it.",
     why="a tool or a later kubelet that calls it anyway waits without a limit",
-    change="return an error, best UNIMPLEMENTED, or an empty answer, at once",
+    change="return an error, preferably UNIMPLEMENTED, or an empty answer, at once",
     source=f"{_API}; DevicePluginOptions, get_preferred_allocation_available",
     harmless=True,
 )
 async def preference_comes_unannounced(bed: TestBed) -> str:
-    """Ask for one device, announced or not, and wait for any answer or error."""
+    """Ask for one device, whether the call is announced or not, and wait for any answer or error."""
     error = await bed.refusal(GET_PREFERRED_ALLOCATION, [total_question(bed.healthy_ids())])
     if error is not None and error.status == "DeadlineExceeded":
         raise FailedError(f"nothing came within {bed.times.answer_seconds:g} s")
@@ -263,29 +266,29 @@ async def _judge(
     "PST01",
     MUST,
     "PreStartContainer succeeds for a device that was just allocated.",
-    why="the container does not start; the kubelet tries again and again",
+    why="otherwise the container does not start, and the kubelet tries again and again",
     change="let the call succeed for every device that Allocate gives out",
     source=f"{_PRE_START_API}; manager.go, callPreStartContainerIfNeeded",
 )
 async def succeeds(bed: TestBed) -> None:
-    """Allocate a device, then announce the start of its container, as the kubelet does."""
+    """Allocate a device, then call PreStartContainer for it, as the kubelet does."""
     error = await _pre_start(bed, await _allocated(bed))
     if error is not None and error.status == _LATE:
-        raise SkippedError("it did not come back, which PST02 judges")
+        raise SkippedError("no answer came, which PST02 judges")
     if error is not None:
-        raise FailedError(f"it answered {error}")
+        raise FailedError(f"the plugin answered {error}")
 
 
 @check(
     "PST02",
     MUST,
-    f"PreStartContainer comes back within {KUBELET_LIMIT_SECONDS:g} s.",
+    f"PreStartContainer is answered within {KUBELET_LIMIT_SECONDS:g} s.",
     why="the kubelet gives up then, and the container does not start",
     change="give up on the device before that, and return an error that says what is wrong with it",
     source="constants.go, KubeletPreStartContainerRPCTimeoutInSecs; endpoint.go, preStartContainer",
 )
 async def is_in_time(bed: TestBed) -> str:
-    """Allocate a device, announce the start of its container, and take the time until any answer."""
+    """Allocate a device, call PreStartContainer for it, and take the time until any answer."""
     id_ = await _allocated(bed)
     begun = time.monotonic()
     error = await _pre_start(bed, id_)
@@ -298,13 +301,13 @@ async def is_in_time(bed: TestBed) -> str:
 @check(
     "PST03",
     MUST,
-    "PreStartContainer may come again for the same devices.",
-    why="a container that restarts keeps its devices, without another Allocate, and would never start again",
+    "PreStartContainer succeeds again for the same devices.",
+    why="a container that restarts keeps its devices without another Allocate, and would never start again",
     change="reset the device each time; keep no state by which a second call differs from the first",
     source="manager.go, GetDeviceRunContainerOptions, runs before every start",
 )
 async def may_come_again(bed: TestBed) -> None:
-    """Allocate a device once, then announce three starts of its container."""
+    """Allocate a device once, then call PreStartContainer for it three times."""
     id_ = await _allocated(bed, -1)
     error = await _pre_start(bed, id_)
     if error is not None:
@@ -312,36 +315,36 @@ async def may_come_again(bed: TestBed) -> None:
     for count in (2, 3):
         error = await _pre_start(bed, id_)
         if error is not None:
-            raise FailedError(f"the start number {count} was answered with {error}")
+            raise FailedError(f"call number {count} was answered with {error}")
 
 
 @check(
     "PST04",
     SHOULD,
     "PreStartContainer is refused for a device that the plugin does not have.",
-    why="the container starts with a device that is gone, and that nobody has prepared",
-    change="return an error, best NOT_FOUND, for IDs that are not in the list of now",
+    why="otherwise the container starts with a device that is gone or was not prepared",
+    change="return an error, preferably NOT_FOUND, for IDs that are not in the present list",
     source="manager.go, GetDeviceRunContainerOptions, which does not look at health before a restart",
 )
 async def refuses_unknown(bed: TestBed) -> str:
-    """Announce the start of a container with an ID that was never listed."""
+    """Call PreStartContainer with an ID that was never listed."""
     _require_pre_start(bed)
     error = await _pre_start(bed, _UNKNOWN)
     if error is None:
-        raise FailedError(f"a container may start with the device {_UNKNOWN}, which was never listed")
+        raise FailedError(f"PreStartContainer succeeds for {_UNKNOWN}, which was never listed")
     return error.status
 
 
 @check(
     "PST05",
     NOTE,
-    "A call of PreStartContainer comes back even where it is not announced.",
+    "PreStartContainer is answered even if the options do not announce it.",
     why="a tool or a later kubelet that calls it anyway waits without a limit",
-    change="return an error, best UNIMPLEMENTED, or an empty answer, at once",
+    change="return an error, preferably UNIMPLEMENTED, or an empty answer, at once",
     source=f"{_PRE_START_API}; DevicePluginOptions, pre_start_required",
 )
 async def pre_start_comes_unannounced(bed: TestBed) -> str:
-    """Allocate a device, announce the start of its container, and wait for any answer or error."""
+    """Allocate a device, call PreStartContainer for it, and wait for any answer or error."""
     is_announced = bed.options.pre_start_required
     (id_,) = bed.healthy_ids(1)
     await answer(bed, id_)

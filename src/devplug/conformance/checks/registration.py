@@ -53,9 +53,12 @@ def endpoint_fault(endpoint: str) -> str | None:
     try:
         dialled = dialled_path(path)
     except RegistrationError:
-        return f"is {quoted(endpoint)}, which the kubelet cannot dial: it has to be good in a URL"
+        return f"is {quoted(endpoint)}, which the kubelet cannot dial: it has to be valid in a URL"
     if dialled != path:
-        return f"is {quoted(endpoint)}, for which the kubelet dials {quoted(dialled.name)}: it reads a URL"
+        return (
+            f"is {quoted(endpoint)}, for which the kubelet dials {quoted(dialled.name)}: it parses the path "
+            "as a URL"
+        )
     length = len(os.fsencode(path))
     if length > SOCKET_PATH_LIMIT_BYTES:
         return (
@@ -89,7 +92,7 @@ def loose_bits(mode: int, umask: int) -> int:
     "REG01",
     MUST,
     "A plugin registers with the kubelet that it finds.",
-    why="a resource that nobody registers is not on the node",
+    why="a resource that no plugin registers is not in the node's status",
     change="call Register on kubelet.sock in the plugin folder when the plugin starts",
     source="v1beta1 api.proto, service Registration",
     lane=ARRIVAL,
@@ -99,9 +102,13 @@ async def registers(bed: TestBed) -> str:
     attempts = bed.kubelet.attempts_since(0.0)
     if not attempts:
         others = ", ".join(bed.kubelet.resource_names)
-        words = f"it registered only {others}" if others else f"it printed: {bed.program.last_words()}"
+        words = (
+            f"the plugin registered only {others}"
+            if others
+            else f"it last printed: {bed.program.last_words()}"
+        )
         if (code := bed.program.exit_code) is not None:
-            raise FailedError(f"it ended with {code} before it called Register; {words}")
+            raise FailedError(f"the plugin ended with {code} before it called Register; {words}")
         raise FailedError(f"no call of Register came within {bed.times.start_seconds:g} s; {words}")
     after = attempts[0].started_at - bed.program.started_at
     return f"{1000 * after:.0f} ms after its start"
@@ -119,8 +126,8 @@ def _end_of(attempt: Attempt) -> str:
     if attempt.failure:
         return attempt.failure
     seconds = (attempt.ended_at or time.monotonic()) - attempt.started_at
-    behavior = "it gave up" if attempt.was_given_up else "it was waited for"
-    return f"{behavior} after {seconds:.1f} s"
+    behavior = "the plugin gave up after" if attempt.was_given_up else "the kubelet waited for"
+    return f"{behavior} {seconds:.1f} s"
 
 
 @check(
@@ -136,14 +143,14 @@ async def serves_before_it_registers(bed: TestBed) -> str:
     """Dial the socket that the first Register names, before that call is answered."""
     attempt = _first(bed)
     if attempt.dialled_seconds is None:
-        raise FailedError(f"nobody answered at its socket: {_end_of(attempt)}")
+        raise FailedError(f"nobody answered at the plugin's socket: {_end_of(attempt)}")
     return f"dialled in {1000 * attempt.dialled_seconds:.0f} ms"
 
 
 @check(
     "REG03",
     MUST,
-    "The resource name is that of an extended resource.",
+    "The resource name is a valid name of an extended resource.",
     why="the kubelet refuses the registration",
     change="use a domain of your own and a kind, as in vendor.com/device",
     source="pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName",
@@ -177,7 +184,7 @@ async def has_the_version(bed: TestBed) -> None:
     "REG05",
     MUST,
     "The endpoint is the name of a socket in the plugin folder, and short enough for one.",
-    why="the kubelet joins it to the folder and dials whatever is there",
+    why="the kubelet appends it to the path of the plugin folder and dials the result",
     change="send only the socket's file name, without a folder, of at most 75 bytes",
     source="pkg/kubelet/cm/devicemanager/plugin/v1beta1: server.go, client.go; unix(7)",
     lane=ARRIVAL,
@@ -195,7 +202,7 @@ async def has_a_plain_endpoint(bed: TestBed) -> str:
     MUST,
     "GetDevicePluginOptions is answered while Register still waits.",
     why="the kubelet asks it from inside Register, and refuses the registration without an answer",
-    change="implement it, without a lock that is held during Register",
+    change="implement it, and hold no lock during Register that it needs",
     source="pkg/kubelet/cm/devicemanager/manager.go; e2e_node device_plugin_failures_test.go",
     lane=ARRIVAL,
 )
@@ -203,7 +210,7 @@ async def answers_the_options(bed: TestBed) -> None:
     """Ask for the options after the dial and before the first Register is answered."""
     attempt = _first(bed)
     if attempt.dialled_seconds is None:
-        raise SkippedError("its socket was not served (REG02)")
+        raise SkippedError("nobody listened at the plugin's socket (REG02)")
     if attempt.client is None:
         raise FailedError(_end_of(attempt))
 
@@ -245,8 +252,8 @@ async def says_the_same_twice(bed: TestBed) -> None:
     "REG14",
     MUST,
     "A plugin that is registered and has a stream does not register again.",
-    why="the kubelet forgets the connection that it has without closing it",
-    change="register once per kubelet; again only when the stream ends or kubelet.sock is another",
+    why="the kubelet replaces its connection to the plugin and never closes the old one",
+    change="register once with each kubelet, and again only when the stream ends or kubelet.sock is replaced",
     source="kubernetes/kubernetes#124716",
     lane="silence",
     quick=False,
@@ -266,8 +273,8 @@ async def registers_once(bed: TestBed) -> None:
     ]
     if again:
         raise FailedError(
-            f"it registered {len(again)} times more within {bed.times.silence_seconds:g} s, the first time "
-            f"{again[0].started_at - attempts[0].started_at:.1f} s after the first, while its stream was open"
+            f"within {bed.times.silence_seconds:g} s the plugin registered {len(again)} times more while its "
+            f"stream was open, the first time after {again[0].started_at - attempts[0].started_at:.1f} s"
         )
 
 
@@ -275,7 +282,7 @@ async def registers_once(bed: TestBed) -> None:
     "REG16",
     SHOULD,
     "The options are the same each time they are asked.",
-    why="the kubelet asks once per registration, so what it does depends on when that was",
+    why="the kubelet asks once for each registration, so its behaviour depends on when it asked",
     change="answer from a constant; to change an ability, restart and register again",
     source="pkg/kubelet/cm/devicemanager/manager.go (asked once per registration)",
     harmless=True,
@@ -285,27 +292,27 @@ async def keeps_its_options(bed: TestBed) -> None:
     for _ in range(_ASKED):
         options = await bed.call(GET_OPTIONS, None)
         if options != bed.options:
-            raise FailedError(f"first it answered {_words(bed.options)}, then {_words(options)}")
+            raise FailedError(f"first the plugin answered {_words(bed.options)}, then {_words(options)}")
 
 
 @check(
     "REG17",
     NOTE,
     "The socket can be dialled only by its owner.",
-    why="whoever may write to it may call Allocate, and the calls name no caller",
+    why="every user who may write to the socket can call Allocate, and a call carries no credentials",
     change="leave the mode to the umask, or set it to 0700",
     source="unix(7): to connect is to write; the kubelet is root",
     harmless=True,
 )
 async def keeps_its_socket_to_itself(bed: TestBed) -> str:
-    """Look at the mode of its socket's file; what the umask of this run allows is not held against it."""
+    """Read the mode of the plugin's socket file; bits that the umask of this run leaves are allowed."""
     client = bed.client
     try:
         mode = stat.S_IMODE(client.path.stat().st_mode)
     except OSError as error:
-        raise SkippedError(f"its socket cannot be looked at: {error.strerror}") from error
+        raise SkippedError(f"the socket's mode cannot be read: {error.strerror}") from error
     if loose_bits(mode, _umask() if bed.programs else _NO_UMASK):
-        raise FailedError(f"its mode is {mode:04o}: others may write to it")
+        raise FailedError(f"its mode is {mode:04o}, so other users may write to it")
     return f"mode {mode:04o}"
 
 

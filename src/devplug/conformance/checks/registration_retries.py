@@ -80,18 +80,18 @@ async def _slow_kubelet(test_run: TestRun) -> _Slow:
     quick=False,
 )
 async def waits_for_a_slow_kubelet(test_run: TestRun) -> None:
-    """Start the plugin where the kubelet holds back the answer to Register longer than a dial may take."""
+    """Start the plugin with a kubelet that answers Register later than its own dial may take."""
     slow = await once(test_run, _slow_kubelet)
     if slow.was_given_up:
-        raise FailedError(f"it gave up after {slow.waited_seconds:.1f} s")
+        raise FailedError(f"the plugin gave up after {slow.waited_seconds:.1f} s")
 
 
 @check(
     "REG09",
     MUST,
-    "A plugin has one call of Register at a time for a resource.",
-    why="each call replaces the kubelet's record of the one before, whose connection is never closed",
-    change="wait for the end of a call before you make the next, whatever the folder's watcher tells",
+    "A plugin makes one call of Register at a time for a resource.",
+    why="each call replaces the kubelet's record of the call before, whose connection is never closed",
+    change="wait until a call has ended before you make the next, also when your watch reports an event",
     source="kubernetes/kubernetes#124716",
     lane="slow kubelet",
     fresh=True,
@@ -126,14 +126,14 @@ async def _absent_kubelet(test_run: TestRun) -> float:
     patience = max(times.down_seconds, await once(test_run, seconds_until_up))
     async with test_run.bed(kubelet=False) as bed:
         await _watch(bed, patience, "without a kubelet")
-        return await _return_after(bed, "the kubelet came, and it did not register")
+        return await _return_after(bed, "the kubelet started, and the plugin did not register")
 
 
 @check(
     "REG10",
     MUST,
     "A plugin that starts before the kubelet waits for it.",
-    why="after a boot either may start first; a plugin that ends is restarted after ever longer delays",
+    why="after a boot either of the two may start first; a plugin that exits is restarted ever later",
     change="keep running without kubelet.sock, watch the folder for it, and register when it is there",
     source="kubernetes/kubernetes#125506, NVIDIA/k8s-device-plugin#10",
     lane="absent kubelet",
@@ -141,16 +141,16 @@ async def _absent_kubelet(test_run: TestRun) -> float:
     quick=False,
 )
 async def waits_for_the_kubelet(test_run: TestRun) -> None:
-    """Start the plugin in an empty folder, look whether it stays, then start the kubelet."""
+    """Start the plugin in an empty folder, check that it keeps running, then start the kubelet."""
     await once(test_run, _absent_kubelet)
 
 
 @check(
     "REG11",
     SHOULD,
-    "A plugin registers as soon as the kubelet has come.",
+    "A plugin registers as soon as the kubelet has started.",
     why="until then pods that ask for the resource are refused for good",
-    change="watch the folder (inotify) rather than look now and then; look once more after the watch is set",
+    change="watch the folder with inotify instead of polling it; look once more after the watch is set",
     source="kubernetes/kubernetes#109595",
     lane="absent kubelet",
     fresh=True,
@@ -161,10 +161,10 @@ async def registers_at_once(test_run: TestRun) -> str:
     try:
         seconds = await once(test_run, _absent_kubelet)
     except FailedError as error:
-        raise SkippedError("it did not register (REG10)") from error
+        raise SkippedError("the plugin did not register (REG10)") from error
     if seconds > test_run.times.return_limit_seconds:
         raise FailedError(
-            f"it registered {seconds:.2f} s after kubelet.sock was there, not within "
+            f"the plugin registered {seconds:.2f} s after kubelet.sock was there, not within "
             f"{test_run.times.return_limit_seconds:g} s",
         )
     return f"{1000 * seconds:.0f} ms after kubelet.sock"
@@ -173,9 +173,9 @@ async def registers_at_once(test_run: TestRun) -> str:
 @check(
     "REG15",
     MUST,
-    "A plugin that finds the socket of a dead kubelet waits for a live one.",
+    "A plugin that finds the socket of a dead kubelet waits for a running one.",
     why="kubelet.sock stays when a kubelet ends; a plugin that dials it only once never registers",
-    change="try again when the dial is refused, and when kubelet.sock is another file",
+    change="try again when the dial is refused, and when kubelet.sock has been replaced",
     source="devicemanager/manager.go (removed at the next start); bottlerocket-os/bottlerocket#4250",
     lane="absent kubelet",
     fresh=True,
@@ -188,7 +188,7 @@ async def waits_at_a_dead_socket(test_run: TestRun) -> None:
         await bed.kubelet.stop()
         await bed.launch()
         await _watch(bed, patience, "at the socket of a dead kubelet")
-        await _return_after(bed, "a live kubelet came, and it did not register")
+        await _return_after(bed, "a kubelet started, and the plugin did not register")
 
 
 # ── refusing ──
@@ -221,7 +221,7 @@ async def _refusing_kubelet(test_run: TestRun) -> _Refused:
         try:
             if not fate:
                 await bed.wait_ready(
-                    times.return_seconds, "the kubelet refused no longer, and it did not register"
+                    times.return_seconds, "the kubelet refused no longer, and the plugin did not register"
                 )
         except FailedError as error:
             fate = str(error)
@@ -232,8 +232,8 @@ async def _refusing_kubelet(test_run: TestRun) -> _Refused:
     "REG12",
     MUST,
     "A plugin whose registration is refused tries again.",
-    why="the kubelet refuses while it is busy, and never asks by itself",
-    change="repeat Register after a pause that grows to some seconds, for as long as it takes",
+    why="a busy kubelet can refuse a registration, and never asks the plugin for another",
+    change="repeat Register, with a pause that grows to a few seconds, until it succeeds",
     source="kubernetes/kubernetes#125506, bottlerocket-os/bottlerocket#4250",
     lane="refusing kubelet",
     fresh=True,
@@ -250,7 +250,7 @@ async def tries_again(test_run: TestRun) -> str:
 @check(
     "REG13",
     SHOULD,
-    "A plugin whose registration is refused pauses before the next.",
+    "A plugin whose registration is refused pauses before it tries again.",
     why="a loop without a pause takes a processor from the node just when the node is busy",
     change="pause 100 ms after the first refusal and longer after each further one",
     source="smarter-device-manager main.go retries without a pause",

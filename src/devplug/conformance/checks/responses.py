@@ -46,7 +46,7 @@ async def _with(
     """Return the answers in which `get` finds something; raises `SkippedError` if there is none."""
     found = [response for response in (await once(bed, answers)).values() if get(response)]
     if not found:
-        raise SkippedError(f"no answer holds {what}")
+        raise SkippedError(f"no response has {what}")
     return found
 
 
@@ -97,7 +97,7 @@ def _kind(path: str) -> FileKind:
 @check(
     "ALL14",
     MUST,
-    "The host path of a device node leads to a character or block device, or to a folder with such.",
+    "The host path of a device node leads to a device node, or to a folder with device nodes.",
     why="the runtime fails the container with `not a device node`, often without the path (containerd#8682)",
     change="look at the path before you give it; it has to be the host's, not that of the plugin's container",
     source="containerd/containerd#8682; internal/cri/opts, WithDevices",
@@ -113,8 +113,8 @@ async def node_paths_are_nodes(bed: TestBed) -> None:
     "ALL15",
     MUST,
     "The permissions of a device node are some of r, w and m, each at most once.",
-    why="the kubelet does not check them: the container has a node that it cannot open, or does not start",
-    change="say `rw`, or `r` for what is only read",
+    why="the kubelet does not check them: the container cannot open its device, or does not start",
+    change="write `rw`, or `r` for a device that is only read",
     source="v1beta1 api.proto, DeviceSpec",
 )
 async def permissions_are_permissions(bed: TestBed) -> None:
@@ -125,8 +125,8 @@ async def permissions_are_permissions(bed: TestBed) -> None:
 @check(
     "ALL30",
     NOTE,
-    "Device nodes are given without the permission m.",
-    why="m lets the container make nodes with mknod; to use one it is not needed",
+    "Device nodes are given without permission m.",
+    why="m lets the container create device nodes with mknod, which it does not need to use a device",
     change="say `rw` in place of `rwm` or `mrw`",
     source="Documentation/admin-guide/cgroup-v1/devices.rst",
 )
@@ -143,8 +143,8 @@ async def nobody_may_make_nodes(bed: TestBed) -> None:
 @check(
     "ALL16",
     MUST,
-    "A container path is absolute, has no dots, and stands for one thing.",
-    why="of two things at one path the kubelet drops one, and the container misses a device",
+    "A container path is absolute, has neither . nor .. in it, and is used for one thing only.",
+    why="the kubelet drops one of two nodes or mounts with the same container path, so a device is missing",
     change="put the device's own name or number into its container path",
     source="pkg/kubelet/cm/devicemanager/pod_devices.go, deviceRunContainerOptions",
 )
@@ -157,8 +157,8 @@ async def container_paths_are_distinct(bed: TestBed) -> None:
 @check(
     "ALL17",
     MUST,
-    "Nothing is put over /, /dev or what is below /proc.",
-    why="runc refuses mounts below /proc, and the others hide what every container needs",
+    "No device node or mount covers /, /dev or a path below /proc.",
+    why="runc refuses mounts below /proc, and the others hide files that every container needs",
     change="use a path of your own, below /dev for devices and /run, /usr or /var for files",
     source="opencontainers/runc libcontainer/rootfs_linux.go, checkProcMount",
 )
@@ -172,8 +172,8 @@ async def nothing_is_covered(bed: TestBed) -> None:
     "ALL18",
     MUST,
     "The host path of a mount is absolute and exists.",
-    why="the runtime makes an empty folder in its place, and the container finds no library or socket there",
-    change="give only what is there, and list the device as Unhealthy where something is missing",
+    why="the runtime makes an empty folder at the path, and the container finds no library or socket there",
+    change="give only paths that exist, and list the device as Unhealthy where one is missing",
     source="containerd internal/cri/opts, WithMounts",
 )
 async def mounts_are_there(bed: TestBed) -> None:
@@ -187,9 +187,9 @@ async def mounts_are_there(bed: TestBed) -> None:
     "ALL19",
     SHOULD,
     "A device node is given as a device, not as a mount.",
-    why="a mount gives no right to open it, and what a hook adds to the container's rights is lost at the "
-    "next change of its cgroup (NVIDIA/nvidia-container-toolkit#48)",
-    change="put the node into devices",
+    why="a mount does not let the container open the device, and a right that a hook adds is lost at the "
+    "next update of the container's cgroup (NVIDIA/nvidia-container-toolkit#48)",
+    change="put the node into `devices` of the response",
     source="v1beta1 api.proto, DeviceSpec; NVIDIA/nvidia-container-toolkit#48",
 )
 async def nodes_are_no_mounts(bed: TestBed) -> None:
@@ -205,8 +205,8 @@ async def nodes_are_no_mounts(bed: TestBed) -> None:
 @check(
     "ALL20",
     MUST,
-    "The name of an environment variable is not empty and has no equals sign, and nothing has NUL in it.",
-    why="the runtime refuses the container, or the program sees another variable",
+    "An environment variable has a name without an equals sign, and neither name nor value has a NUL byte.",
+    why="otherwise the runtime refuses the container, or the program sees another variable",
     change="make names of letters, digits and underscores",
     source="environ(7); opencontainers/runtime-spec config.md, process.env",
 )
@@ -218,8 +218,8 @@ async def variables_are_variables(bed: TestBed) -> None:
 @check(
     "ALL21",
     SHOULD,
-    "PATH and the variables of the dynamic loader are left to the image.",
-    why="they replace the image's own, and its programs no longer find what they need",
+    "The plugin sets neither PATH nor a variable of the dynamic loader.",
+    why="its values replace those of the image, whose programs then do not find what they need",
     change="mount libraries where ldconfig finds them, or name a folder in a variable of your own",
     source="ld.so(8); pkg/kubelet/kubelet_pods.go, a plugin's variables come first",
 )
@@ -231,8 +231,8 @@ async def loader_is_left_alone(bed: TestBed) -> None:
 @check(
     "ALL26",
     NOTE,
-    "A variable that differs between two devices names both where both are given.",
-    why="the container has two devices and its variable names one",
+    "A variable that differs between two devices names both when one container gets both.",
+    why="otherwise the container has two devices and its variable names one",
     change="put the values of all its devices into one variable, with a comma between them",
     source="v1beta1 api.proto, envs is a map",
 )
@@ -241,7 +241,7 @@ async def both_devices_are_named(bed: TestBed) -> None:
     given = await once(bed, answers)
     pair = next((ids for ids in given if len(ids) == 2), None)
     if pair is None or (pair[0],) not in given or (pair[1],) not in given:
-        raise SkippedError("no two devices can be had, each alone and both together")
+        raise SkippedError("Allocate gives no two devices both alone and together")
     first, second, both = given[pair[0],], given[pair[1],], given[pair]
     if first.envs == second.envs:
         raise SkippedError(f"{pair[0]} and {pair[1]} have the same variables")
@@ -251,7 +251,7 @@ async def both_devices_are_named(bed: TestBed) -> None:
 @check(
     "ALL24",
     SHOULD,
-    "Annotations have keys as Kubernetes wants them, and 256 KiB at most.",
+    "Annotation keys are valid in Kubernetes, and all annotations take at most 256 KiB.",
     why="runtimes look them up by such keys, and the kubelet's checkpoint holds every byte",
     change="write `your.domain/name`, the name with at most 63 letters, digits, '-', '_' and '.'",
     source="apimachinery pkg/api/validation/objectmeta.go, ValidateAnnotations",
@@ -268,7 +268,7 @@ async def annotations_are_annotations(bed: TestBed) -> None:
 @check(
     "ALL22",
     MUST,
-    "A CDI name reads vendor/class=device.",
+    "A CDI name has the form vendor/class=device.",
     why="the runtime refuses the container",
     change="write the kind of your spec file, an equals sign, and the device's name in it",
     source="tags.cncf.io/container-device-interface SPEC.md, kind and name; pkg/parser",
@@ -283,7 +283,7 @@ async def cdi_names_are_names(bed: TestBed) -> None:
     SHOULD,
     "Each CDI name is defined in a spec file.",
     why="the runtime fails the container with `unresolvable CDI devices`",
-    change="write the spec file before the device is listed, under another name first and then renamed",
+    change="write the spec file before you list the device: under another name first, then rename it",
     source="tags.cncf.io/container-device-interface pkg/cdi, InjectDevices",
 )
 async def cdi_names_are_defined(bed: TestBed) -> str:
@@ -315,9 +315,9 @@ def _spec_texts(folders: Iterable[Path]) -> Sequence[tuple[str, str]] | None:
 @check(
     "ALL25",
     NOTE,
-    "An answer gives the container something.",
-    why="a device without a device node, a CDI name or a variable gives the container nothing",
-    change="give the device's node, a CDI name, or at least a variable that tells which device it is",
+    "A response is not empty.",
+    why="a container gets nothing from a response without a device node, a CDI name or a variable",
+    change="return the device's node, a CDI name, or at least a variable that names the device",
     source="v1beta1 api.proto, ContainerAllocateResponse",
 )
 async def answers_give_something(bed: TestBed) -> None:

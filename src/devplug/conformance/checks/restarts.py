@@ -42,15 +42,15 @@ _LANE = "lost stream"
 @check(
     "RES01",
     MUST,
-    "A plugin registers again when the kubelet was restarted.",
-    why="the new kubelet knows no plugin, and without one no pod gets a device any more",
-    change="watch the plugin folder; when kubelet.sock is made anew, bind your socket again and call "
-    "Register. Do not end instead: a container that ends is restarted after a delay that grows to 5 "
+    "A plugin registers again when the kubelet has restarted.",
+    why="the new kubelet knows no plugin, and without a registration no pod gets a device any more",
+    change="watch the plugin folder; when kubelet.sock is created anew, bind your socket again and call "
+    "Register. Do not exit instead: a container that exits is restarted after a delay that grows to 5 "
     "minutes",
     source="Kubernetes documentation, Device Plugins, Handling kubelet restarts",
 )
 async def back_after_a_restart(bed: TestBed) -> None:
-    """End the kubelet, remove all sockets as a new one does, listen anew, and wait for a registration."""
+    """End the kubelet, remove all sockets as a new one does, listen again, and wait for a registration."""
     if trouble := (await plain_restart(bed)).trouble:
         raise FailedError(trouble)
 
@@ -58,8 +58,8 @@ async def back_after_a_restart(bed: TestBed) -> None:
 @check(
     "RES02",
     SHOULD,
-    "It is back soon after the restart.",
-    why="pods that are admitted meanwhile fail for good",
+    "A plugin registers soon after a restart of the kubelet.",
+    why="pods that are admitted in between fail for good",
     change="watch for a new kubelet.sock (inotify) or look for it every second, and register at once; wait "
     "only after a registration that failed",
     source="kubernetes/kubernetes#118559, k8snetworkplumbingwg/sriov-network-operator#812",
@@ -70,7 +70,9 @@ async def back_soon(bed: TestBed) -> str:
     seconds = (await plain_restart(bed)).seconds
     limit_seconds = bed.times.return_limit_seconds
     if seconds > limit_seconds:
-        raise FailedError(f"it registered {seconds:.1f} s after the restart; {limit_seconds:g} s are allowed")
+        raise FailedError(
+            f"the plugin registered {seconds:.1f} s after the restart; {limit_seconds:g} s are allowed"
+        )
     return f"after {1000 * seconds:.0f} ms"
 
 
@@ -98,7 +100,7 @@ async def same_ids_after_a_restart(bed: TestBed) -> None:
     SHOULD,
     "A plugin whose socket file was removed can soon be dialled again.",
     why="the open stream goes on, but at the next registration the kubelet finds nobody at the endpoint",
-    change="look every second whether the file at your path is still the one that you made; if not, bind "
+    change="check every second that the file at your path is still the one that you made; if not, bind "
     "again and register",
     source="Kubernetes documentation, Device Plugins, Handling kubelet restarts; "
     "k8snetworkplumbingwg/sriov-network-device-plugin#411",
@@ -106,12 +108,12 @@ async def same_ids_after_a_restart(bed: TestBed) -> None:
     quick=False,
 )
 async def own_socket_returns(bed: TestBed) -> str:
-    """Remove the plugin's socket file under its open stream; wait until it, or a new one, can be dialled."""
+    """Remove the plugin's socket file under its open stream; wait until it or a new one can be dialled."""
     path = bed.client.path
     try:
         path.unlink()
     except FileNotFoundError as error:
-        raise SkippedError(f"there is no file at {path.name} that could be removed") from error
+        raise SkippedError(f"there is no file {path.name} to remove") from error
     begun = time.monotonic()
     while time.monotonic() - begun < bed.times.return_seconds and bed.is_alive():
         client = bed.kubelet.client
@@ -138,7 +140,7 @@ async def own_socket_returns(bed: TestBed) -> str:
         "kubelet.sock is the only sign"
     ),
     change="do not wait for the loss of your own socket: compare kubelet.sock itself (inode and time) with "
-    "the one that you registered at, and take the end of ListAndWatch for a reason to register",
+    "the one that you registered at, and register when ListAndWatch ends",
     source="intel-device-plugins-for-kubernetes pkg/deviceplugin/manager.go, its watch is set after Register",
     quick=False,
 )
@@ -174,8 +176,8 @@ async def outlives_an_absence(bed: TestBed) -> None:
 @check(
     "RES09",
     SHOULD,
-    "A plugin waits for an absent kubelet without a hot loop.",
-    why="it takes a processor from the node just while that is being repaired",
+    "A plugin waits for an absent kubelet without a busy loop.",
+    why="a busy loop takes a processor from the node while somebody repairs it",
     change="pause between two tries, from 0.1 s on and longer each time",
     source="smarter-device-manager main.go, a retry without a pause",
     lane="kubelet away",
@@ -186,10 +188,11 @@ async def waits_without_a_hot_loop(bed: TestBed) -> str:
     await expect_restart_survived(bed)
     share = (await absence(bed)).processor_share
     if share is None:
-        raise SkippedError("it ended while the kubelet was away, see RES08")
+        raise SkippedError("the plugin ended while the kubelet was away (RES08)")
     if share >= _BUSY_SHARE:
         raise FailedError(
-            f"it took {share:.0%} of a processor while the kubelet was away; {_BUSY_SHARE:.0%} are allowed"
+            f"the plugin took {share:.0%} of a processor while the kubelet was away; "
+            f"{_BUSY_SHARE:.0%} are allowed"
         )
     return f"{share:.1%} of a processor"
 
@@ -197,10 +200,10 @@ async def waits_without_a_hot_loop(bed: TestBed) -> str:
 @check(
     "RES10",
     MUST,
-    "After two restarts at once a plugin is registered with the last kubelet.",
+    "After two restarts within 50 ms a plugin is registered with the last kubelet.",
     why="a kubelet that fails at its start comes up twice in a row, and only the last one counts",
-    change="when a registration has come to its end, compare kubelet.sock with the one that you registered "
-    "at; do not rely on an event for each of them",
+    change="after each registration, compare kubelet.sock with the one that you registered at; do not "
+    "expect an event for each restart",
     source="kubevirt/device-plugin-manager#32",
     lane="quick restarts",
     quick=False,
@@ -219,7 +222,7 @@ async def back_after_two_at_once(bed: TestBed) -> None:
 @check(
     "RES21",
     MUST,
-    "A plugin that stood still while the kubelet was restarted registers when it goes on.",
+    "A plugin that is stopped while the kubelet restarts registers when it is continued.",
     why="a process that is stopped or starved, or whose node is frozen, misses the restart and its events",
     change="check the facts from time to time (is kubelet.sock still the same, is my socket there, is the "
     "stream open), and not only at events",
@@ -238,17 +241,17 @@ async def back_after_a_standstill(bed: TestBed) -> None:
         await asyncio.sleep(bed.times.down_seconds)
     finally:
         program.signal(_CONTINUE)
-    words = "it was stopped over a restart of the kubelet, continued, and no list came"
+    words = "the plugin was stopped while the kubelet restarted, was continued, and sent no list"
     await bed.wait_back(moment, bed.times.return_seconds, words)
 
 
 @check(
     "RES22",
     MUST,
-    "One restart of the kubelet brings a few registrations at most.",
-    why="each one that replaces another leaves a connection and its memory in the kubelet",
+    "A plugin calls Register only a few times after one restart of the kubelet.",
+    why="each registration that replaces another leaves a connection and its memory in the kubelet",
     change="have one task that registers; after a success it does nothing until the stream ends, the socket "
-    "is lost or kubelet.sock is another",
+    "is lost or kubelet.sock is replaced",
     source="kubernetes/kubernetes#124716",
     quick=False,
 )
@@ -269,10 +272,10 @@ async def no_storm(bed: TestBed) -> str:
 @check(
     "RES23",
     SHOULD,
-    "A plugin notices when the plugin folder itself was made anew.",
-    why="a watch on the lost folder never reports anything again",
-    change="watch the folder's path, not only the folder: when it is removed or another one, watch the new "
-    "one and register; where that is impossible, exit with a code other than 0",
+    "A plugin notices when the plugin folder itself was replaced.",
+    why="a watch on the lost folder never reports an event again",
+    change="watch the folder's path, not only the folder: when it is removed or replaced, watch the new one "
+    "and register; where that is impossible, exit with a code other than 0",
     source="inotify(7), IN_DELETE_SELF and IN_IGNORED",
     lane="folder",
     quick=False,
@@ -281,7 +284,7 @@ async def folder_made_anew(bed: TestBed) -> str | None:
     """Stop the kubelet, remove the folder, start the kubelet in a new one; wait for a list, or the end."""
     if bed.test_run.subject.default_dir:
         raise SkippedError(
-            "the folder is mounted for the plugin, and a lost mount cannot be mended from inside"
+            "the folder is mounted for the plugin, and cannot be mounted again from inside its container"
         )
     await expect_restart_survived(bed)
     program = bed.program
@@ -296,7 +299,7 @@ async def folder_made_anew(bed: TestBed) -> str | None:
     except FailedError:
         if not program.exit_code:
             raise
-        return f"it ended with {program.exit_code}, to be started again"
+        return f"the plugin ended with {program.exit_code}, to be started again"
     return None
 
 
@@ -306,10 +309,10 @@ async def folder_made_anew(bed: TestBed) -> str | None:
 @check(
     "RES04",
     MUST,
-    "A plugin registers again when its stream was lost, though kubelet and sockets are still there.",
+    "A plugin registers again when its stream was lost, even if kubelet and sockets are still there.",
     why="the kubelet then marks all its devices Unhealthy, and never calls ListAndWatch by itself",
-    change="take the end of ListAndWatch (its context is cancelled, or a send fails) for a reason to call "
-    "Register again, unless another stream is open or you are ending",
+    change="call Register again when ListAndWatch ends (its context is cancelled, or a send fails), unless "
+    "another stream is open or the plugin is ending",
     source="kubernetes/kubernetes#92958, #125501, #127803",
     lane=_LANE,
     quick=False,
@@ -324,8 +327,8 @@ async def back_after_a_lost_stream(bed: TestBed) -> None:
 @check(
     "RES05",
     SHOULD,
-    "It is back soon after a lost stream.",
-    why="until then the node has none of its devices to give",
+    "A plugin registers soon after its stream was lost.",
+    why="until then the node can give out none of its devices",
     change="register at once when the stream ends, and wait only after a registration that failed",
     source="kubernetes/kubernetes#92958, the kubelet never opens a stream by itself",
     lane=_LANE,
@@ -337,7 +340,7 @@ async def back_soon_after_a_lost_stream(bed: TestBed) -> str:
     limit_seconds = bed.times.return_seconds / 3
     if seconds > limit_seconds:
         raise FailedError(
-            f"it registered {seconds:.1f} s after the lost stream; {limit_seconds:.1f} s are allowed"
+            f"the plugin registered {seconds:.1f} s after the lost stream; {limit_seconds:.1f} s are allowed"
         )
     return f"after {1000 * seconds:.0f} ms"
 
@@ -345,11 +348,9 @@ async def back_soon_after_a_lost_stream(bed: TestBed) -> str:
 @check(
     "RES15",
     SHOULD,
-    "Registrations that follow each other leave no sockets behind.",
-    why=(
-        "each leftover socket has a server that never ends, or nobody behind it, and stays until the "
-        "kubelet restarts"
-    ),
+    "Repeated registrations leave no sockets behind.",
+    why="each leftover socket has a server that never ends, or no server, and stays until the kubelet "
+    "restarts",
     change="keep the one server over a new registration, or stop the old one and remove its socket first",
     source="kubevirt/device-plugin-manager pkg/dpm/manager.go, where StopServer works on a copy",
     lane=_LANE,
@@ -359,7 +360,9 @@ async def no_sockets_left(bed: TestBed) -> None:
     """Lose several streams, one after the other, and count the sockets in the folder before and after."""
     seen = await expect_loss_survived(bed)
     if len(seen.seconds) < 3:
-        raise SkippedError(f"it was back after {len(seen.seconds)} lost streams only, which show no leak")
+        raise SkippedError(
+            f"the plugin registered after {len(seen.seconds)} lost streams only, too few to show a leak"
+        )
     if len(seen.sockets_after) > len(seen.sockets_before) + 1:
         raise FailedError(
             f"after {len(seen.seconds)} lost streams there are {len(seen.sockets_after)} sockets, "
@@ -371,7 +374,7 @@ async def no_sockets_left(bed: TestBed) -> None:
     "RES16",
     MUST,
     "A plugin whose new stream is lost at once registers a third time.",
-    why="a kubelet that ends the old stream late takes the newest client down with it, up to 1.36",
+    why="up to 1.36, a kubelet that ends an old stream late also drops the newest connection of the resource",
     change="do not limit registrations: register whenever a stream ends and no other is open",
     source="kubernetes/kubernetes#121994, handler.go of 1.36, PluginDisconnected by resource name",
     lane=_LANE,
@@ -382,4 +385,4 @@ async def back_after_a_second_lost_stream(bed: TestBed) -> str:
     seen = await expect_loss_survived(bed)
     if len(seen.seconds) == 1:
         raise FailedError(seen.trouble)
-    return f"back after each of {len(seen.seconds)} lost streams"
+    return f"registered after each of {len(seen.seconds)} lost streams"

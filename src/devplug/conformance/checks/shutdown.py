@@ -23,7 +23,7 @@ _LANE: Final = "shutdown"
 _TERM: Final = 15
 _INT: Final = 2
 _LOOK_SECONDS: Final = 0.001
-_NO_END: Final = "it did not end (END01)"
+_NO_END: Final = "the plugin did not end (END01)"
 _CRASH = re.compile(
     r"Traceback \(most recent call last\)|^panic: |^fatal error: |SIGSEGV|[Ss]egmentation fault"
     r"|thread '.*' .*panicked|^Exception in thread",
@@ -56,7 +56,9 @@ async def _terminated(test_run: TestRun) -> _Ending:
             program = await bed.launch()
             client = await bed.wait_ready(times.start_seconds)
             if await program.wait(times.settle_seconds):
-                raise FailedError(f"it ended by itself with {program.exit_code}: {program.last_words()}")
+                raise FailedError(
+                    f"the plugin ended by itself with {program.exit_code}: {program.last_words()}"
+                )
             lost = [f"{path.name} while it ran" for path in others if socket_identity(path) != others[path]]
             seconds = await _end(program, _TERM, times.end_seconds)
             lost = lost or [
@@ -103,7 +105,7 @@ async def ends(test_run: TestRun) -> str:
     if ending.seconds is None:
         said = one_line(ending.output.rstrip().rpartition("\n")[2], 200) or "nothing"
         raise FailedError(
-            f"{test_run.times.end_seconds:g} s after SIGTERM it still ran; it last said: {said}"
+            f"{test_run.times.end_seconds:g} s after SIGTERM the plugin still ran; it last printed: {said}"
         )
     return f"{1000 * ending.seconds:.0f} ms"
 
@@ -122,7 +124,10 @@ async def ends_soon(test_run: TestRun) -> None:
     """Take the time from SIGTERM to the end of the process."""
     ending = await _ended(test_run)
     if ending.seconds is not None and ending.seconds > test_run.times.end_limit_seconds:
-        raise FailedError(f"it took {ending.seconds:.1f} s, not {test_run.times.end_limit_seconds:g} s")
+        raise FailedError(
+            f"the plugin ended after {ending.seconds:.1f} s; "
+            f"{test_run.times.end_limit_seconds:g} s are allowed"
+        )
 
 
 @check(
@@ -141,13 +146,13 @@ async def ends_well(test_run: TestRun) -> None:
     ending = await _ended(test_run)
     if ending.exit_code:
         of_signal = ", by the signal: nothing handled it" if ending.exit_code == -_TERM else ""
-        raise FailedError(f"it ended with {ending.exit_code}{of_signal}")
+        raise FailedError(f"the plugin ended with {ending.exit_code}{of_signal}")
 
 
 @check(
     "END04",
     SHOULD,
-    "A plugin takes its socket's file with it.",
+    "A plugin removes its socket file when it ends.",
     why="dead sockets pile up in the folder, and whoever dials them waits",
     change="remove the socket's file, if it is still yours, when you stop serving",
     source="kubernetes/kubernetes#128696, kubernetes/kubernetes#132660",
@@ -155,7 +160,7 @@ async def ends_well(test_run: TestRun) -> None:
     fresh=True,
 )
 async def leaves_no_socket(test_run: TestRun) -> None:
-    """Look for the file of its socket after its end."""
+    """Look for its socket file after its end."""
     ending = await _ended(test_run)
     if ending.left:
         raise FailedError(f"{ending.left} is still in the folder")
@@ -164,7 +169,7 @@ async def leaves_no_socket(test_run: TestRun) -> None:
 @check(
     "END05",
     MUST,
-    "A plugin removes no file of the folder that is not its own.",
+    "A plugin removes no file of the plugin folder that is not its own.",
     why="a plugin whose socket is removed serves nobody, and without kubelet.sock no plugin can register",
     change="remove only files that you have made; never by a pattern that other files match",
     source="pkg/kubelet/cm/devicemanager/manager.go (the kubelet alone cleans the folder, at its start)",
@@ -175,7 +180,7 @@ async def spares_others(test_run: TestRun) -> None:
     """Put another plugin's live socket and a plain file beside kubelet.sock, and look for them at its end."""
     ending = await once(test_run, _terminated)
     if ending.lost:
-        raise FailedError(f"it removed or replaced {ending.lost}")
+        raise FailedError(f"the plugin removed or replaced {ending.lost}")
 
 
 @check(
@@ -193,7 +198,7 @@ async def prints_no_crash(test_run: TestRun) -> None:
     ending = await once(test_run, _terminated)
     if found := _CRASH.search(ending.output):
         line = ending.output[found.start() :].partition("\n")[0]
-        raise FailedError(f"it printed: {line}")
+        raise FailedError(f"the plugin printed: {line}")
 
 
 # ── in other circumstances ──
@@ -235,7 +240,7 @@ async def _socket_name(test_run: TestRun) -> str:
 @check(
     "END06",
     SHOULD,
-    "A plugin that ends leaves the socket of a successor of the same name.",
+    "A plugin that ends does not remove its successor's socket of the same name.",
     why="the successor stays registered under a socket that is gone, and does not notice",
     change="compare the inode before you remove the file, or use another name at each start",
     source="grpc/grpc#17122, grpc/grpc-go#8214",
@@ -243,22 +248,24 @@ async def _socket_name(test_run: TestRun) -> str:
     quick=False,
 )
 async def spares_its_successor(test_run: TestRun) -> None:
-    """Rename another socket over that of the plugin, send SIGTERM at once, and look whether it stays."""
+    """Rename another socket over the plugin's, send SIGTERM at once, and check that the socket stays."""
     outcome = await _replace_and_end(test_run)
     if outcome == "taken back":  # as is its right; it may have looked just then
         outcome = await _replace_and_end(test_run)
     if outcome == "removed" and await _socket_name(test_run) != await _socket_name(test_run):
-        raise SkippedError("it has another name at each start, so no successor has its own")
+        raise SkippedError("the socket has another name at each start, so no successor uses it")
     if outcome == "removed":
-        raise FailedError("the file at its socket's path was another's, and it removed it")
+        raise FailedError("the plugin removed the socket of its successor")
     if outcome != "left":
-        raise SkippedError("it took its name back before it ended" if outcome == "taken back" else _NO_END)
+        raise SkippedError(
+            "the plugin bound the name again before it ended" if outcome == "taken back" else _NO_END
+        )
 
 
 @check(
     "END07",
     MUST,
-    "A plugin ends on SIGTERM also without a kubelet.",
+    "A plugin ends on SIGTERM even without a kubelet.",
     why="a plugin that waits for the kubelet first, and for signals only afterwards, has to be killed",
     change="wait for the kubelet and for signals at the same time",
     source="kubernetes.io/docs: termination of pods",
@@ -266,15 +273,15 @@ async def spares_its_successor(test_run: TestRun) -> None:
     quick=False,
 )
 async def ends_without_a_kubelet(test_run: TestRun) -> str:
-    """Start the plugin in an empty folder, and send SIGTERM when it must be up."""
+    """Start the plugin in an empty folder, and send SIGTERM once it must have started."""
     patience = max(test_run.times.settle_seconds, await seconds_until_up(test_run))
     async with test_run.bed(kubelet=False) as bed:
         program = bed.program
         if await program.wait(patience):
-            raise SkippedError(f"it ended by itself with {program.exit_code} (REG10)")
+            raise SkippedError(f"the plugin ended by itself with {program.exit_code} (REG10)")
         seconds = await _end(program, _TERM, test_run.times.end_seconds)
     if seconds is None:
-        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGTERM it still ran")
+        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGTERM the plugin still ran")
     return f"{1000 * seconds:.0f} ms"
 
 
@@ -297,7 +304,7 @@ async def ends_on_interrupt(test_run: TestRun) -> None:
     if seconds is None and _is_interrupt_ignored():
         raise SkippedError("SIGINT is ignored in this run, as in background jobs, and programs inherit that")
     if seconds is None:
-        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGINT it still ran")
+        raise FailedError(f"{test_run.times.end_seconds:g} s after SIGINT the plugin still ran")
 
 
 def _is_interrupt_ignored() -> bool:

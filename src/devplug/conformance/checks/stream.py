@@ -30,7 +30,7 @@ LISTS_PER_SECOND_LIMIT = 10.0
     "STR01",
     MUST,
     "The first list comes soon after the stream is opened.",
-    why="until then the resource is not on the node, and pods that were on it are refused",
+    why="until then the node does not have the resource, and pods that ask for it are refused",
     change="send the list as the first thing in ListAndWatch, from what is known already; "
     "find devices and start libraries before Register",
     source="v1beta1 api.proto, ListAndWatch; manager.go fills its tables from lists only",
@@ -62,14 +62,14 @@ async def first_list_in_time(bed: TestBed) -> str:
 @check(
     "STR02",
     SHOULD,
-    "The first list holds the devices that are there.",
+    "The first list has the devices that are present.",
     why="after a reboot the pods of the node are refused for good while the list is empty",
     change="look for devices before Register; register without any only if there are none after a search",
     source="kubernetes/kubernetes#109595, #125579: UnexpectedAdmissionError after a boot",
     lane=ARRIVAL,
 )
 async def first_list_not_empty(bed: TestBed) -> None:
-    """See whether the first list was empty and one with devices came right after it."""
+    """Check whether the first list was empty and a list with devices came right after it."""
     lists = next((client.lists for client in clients_of(bed) if client.lists), None)
     if lists is None:
         raise SkippedError("no list came")
@@ -80,7 +80,7 @@ async def first_list_not_empty(bed: TestBed) -> None:
     await bed.kubelet.until(lambda: any(devices for _, devices in lists), max(0.0, until - time.monotonic()))
     later = next(((at, devices) for at, devices in lists if devices and at <= until), None)
     if later is None:
-        raise SkippedError("the list stayed empty, so there was nothing to be late with")
+        raise SkippedError("the list stayed empty")
     later_at, devices = later
     took_ms = 1000 * (later_at - first_at)
     raise FailedError(f"the first list was empty, and {len(devices)} devices came {took_ms:.0f} ms later")
@@ -135,16 +135,16 @@ async def _open_several(bed: TestBed) -> _Several:
 @check(
     "STR11",
     MUST,
-    "A second stream gets the whole list at once, and the first goes on.",
-    why="a kubelet that restarts opens its stream while that of its predecessor may still be open",
-    change="keep no state of the one stream: each call of ListAndWatch sends the present list first "
-    "and then follows by itself",
+    "A second stream gets the whole list at once, and the first stays open.",
+    why="a kubelet that restarts opens its stream while the stream of its predecessor may still be open",
+    change="keep no state of a single stream: each call of ListAndWatch sends the present list first and "
+    "every later one after it",
     source="plugin/v1beta1/handler.go and client.go, one ListAndWatch per registration; "
     "Mellanox/k8s-rdma-shared-dev-plugin#48",
     lane="streams",
 )
 async def second_stream(bed: TestBed) -> str:
-    """Open more streams beside the kubelet's, compare the number of devices, and see all stay open."""
+    """Open more streams beside the kubelet's, compare the number of devices, and check that all stay open."""
     seen = await once(bed, _open_several)
     if seen.second_seconds is None:
         raise FailedError(
@@ -165,7 +165,7 @@ async def second_stream(bed: TestBed) -> str:
     "STR13",
     MUST,
     "The end of one stream disturbs no other, and a new one gets the list at once.",
-    why="a broken old connection ends the kubelet's stream too, and the node loses all devices",
+    why="otherwise a broken old connection ends the kubelet's stream too, and the node loses all devices",
     change="end only what belongs to the call whose context is done; "
     "an error from Send on one stream must not stop the server or close a shared channel",
     source="k8snetworkplumbingwg/sriov-network-device-plugin#648; "
@@ -237,7 +237,7 @@ async def silence(bed: TestBed) -> None:
     "STR14",
     MUST,
     "The stream stays open as long as the plugin serves.",
-    why="at its end all devices are Unhealthy at once, and the kubelet never opens it again by itself",
+    why="at its end the kubelet marks all devices Unhealthy at once, and never opens another by itself",
     change="return from ListAndWatch only when the call's context is done or the plugin ends; "
     "wait for changes without a timeout",
     source="kubernetes/kubernetes#92958, #125501; test/e2e_node/device_plugin_failures_test.go",
@@ -256,9 +256,10 @@ async def stays_open(bed: TestBed) -> None:
 @check(
     "STR17",
     SHOULD,
-    "Lists come no faster than ten a second.",
-    why="each one costs the kubelet a synced file, written under the lock that admission needs too",
-    change="gather changes for half a second, and let a flickering device settle, before a list is sent",
+    "The plugin sends at most ten lists a second.",
+    why="for each list the kubelet writes and syncs a file, under the lock that admission needs too",
+    change="collect changes for half a second before you send a list, and wait until a device that flaps "
+    "has settled",
     source="manager.go, genericDeviceUpdateCallback and writeCheckpoint",
     lane="silence",
     quick=False,
@@ -278,10 +279,9 @@ async def no_flood(bed: TestBed) -> str:
 @check(
     "STR18",
     SHOULD,
-    "No device leaves the list and comes back while nothing changed.",
-    why="in between the kubelet has forgotten the device, and a pod that needs it is refused",
-    change="build the whole list first and publish it in one step; treat a failed scan as no news, not as "
-    "absent devices",
+    "No device leaves the list and comes back while nothing changes.",
+    why="in between the kubelet does not know the device, and refuses a pod that needs it",
+    change="build the whole list first and publish it in one step; keep the last list when a scan fails",
     source="manager.go, genericDeviceUpdateCallback: every list replaces all",
     lane="silence",
     quick=False,

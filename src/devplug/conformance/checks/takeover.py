@@ -39,7 +39,9 @@ async def same_ids_after_a_restart(bed: TestBed) -> None:
     await program.stop(bed.times.end_seconds)
     moment = time.monotonic()
     await bed.launch()
-    await bed.wait_back(moment, bed.times.start_seconds, "it was ended and started again, and no list came")
+    await bed.wait_back(
+        moment, bed.times.start_seconds, "the plugin was ended and started again, and sent no list"
+    )
     if change := changed_ids(ids, await to_same_ids(bed, ids)):
         raise FailedError(f"started again, {change}")
 
@@ -57,7 +59,7 @@ async def _revival(bed: TestBed) -> _Revival:
     await asyncio.sleep(bed.times.settle_seconds)
     moment = time.monotonic()
     await bed.launch()
-    words = "it was killed and started again, and no list came"
+    words = "the plugin was killed and started again, and sent no list"
     try:
         await bed.wait_back(moment, bed.times.start_seconds, words)
     except FailedError as error:
@@ -69,8 +71,8 @@ async def _revival(bed: TestBed) -> _Revival:
 @check(
     "RES18",
     MUST,
-    "A plugin starts beside the socket that a killed one has left.",
-    why="a plugin that runs out of memory is killed, and its successors would fail one after the other",
+    "A plugin starts although a killed one has left its socket file.",
+    why="a plugin that runs out of memory is killed, and otherwise all its successors fail",
     change="remove your socket's path before you bind if nobody answers there, or use a new name each time",
     source="unix(7), EADDRINUSE: a socket file outlives its process; kubernetes/kubernetes#128696",
     lane=_LANE,
@@ -85,8 +87,9 @@ async def starts_after_a_kill(bed: TestBed) -> None:
 @check(
     "RES19",
     SHOULD,
-    "The socket that a killed plugin has left is gone, or in use again, when its successor serves.",
-    why="dead sockets pile up until the kubelet restarts, and who looks for plugins dials each of them",
+    "A successor reuses or removes the socket file that a killed plugin has left.",
+    why="dead sockets pile up until the kubelet restarts, and programs that look for plugins dial each of "
+    "them",
     change="use the same name at each start, or remove at the start those sockets of your own naming at "
     "which nobody listens",
     source="kubernetes/kubernetes#128696, #132660",
@@ -97,7 +100,7 @@ async def no_dead_socket(bed: TestBed) -> None:
     """Kill the plugin, start it again, and look for sockets in the folder that refuse a connection."""
     seen = await once_in_a_run(bed, _revival)
     if seen.trouble:
-        raise SkippedError("it does not start again after a kill, see RES18")
+        raise SkippedError("the plugin does not start again after it was killed (RES18)")
     if seen.dead:
         raise FailedError(f"nobody listens any more at {', '.join(sorted(seen.dead))}")
 
@@ -105,9 +108,9 @@ async def no_dead_socket(bed: TestBed) -> None:
 @check(
     "RES20",
     SHOULD,
-    "A plugin that is started before its predecessor has ended serves when that is gone.",
+    "A plugin that starts before its predecessor has ended serves as soon as that has ended.",
     why="with a rolling update that starts the new pod first, and with a slow end, two of them overlap",
-    change="if two may not run at once, let the second wait until the first is gone instead of ending; and "
+    change="if two may not run at once, let the second wait until the first is gone instead of exiting; and "
     "remove a socket at your end only if the file is still the one that you made",
     source="kubernetes/kubernetes#121994, #127803",
     lane=_LANE,
@@ -129,7 +132,7 @@ async def serves_after_an_overlap(bed: TestBed) -> None:
         await asyncio.sleep(bed.times.settle_seconds)
     if second.exit_code is not None:
         raise FailedError(
-            f"the second one ended with {second.exit_code} because of the first: {second.last_words()}"
+            f"the second plugin ended with {second.exit_code} beside the first: {second.last_words()}"
         )
-    await bed.wait_ready(bed.times.return_seconds, "the first one ended, and no list of the second came")
+    await bed.wait_ready(bed.times.return_seconds, "the first plugin ended, and the second sent no list")
     await bed.check_serves()
