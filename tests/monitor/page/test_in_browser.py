@@ -208,6 +208,21 @@ def test_a_screen_reader_is_told_what_is_seen(chromium: Browser) -> None:
         assert all(page.names("link"))
 
 
+def test_a_change_is_a_sentence_with_its_subject(chromium: Browser) -> None:
+    source = Source(node(resource(device("tty0"))))
+    with made_up(source) as (url, change), watched(chromium, url) as page:
+        page.wait(tile("tty0"))
+        change(lambda: source.become(resource(sick("tty0", "unplugged")), resource(name="example.com/fpga")))
+        page.wait("document.querySelectorAll('#changes li').length == 2")
+        sentences = page.value("[...document.querySelectorAll('#changes .what')].map((one) => one.innerText)")
+        assert sentences == [
+            f"tty0 is unhealthy: unplugged\n{RESOURCE}",
+            "resource example.com/fpga appeared",
+        ]
+        told = page.value("document.getElementById('live').textContent")
+        assert told == f"tty0 of {RESOURCE} is unhealthy: unplugged. resource example.com/fpga appeared"
+
+
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_all_text_stands_out_from_its_ground(chromium: Browser, *, is_dark: bool) -> None:
     """At least 4.5 to 1, as WCAG 2.2 wants it (1.4.3)."""

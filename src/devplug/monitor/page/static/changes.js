@@ -2,7 +2,22 @@
 
 import { age, h, keyed } from "./dom.js";
 
-const WORDS = { held: "held by", released: "released by", lost: "lost under", "not-registered": "not registered", "not-ready": "not ready", "config-refused": "config refused", "config-applied": "config applied" };
+// A colon stands before a text, and is left out without one.
+const WORDS = {
+  appeared: "appeared:",
+  vanished: "is gone",
+  healthy: "is healthy:",
+  unhealthy: "is unhealthy:",
+  held: "is held by",
+  released: "was released by",
+  lost: "was lost while it was held by",
+  registered: "is registered",
+  "not-registered": "is not registered:",
+  ready: "is ready:",
+  "not-ready": "is not ready:",
+  "config-refused": "was refused:",
+  "config-applied": "was applied:",
+};
 const BAD = new Set(["unhealthy", "lost", "not-registered", "not-ready", "config-refused"]);
 const GOOD = new Set(["healthy", "registered", "ready", "config-applied"]);
 
@@ -25,15 +40,28 @@ function changeItem(change) {
     h(
       "span",
       { class: "what" },
-      change.device ? h("b", { class: "path" }, change.device) : "",
+      change.device ? "" : `${subjectOf(change)} `,
+      change.device || change.resource ? h("b", { class: "path" }, change.device || change.resource) : "",
       " ",
-      h("span", { class: kind }, WORDS[change.kind] ?? change.kind),
+      h("span", { class: kind }, verbOf(change)),
       change.text ? ` ${change.text}` : "",
-      h("span", { class: "quiet of" }, [change.resource, change.hasSeveralNodes ? change.node : ""].filter(Boolean).join(" on ")),
+      h("span", { class: "quiet of" }, [change.device ? change.resource : "", change.hasSeveralNodes ? change.node : ""].filter(Boolean).join(" on ")),
     ),
   );
 }
 
+// What a change without a device is about: a resource, the file, or the process.
+function subjectOf(change) {
+  if (change.resource) return "resource";
+  return change.kind.startsWith("config-") ? "the configuration" : "devplug";
+}
+
+function verbOf(change) {
+  const words = WORDS[change.kind] ?? change.kind;
+  return change.text ? words : words.replace(/:$/, "");
+}
+
 export function changeSentence(change) {
-  return [change.resource, change.device, WORDS[change.kind] ?? change.kind, change.text].filter(Boolean).join(" ");
+  const subject = change.device ? [change.device, "of", change.resource] : [subjectOf(change), change.resource];
+  return [...subject, verbOf(change), change.text].filter(Boolean).join(" ");
 }
