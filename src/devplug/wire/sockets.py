@@ -1,6 +1,6 @@
-"""Unix sockets as the layers above use them, to serve and call the API's methods; others can be put there.
+"""Unix sockets for the layers above: a server and a client of the API's methods, and an interface for tests.
 
-What carries the calls is chosen in `transport`.
+`transport` chooses what carries the calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Sockets(Protocol):
-    """The interface to Unix sockets: listen, call, identify, remove. It holds nothing open itself."""
+    """The interface to Unix sockets: listen, connect, identify, remove. It holds no socket open itself."""
 
     def listener(
         self,
@@ -46,7 +46,7 @@ class Sockets(Protocol):
         receive_limit_bytes: int = PLUGIN_RECEIVE_LIMIT_BYTES,
         connections_limit: int = CONNECTIONS_LIMIT,
     ) -> Listener:
-        """Return a listener for `path`, which does not listen yet."""
+        """Return a listener for `path` that does not listen yet."""
 
     def connected(
         self,
@@ -55,13 +55,13 @@ class Sockets(Protocol):
         ready_within_seconds: float | None = None,
         connect_within_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Peer]:
-        """Return a block with a connection to the socket at `path`, as `wire.sockets.connected` does."""
+        """Return a context with a connection to the socket at `path`, as `wire.sockets.connected` does."""
 
     def identity(self, path: Path) -> tuple[int, int, int] | None:
-        """Return what tells the file at `path` from any other that stood there before, None without one."""
+        """Return what tells the file at `path` from earlier ones at that path; None without a file."""
 
     def refusing(self, folder: Path, pattern: str) -> Iterator[Path]:
-        """Yield the sockets of a folder, of matching names, that refuse connections: nobody listens there."""
+        """Yield the sockets of a folder with matching names at which nobody listens."""
 
     def remove(self, path: Path) -> None:
         """Remove a file. Raises `OSError`."""

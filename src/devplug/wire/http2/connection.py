@@ -1,7 +1,7 @@
-"""One connection, at either end: what a user of HTTP/2 holds. Bytes in, events out; what to send, bytes out.
+"""One connection of HTTP/2, at either end: received bytes become events, and orders bytes to send.
 
-It knows no socket and no clock: times are given to it. Everything about a single frame, state, window or
-field is decided in the modules beside it; here is what they mean for each other.
+It knows no socket and no clock: times are given to it. The files beside it decide about single frames,
+states, windows and fields; this one joins them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Limits(Struct, frozen=True):
     """The limits of this end."""
 
     streams: int = 1024
-    """Streams that the other end has open at the same time; more are refused."""
+    """How many streams the other end may have open at the same time; more are refused."""
     stream_window_bytes: int = 1 << 18
     connection_window_bytes: int = 1 << 20
-    """What may be under way to us that nobody has read: on one stream, and on all together."""
+    """How many bytes the other end may send that nobody has read: on one stream, and on all together."""
 
 
 class Connection:
-    """One end of a connection, for as long as its socket: bytes that came go in, bytes to send come out."""
+    """One end of a connection; lives as long as its socket."""
 
     def __init__(self, *, is_client: bool, limits: Limits) -> None:
         self._is_client = is_client
@@ -76,11 +76,11 @@ class Connection:
         self._now = 0.0
         self._events: list[Event] = []
         self.has_settings = False
-        """Whether the other end has spoken HTTP/2."""
+        """Whether the first SETTINGS of the other end have come."""
         self.is_left = False
-        """Whether the other end has said that it takes no more streams."""
+        """Whether the other end has sent GOAWAY: it accepts no more streams."""
         self.is_over = False
-        """Whether nothing is to be received any more, for a fault of the other end."""
+        """Whether an error of the other end has ended the connection: what it sends is ignored."""
         self._takers: Mapping[type, Callable[..., None]] = {
             Data: self._take_data,
             Headers: self._take_headers,
@@ -105,22 +105,22 @@ class Connection:
             Setting.INITIAL_WINDOW_SIZE: self._limits.stream_window_bytes,
             Setting.MAX_HEADER_LIST_SIZE: HEADER_LIST_LIMIT_BYTES,
         }
-        # Each end has one of the first two to say (6.5.2).
+        # Only a client sends the first of these, and only a server the second (6.5.2).
         del first[Setting.MAX_CONCURRENT_STREAMS if self._is_client else Setting.ENABLE_PUSH]
         self._queue.put(Settings(tuple((int(name), value) for name, value in first.items())).to_bytes())
-        # Only this changes the window of the connection (6.9.2).
+        # A setting does not change the window of the connection (6.9.2).
         self._queue.put(WindowUpdate(0, self._limits.connection_window_bytes - FIRST_WINDOW).to_bytes())
 
     # ── what users do ──
 
     @property
     def open_streams(self) -> int:
-        """How many streams have not ended."""
+        """The number of open streams."""
         return len(self._streams.open)
 
     @property
     def is_in_block(self) -> bool:
-        """Whether header fields have begun to come and their end is awaited."""
+        """Whether a block of header fields has begun to come and has not ended."""
         return self._blocks.head is not None
 
     @property
@@ -135,7 +135,7 @@ class Connection:
         return self.is_left or self.is_over or self._streams.are_used_up
 
     def receive(self, content: bytes, now: float) -> list[Event]:
-        """Take what has come at a time in seconds; return what it means. Never raises for bad bytes."""
+        """Take bytes that came at a time in seconds; return their events. Never raises for invalid bytes."""
         self._now = now
         if not self.is_over:
             self._frames.feed(content)
@@ -156,29 +156,29 @@ class Connection:
         return stream.id
 
     def send_head(self, stream_id: int, block: bytes) -> None:
-        """Send the head of an answer; nothing if the stream is over."""
+        """Send the header fields of a response; does nothing if the stream has ended."""
         if (stream := self._streams.open.get(stream_id)) is not None:
             self._send_head(stream, block)
 
     def send_content(self, stream_id: int, content: bytes) -> None:
-        """Send content as the windows let it through; `take` tells when all is through."""
+        """Send content as far as the windows allow; `take` returns the stream when all of it is sent."""
         if (stream := self._streams.open.get(stream_id)) is not None:
             self._queue.put_content(stream, content)
 
     def end(self, stream_id: int, trailers: bytes = b"") -> None:
-        """Say that this was all, after the content: with a block of trailers, or without."""
+        """End our side of a stream after its content, with a block of trailers or without."""
         if (stream := self._streams.open.get(stream_id)) is not None:
             self._queue.put_end(stream, trailers)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
-        """End a stream at once; nothing if it is over."""
+        """Reset a stream; does nothing if it has ended."""
         if (stream := self._streams.open.get(stream_id)) is not None:
             stream.step(Step.SEND_RESET)
             self._queue.put(Reset(stream_id, code).to_bytes())
             self._streams.forget(stream, was_reset=True)
 
     def give_back(self, stream_id: int, size: int) -> None:
-        """Say that so much of a stream was read, so that as much may follow (5.2.1)."""
+        """Note that `size` bytes of a stream were read, so that as many may follow (5.2.1)."""
         if increment := self._window.give_back(size):
             self._queue.put(WindowUpdate(0, increment).to_bytes())
         stream = self._streams.open.get(stream_id)
@@ -188,26 +188,26 @@ class Connection:
             self._queue.put(WindowUpdate(stream_id, increment).to_bytes())
 
     def go_away(self, code: ErrorCode = ErrorCode.NO_ERROR, why: str = "") -> None:
-        """Say that no more streams are taken; those that are open go on (6.8)."""
+        """Send GOAWAY: no more streams are accepted, and the open ones go on (6.8)."""
         if not self._streams.is_shut:
             self._streams.is_shut = True
             self._queue.put(GoAway(self._streams.last_of_peer, code, why.encode()).to_bytes())
 
     @property
     def has_output(self) -> bool:
-        """Whether something is to be sent, now or when its windows let it through."""
+        """Whether something is to be sent, now or when its windows allow it."""
         return self._queue.has_output
 
     def take(self, limit_bytes: int | None) -> tuple[bytes, list[int]]:
-        """Return what is to be sent now, and the streams all of whose content is through by it.
+        """Return what to send now, and the streams whose content is complete with it.
 
-        At most about `limit_bytes` of content; with None only what must not wait.
+        It has at most about `limit_bytes` of content; with None only frames that need no window.
         """
         content, done = self._queue.take(limit_bytes)
         for stream in done:
             self._floods.reward()
             if stream.state is State.HALF_CLOSED_LOCAL and not self._is_client:
-                # All is answered before all was asked: the rest is of no use (8.1).
+                # The response is complete before the request is: nobody needs the rest (8.1).
                 self.reset(stream.id, ErrorCode.NO_ERROR)
                 content += self._queue.take(None)[0]
             elif stream.is_closed:
@@ -243,7 +243,7 @@ class Connection:
     # ── frames ──
 
     def _take_frames(self) -> bool:
-        """Take frames, until there is none or one ends its stream; return whether there is none."""
+        """Process frames until there is none or an error ends a stream; return whether there is none."""
         try:
             while (frame := self._frames.next()) is not None:
                 if not self.has_settings and not (isinstance(frame, Settings) and not frame.is_ack):
@@ -329,7 +329,7 @@ class Connection:
             if ends_stream:
                 raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, "END_STREAM on a 1xx response")
             self._strike()
-            return  # one that says to wait for another (8.1)
+            return  # an interim response: the final one follows (8.1)
         stream.has_head = True
         try:
             stream.awaited_bytes = content_length(fields)
@@ -338,7 +338,7 @@ class Connection:
             raise StreamFaultError(stream.id, ErrorCode.PROTOCOL_ERROR, why) from None
         if (
             ends_stream and not self._is_client
-        ):  # an answer may tell of content that it does not bring (8.1.1)
+        ):  # a response may have the length of content that it does not have (8.1.1)
             stream.receive(0, ends=True)
         self._events.append(events.HeadersReceived(stream.id, fields))
 
@@ -366,7 +366,7 @@ class Connection:
         self._events.append(events.SettingsReceived())
 
     def _take_push_promise(self, _frame: PushPromise) -> None:
-        # A client cannot promise (8.4), and as a client we have said that we want none (6.6).
+        # A client cannot push (8.4), and as a client we have turned it off (6.6).
         raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE")
 
     def _take_ping(self, frame: Ping) -> None:

@@ -27,7 +27,7 @@ class ErrorCode(IntEnum):
 
 
 def code_name(code: int) -> str:
-    """Return the name of a code as it was received; unknown ones are no fault (7)."""
+    """Return the name of a received code; an unknown code is allowed (7)."""
     return ErrorCode(code).name if code in ErrorCode.__members__.values() else f"error code {code:#x}"
 
 
@@ -51,4 +51,4 @@ class StreamFaultError(Exception):
 
 
 class MisuseError(Exception):
-    """This end asked for what HTTP/2 does not allow it: a fault of ours, and nothing was sent."""
+    """Our own code asked for what HTTP/2 does not allow; nothing was sent."""

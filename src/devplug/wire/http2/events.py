@@ -1,4 +1,4 @@
-"""The events of a connection: what the other end did, as values, and all that a user needs to know of it."""
+"""The events of a connection: values that say what the other end did."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Field: TypeAlias = tuple[bytes, bytes]
 
 
 class SettingsReceived(NamedTuple):
-    """The other end has spoken HTTP/2, or changed what it takes."""
+    """The other end has sent SETTINGS: its first, or others."""
 
 
 class HeadersReceived(NamedTuple):
-    """A request for a server, the final head of an answer for a client."""
+    """For a server, the header fields of a request; for a client, those of the final response."""
 
     stream_id: int
     fields: tuple[Field, ...]
 
 
 class DataReceived(NamedTuple):
-    """A piece of content. Whoever has read it says so with `Connection.give_back(stream_id, size)`."""
+    """A piece of content. Its reader has to call `Connection.give_back(stream_id, size)`."""
 
     stream_id: int
     content: bytes
@@ -41,29 +41,29 @@ class DataReceived(NamedTuple):
 
 
 class TrailersReceived(NamedTuple):
-    """Fields after the content; the stream ends with them."""
+    """The header fields after the content, with which the stream ends."""
 
     stream_id: int
     fields: tuple[Field, ...]
 
 
 class StreamEnded(NamedTuple):
-    """The other end has said all that it has to say on a stream."""
+    """The other end has ended its side of a stream."""
 
     stream_id: int
 
 
 class StreamReset(NamedTuple):
-    """A stream is over before its end, by the other end or for a fault of it."""
+    """A stream was reset, by the other end or here because of an error of the other end."""
 
     stream_id: int
     code: int
     why: str
-    """What was wrong, if it was found here; empty if the other end reset it."""
+    """The error that was found here; empty if the other end reset the stream."""
 
 
 class GoAwayReceived(NamedTuple):
-    """The other end takes no more streams, and has done nothing for those after `last_stream_id`."""
+    """The other end accepts no more streams, and has ignored those after `last_stream_id`."""
 
     last_stream_id: int
     code: int
@@ -71,7 +71,7 @@ class GoAwayReceived(NamedTuple):
 
 
 class ConnectionEnded(NamedTuple):
-    """The connection is over for a fault of the other end; what is still to be sent tells it so."""
+    """The connection ends because of an error of the other end; a GOAWAY that says so is still to be sent."""
 
     code: int
     why: str

@@ -1,7 +1,7 @@
 """The limits of each end: windows in one direction (5.2, 6.9), settings (6.5), and floods (10.5).
 
-Each single frame of a flood is allowed; that there are very many is the attack: requests that are reset at
-once, PING and SETTINGS that want answers, frames without content.
+In a flood each frame is allowed, and their number is the attack: requests that are reset at once, PING and
+SETTINGS that have to be answered, frames without content.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = [
 
 
 FIRST_WINDOW: Final = 0xFFFF
-"""What a connection begins with, and a stream without settings (6.9.2)."""
+"""The first window of a connection, and of a stream without settings (6.9.2)."""
 
 WINDOW_LIMIT: Final = 0x7FFFFFFF
-"""No window grows beyond it (6.9.1)."""
+"""The largest window (6.9.1)."""
 
 
 class SendWindow:
-    """The bytes that the other end still takes; negative when it has lowered the first value (6.9.2)."""
+    """The bytes that the other end still accepts; negative if it has lowered the first value (6.9.2)."""
 
     __slots__ = ("room",)
 
@@ -45,13 +45,13 @@ class SendWindow:
         self.room = room
 
     def grow(self, increment: int) -> bool:
-        """Take a WINDOW_UPDATE or a new first value; return whether it is allowed (6.9.1)."""
+        """Apply a WINDOW_UPDATE or a new first value; return whether it is allowed (6.9.1)."""
         self.room += increment
         return self.room <= WINDOW_LIMIT
 
 
 class ReceiveWindow:
-    """The bytes that we still take. They are given back when somebody has read them, by halves of it."""
+    """The bytes that we still accept. What was read is given back when it is half of the window."""
 
     __slots__ = ("_owed", "_room", "_size")
 
@@ -59,7 +59,7 @@ class ReceiveWindow:
         self._size = size
         self._room = size
         self._owed = 0
-        """What was read and not yet given back."""
+        """The bytes that were read and are not given back yet."""
 
     def take(self, size: int) -> bool:
         """Note that `size` bytes have come; return whether they were allowed."""
@@ -67,9 +67,9 @@ class ReceiveWindow:
         return self._room >= 0
 
     def give_back(self, size: int) -> int:
-        """Note that `size` bytes were read; return by how much to let the window grow now, mostly by nothing.
+        """Note that `size` bytes were read; return by how many bytes to open the window now, mostly 0.
 
-        Small ones are collected, or each frame would have an answer (RFC 9113 leaves it open, 5.2.2).
+        Small sizes are added up, or we would answer each frame (5.2.2 leaves it open).
         """
         self._owed += size
         if 2 * self._owed < self._size:
@@ -83,7 +83,7 @@ class ReceiveWindow:
 
 
 class Setting(IntEnum):
-    """The identifiers (6.5.2)."""
+    """The identifiers of settings (6.5.2)."""
 
     HEADER_TABLE_SIZE = 0x1
     ENABLE_PUSH = 0x2
@@ -104,23 +104,23 @@ _RANGES: Final[Mapping[int, _Range]] = {
     Setting.INITIAL_WINDOW_SIZE: _Range(0, WINDOW_LIMIT, ErrorCode.FLOW_CONTROL_ERROR),
     Setting.MAX_FRAME_SIZE: _Range(LEAST_FRAME_LIMIT_BYTES, (1 << 24) - 1, ErrorCode.PROTOCOL_ERROR),
 }
-"""What a value may be, and the fault that another one is (6.5.2); the rest may be anything."""
+"""The values that a setting may have, and the error code for others (6.5.2). Other settings have any."""
 
 
 class PeerSettings:
-    """The settings of the other end, from its first values on; lives as long as the connection."""
+    """The settings of the other end, at first the defaults; lives as long as the connection."""
 
     def __init__(self) -> None:
         self.initial_window = 0xFFFF
         self.frame_limit_bytes = LEAST_FRAME_LIMIT_BYTES
         self.streams_limit: int | None = None
-        """How many streams we may have at once; None for any number."""
+        """How many streams we may have open at once; None for any number."""
 
     def read(self, pairs: Iterable[tuple[int, int]], *, from_server: bool) -> int:
-        """Take new values; return by how much the windows of all streams grow (6.9.2).
+        """Apply new values; return by how much the windows of all streams grow (6.9.2).
 
-        Raises `ConnectionFaultError` for a value that may not be. What is unknown is ignored, and so are the
-        limits of header fields: ours are few, and none goes into the other end's table.
+        Raises `ConnectionFaultError` for a value that is not allowed. Unknown settings are ignored, as
+        are the limits of header fields: ours are few, and none is put into the other end's table.
         """
         before = self.initial_window
         for identifier, value in pairs:
@@ -143,11 +143,11 @@ class PeerSettings:
 
 STRIKES_LIMIT: Final = 1000
 FORGIVEN_PER_SECOND: Final = 100.0
-"""More than any right caller makes over a long time: a frame that is answered every ten milliseconds."""
+"""A frame every ten milliseconds is more than any correct caller needs over a long time."""
 
 
 class FloodGuard:
-    """Counts strikes, which wear off with time and with calls that were brought to their end."""
+    """A counter of useless frames; it falls with time and with each call that ends normally."""
 
     __slots__ = ("_since", "_strikes")
 
@@ -163,5 +163,5 @@ class FloodGuard:
         return self._strikes <= STRIKES_LIMIT
 
     def reward(self, worth: float = 1.0) -> None:
-        """Count a useful frame: gRPC's clients send a PING for each answer that they get."""
+        """Subtract for a useful frame: gRPC's clients send a PING for each answer that they get."""
         self._strikes = max(0.0, self._strikes - worth)

@@ -1,6 +1,6 @@
-"""Frames as values, and the ways between them and bytes (4, 6): each knows its own form, nothing of streams.
+"""Frames as values, and their conversion from and to bytes (4, 6).
 
-What is wrong with a frame by itself is judged here: its size, its padding, and whether it may be on stream 0.
+Errors of a single frame are found here: its size, its padding, and whether it may be on stream 0.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client says first of all (3.4)."""
+"""The first bytes of a client: the connection preface (3.4)."""
 
 FRAME_HEAD_BYTES: Final = 9
 LEAST_FRAME_LIMIT_BYTES: Final = 1 << 14
-"""What everybody takes in one frame (4.2)."""
+"""The frame size that every end accepts (4.2)."""
 
 _DATA, _HEADERS, _PRIORITY, _RST_STREAM, _SETTINGS = range(5)
 _PUSH_PROMISE, _PING, _GOAWAY, _WINDOW_UPDATE, _CONTINUATION = range(5, 10)
@@ -64,13 +64,13 @@ def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
 
 
 class Data(NamedTuple):
-    """A piece of what a stream carries (6.1)."""
+    """A piece of the content of a stream (6.1)."""
 
     stream_id: int
     content: bytes
     ends_stream: bool
     size: int
-    """What it takes of the windows: the content with its padding (6.9.1)."""
+    """How much of the windows it uses: the content with its padding (6.9.1)."""
 
     def to_bytes(self) -> bytes:
         """Return the frame, without padding."""
@@ -78,7 +78,7 @@ class Data(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """The begin of a block of header fields (6.2); its priority is read over (5.3.2)."""
+    """The start of a block of header fields (6.2); its priority is ignored (5.3.2)."""
 
     stream_id: int
     fragment: bytes
@@ -92,7 +92,7 @@ class Headers(NamedTuple):
 
 
 class Priority(NamedTuple):
-    """A wish that is out of use (6.3)."""
+    """The priority of a stream, which is deprecated (6.3)."""
 
     stream_id: int
 
@@ -121,13 +121,13 @@ class Settings(NamedTuple):
 
 
 class PushPromise(NamedTuple):
-    """A stream that the server wants to begin (6.6)."""
+    """The announcement of a stream that the server opens (6.6)."""
 
     stream_id: int
 
 
 class Ping(NamedTuple):
-    """A question whether somebody is there, or the answer (6.7)."""
+    """A test whether the other end is alive, or its answer (6.7)."""
 
     content: bytes
     is_ack: bool = False
@@ -138,7 +138,7 @@ class Ping(NamedTuple):
 
 
 class GoAway(NamedTuple):
-    """The end of a connection: up to which stream things were done, and why (6.8)."""
+    """The announced end of a connection: the last stream that was processed, and why (6.8)."""
 
     last_stream_id: int
     code: int
@@ -150,7 +150,7 @@ class GoAway(NamedTuple):
 
 
 class WindowUpdate(NamedTuple):
-    """A window update: how much more may be sent on a stream, or on all, which is stream 0 (6.9)."""
+    """How much more may be sent on a stream, or on stream 0: on all together (6.9)."""
 
     stream_id: int
     increment: int
@@ -161,7 +161,7 @@ class WindowUpdate(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """More of a block of header fields (6.10)."""
+    """A further part of a block of header fields (6.10)."""
 
     stream_id: int
     fragment: bytes
@@ -174,7 +174,7 @@ class Continuation(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """A frame of an extension, to be ignored (5.5)."""
+    """A frame of an unknown type, to be ignored (5.5)."""
 
     kind: int
     stream_id: int
@@ -214,7 +214,7 @@ def _sized(name: str, payload: bytes, size: int) -> None:
 
 
 def _unpadded(name: str, flags: int, payload: bytes) -> bytes:
-    """Return the payload without its padding, which may not be longer than all of it (6.1, 6.2)."""
+    """Return the payload without its padding, which must be shorter than the payload (6.1, 6.2)."""
     if not flags & _PADDED:
         return payload
     if not payload:
@@ -310,7 +310,7 @@ _READERS: Final[Mapping[int, Callable[[int, int, bytes], Frame]]] = {
 
 
 class FrameReader:
-    """Cuts what is received into frames, and keeps what is not a whole one yet: less than one frame."""
+    """A reader of frames from received bytes; it keeps the bytes of an incomplete frame."""
 
     def __init__(self, *, wants_preface: bool) -> None:
         self._wants_preface = wants_preface
@@ -319,16 +319,16 @@ class FrameReader:
         """Where in `_kept` the next frame begins."""
 
     def feed(self, content: bytes) -> None:
-        """Take what was received, of any length."""
+        """Take received bytes, of any length."""
         if self._start < len(self._kept):
             content = self._kept[self._start :] + content
         self._kept = content
         self._start = 0
 
     def next(self) -> Frame | None:
-        """Return the next whole frame, if there is one.
+        """Return the next complete frame, None if there is none.
 
-        Raises `StreamFaultError` for a bad frame that others may follow, else `ConnectionFaultError`.
+        Raises `StreamFaultError` for an error that ends one stream, `ConnectionFaultError` for any other.
         """
         if self._wants_preface:
             self._read_preface()

@@ -1,8 +1,8 @@
 """Header fields: their blocks as bytes, in any number of frames, and what makes a message malformed (8).
 
 The library hpack does the compression (RFC 7541). What we write keeps no state: every field is a literal
-that is never indexed, or stands in the table that everybody has. So blocks are constants, and nobody can
-learn from their lengths (RFC 7541, 7.1.3).
+that is never indexed, or an entry of the static table. So blocks are constants, and their lengths tell
+nothing about earlier ones (RFC 7541, 7.1.3).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ __all__ = [
 
 
 _KEPT_HEADS: Final = 8
-"""How many heads are judged only once: callers send the same few with each call."""
+"""How many lists of fields are remembered with their result: callers send the same few with each call."""
 
 _NAME: Final = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
-"""Visible characters without upper case, and a colon at the begin only (8.2.1)."""
+"""Visible characters without upper case, and a colon only at the start (8.2.1)."""
 
 _VALUE: Final = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])").fullmatch
-"""No zero, no line end, no blank at either end (8.2.1)."""
+"""No NUL, no line end, no blank at either end (8.2.1)."""
 
 _STATUS_TEXT: Final = re.compile(rb"[^\0\r\n]*").fullmatch
-"""Go's gRPC sends a `grpc-message` with its blanks, and the kubelet has one whose end is "desc = "."""
+"""Go's gRPC does not strip blanks of a `grpc-message`, and one of the kubelet ends in "desc = "."""
 
 _OF_HTTP1: Final = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
@@ -63,7 +63,7 @@ _REQUEST: Final[Mapping[bytes, bool]] = {
     b":path": True,
     b":authority": False,
 }
-"""The pseudo-fields of a request, and whether it must have them (8.3.1)."""
+"""The pseudo-header fields of a request, and whether they are required (8.3.1)."""
 
 _CONNECT: Final[Mapping[bytes, bool]] = {b":method": True, b":authority": True}
 """Those of a CONNECT (8.5)."""
@@ -104,7 +104,7 @@ def wrong_in_trailers(fields: Sequence[Field]) -> str:
 
 @lru_cache(maxsize=_KEPT_HEADS)
 def content_length(fields: tuple[Field, ...]) -> int | None:
-    """Return how much content is promised (8.1.1), None if that is not said; raises ValueError."""
+    """Return the content length in bytes (8.1.1), None if no field says it. Raises `ValueError`."""
     values = {value for name, value in fields if name == b"content-length"}
     if not values:
         return None
@@ -143,44 +143,44 @@ def _wrong_in_fields(fields: Sequence[Field], pseudo: Mapping[bytes, bool]) -> s
 
 
 HEADER_LIST_LIMIT_BYTES: Final = 1 << 14
-"""What we say that we take (6.5.2); a longer list is for the user to refuse."""
+"""The limit that we announce (6.5.2); a longer list is for the user to refuse."""
 
 HEADER_BLOCK_LIMIT_BYTES: Final = 1 << 16
-"""What a block, and what is made of it, may have at most: beyond, the connection ends (10.5.1).
+"""The most bytes of a block, and of its fields; a larger one ends the connection (10.5.1).
 
-A few bytes can name a long field of the table again and again (RFC 7541, 7.3).
+A few bytes can repeat a long field of the table many times (RFC 7541, 7.3).
 """
 
 CONTINUATIONS_LIMIT: Final = 16
-"""How many frames a block may have: more than its bytes need, however it is cut (10.5.1)."""
+"""The most frames of a block: more than its bytes need in frames of any usual size (10.5.1)."""
 
 NO_TABLE: Final = b"\x20"
-"""What our first block begins with: that we use no table, whatever its size may be (RFC 7541, 6.3)."""
+"""The start of our first block: it sets the size of our dynamic table to 0 (RFC 7541, 6.3)."""
 
 _KEPT_BLOCKS: Final = 16
 _KEPT_BLOCK_BYTES: Final = 1 << 10
 
 _ENCODER: Final = Encoder()
-"""For everybody: it has no state as long as all fields are never indexed."""
+"""One for all connections: it keeps no state as long as all fields are never indexed."""
 
 
 def header_block(fields: Iterable[Field]) -> bytes:
-    """Return fields as a block; blocks that are joined are a block of the fields of all."""
+    """Return fields as a block; joined blocks are a block of all their fields."""
     return _ENCODER.encode([NeverIndexedHeaderTuple(*field) for field in fields], huffman=False)
 
 
 class BlockReader:
-    """Reads the blocks of the other end, in the order of their coming; lives as long as the connection."""
+    """A reader of the other end's blocks, in their order; lives as long as the connection."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(HEADER_BLOCK_LIMIT_BYTES)
         self._known: dict[bytes, tuple[Field, ...]] = {}
         self.head: Headers | None = None
-        """The frame that began a block of which not all is there."""
+        """The frame that began a block whose end has not come yet."""
         self._parts: list[bytes] = []
 
     def check_order(self, frame: Frame) -> None:
-        """Raise for a frame that may not be where it is: nothing else comes amid a block (4.3, 6.10)."""
+        """Raise for a frame in the wrong place: nothing comes between the frames of a block (4.3, 6.10)."""
         if self.head is not None:
             if not (isinstance(frame, Continuation) and frame.stream_id == self.head.stream_id):
                 raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "a frame amid header fields")
@@ -188,7 +188,7 @@ class BlockReader:
             raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
 
     def begin(self, head: Headers) -> tuple[Field, ...] | None:
-        """Take the first frame of a block; return its fields if it is the last one, too."""
+        """Take the first frame of a block; return its fields if it is also the last one."""
         if head.ends_headers:
             return self._read(head.fragment)  # one frame is within the limits
         self.head = head
@@ -208,7 +208,7 @@ class BlockReader:
         return self._read(block)
 
     def _read(self, block: bytes) -> tuple[Field, ...]:
-        """Return the fields of a block; if it cannot be read, the table is of no use any more (4.3)."""
+        """Return the fields of a block; one that cannot be read ends the connection (4.3)."""
         fields = self._known.get(block)
         if fields is not None:
             return fields
@@ -223,9 +223,9 @@ class BlockReader:
         return fields
 
     def _keep(self, block: bytes, fields: tuple[Field, ...]) -> None:
-        """Keep what a block means, for as long as the table stays as it is.
+        """Keep the fields of a block as long as the table does not change.
 
-        Callers send the same few bytes with each call.
+        Callers send the same few blocks with each call.
         """
         if len(block) <= _KEPT_BLOCK_BYTES and len(self._known) < _KEPT_BLOCKS and _leaves_table(block):
             self._known[block] = fields
@@ -234,7 +234,7 @@ class BlockReader:
 
 
 def _leaves_table(block: bytes) -> bool:
-    """Whether a block that can be read changes nothing in the table: nothing of it goes in, none goes out."""
+    """Whether a valid block leaves the dynamic table unchanged."""
     at = 0
     while at < len(block):
         first = block[at]

@@ -1,4 +1,4 @@
-"""The queue of what is to be sent: frames that go at once, content that waits for its windows, fairly."""
+"""The queue of what is to be sent: frames that go at once, and content that waits for windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_BYTES", "SendQueue"]
 
 CHUNK_BYTES: Final = 1 << 14
-"""No frame has more, even if the other end takes it: or one stream would hold up the others for long."""
+"""The most content of one frame, even if the other end accepts more: a long frame delays other streams."""
 
 
 class SendQueue:
@@ -29,7 +29,7 @@ class SendQueue:
         self._waiting: deque[Stream] = deque()
         self._has_sent_block = False
         self.window = SendWindow()
-        """That of the connection, for all streams together."""
+        """The window of the connection, for all streams together."""
 
     # ── what goes at once ──
 
@@ -52,12 +52,12 @@ class SendQueue:
     # ── what waits for its windows ──
 
     def put_content(self, stream: Stream, content: bytes) -> None:
-        """Add content of a stream; it is kept as it is, and cut when its turn comes."""
+        """Add content of a stream; it is cut into frames when its turn comes."""
         stream.contents.append(memoryview(content))
         self._wait(stream)
 
     def put_end(self, stream: Stream, trailers: bytes) -> None:
-        """Add the end of a stream, after its content: with a block of trailers, or without if it is empty."""
+        """Add the end of a stream after its content, with a block of trailers unless that is empty."""
         stream.ends_with = trailers
         self._wait(stream)
 
@@ -75,13 +75,13 @@ class SendQueue:
 
     @property
     def has_output(self) -> bool:
-        """Whether something goes at once, or waits."""
+        """Whether anything is in the queue."""
         return bool(self._ready or self._waiting)
 
     def take(self, limit_bytes: int | None) -> tuple[bytes, list[Stream]]:
-        """Return what may be sent now, and the streams that are done with their content by it.
+        """Return what may be sent now, and the streams whose content is complete with it.
 
-        No more content than about `limit_bytes`; with None, none at all, only what goes at once.
+        It has at most about `limit_bytes` of content; with None none at all, only frames that go at once.
         """
         done: list[Stream] = []
         if limit_bytes is not None and self._waiting:
@@ -92,8 +92,8 @@ class SendQueue:
     def _let_through(self, limit_bytes: int, done: list[Stream]) -> None:
         """Give each stream one frame in its turn, until the limit or the windows are reached.
 
-        A stream whose own window is shut leaves the queue, and comes back with `window_grew`; where the
-        connection's is shut, all stay. What has no content needs no window (6.9.1).
+        A stream whose own window is used up leaves the queue, and comes back with `window_grew`; if the
+        connection's is used up, all stay. A frame without content needs no window (6.9.1).
         """
         sent = 0
         stays: list[Stream] = []

@@ -1,6 +1,6 @@
 """Streams: the table of their states with all steps between them (5.1), and what each has still to send.
 
-The table does not know which end it is at. Nobody pushes, so there are no reserved streams.
+The table is the same for both ends. Nobody pushes, so no stream is reserved.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class State(Enum):
     IDLE = auto()
     OPEN = auto()
     HALF_CLOSED_LOCAL = auto()
-    """We have said all, the other end has not."""
+    """We have ended our side, the other end has not."""
     HALF_CLOSED_REMOTE = auto()
-    """The other end has said all, we have not."""
+    """The other end has ended its side, we have not."""
     CLOSED = auto()
 
-    # Else each look-up in the table below goes through `Enum.__hash__`, written in Python.
+    # `Enum.__hash__` is written in Python, and each look-up in the table below would call it.
     __hash__ = object.__hash__
 
 
 class Step(Enum):
-    """A step in the life of a stream; an END is the flag on a frame, after the frame itself."""
+    """A step in the life of a stream; the flag END_STREAM is a step of its own, after that of its frame."""
 
     SEND_HEADERS = auto()
     SEND_DATA = auto()
@@ -76,12 +76,12 @@ STEPS: Final[Mapping[tuple[State, Step], State]] = {
     (State.HALF_CLOSED_REMOTE, Step.SEND_RESET): State.CLOSED,
     (State.HALF_CLOSED_REMOTE, Step.RECEIVE_RESET): State.CLOSED,
     (State.HALF_CLOSED_REMOTE, Step.RECEIVE_WINDOW): State.HALF_CLOSED_REMOTE,
-    # These two may have been under way when the stream ended here.
+    # The first two may have been sent before the other end knew that the stream had ended.
     (State.CLOSED, Step.RECEIVE_RESET): State.CLOSED,
     (State.CLOSED, Step.RECEIVE_WINDOW): State.CLOSED,
     (State.CLOSED, Step.SEND_RESET): State.CLOSED,
 }
-"""Every step that may be."""
+"""Every step that is allowed."""
 
 
 class _Wrong(NamedTuple):
@@ -105,11 +105,11 @@ WRONG: Final[Mapping[tuple[State, Step], _Wrong]] = {
     (State.CLOSED, Step.RECEIVE_DATA): _IS_OVER,
     (State.CLOSED, Step.RECEIVE_END): _IS_OVER,
 }
-"""Every step of the other end that may not be, and what fault it is. The rest of them are ours."""
+"""Every step of the other end that is not allowed, and its error. Any other one is a mistake of our code."""
 
 
 def after(state: State, step: Step, stream_id: int) -> State:
-    """Return the state after a step; raises the fault, or `MisuseError` if it is ours."""
+    """Return the state after a step; raises the error, or `MisuseError` for a mistake of our own code."""
     following = STEPS.get((state, step))
     if following is not None:
         return following
@@ -150,18 +150,18 @@ class Stream:
         self.send_window = SendWindow(send_room)
         self.receive_window = ReceiveWindow(receive_size)
         self.has_head = False
-        """Whether the other end's final head is there, so that other fields are trailers."""
+        """Whether the other end's final header fields have come, so that further ones are trailers."""
         self.awaited_bytes: int | None = None
-        """How much content is to come, where the other end has said so."""
+        """How many bytes of content are still to come; None if the other end has not said so."""
         self.contents: deque[memoryview] = deque()
-        """What the windows have not let through yet."""
+        """The content that still waits for windows."""
         self.ends_with: bytes | None = None
         """The block that follows the content and ends the stream; empty for an end without one."""
         self.is_waiting = False
-        """Whether it stands in the queue of those that have content to send."""
+        """Whether the stream is in the queue of those with content to send."""
 
     def step(self, step: Step) -> None:
-        """Take a step in the life of the stream; raises as `states.after`, and stays where it was."""
+        """Take a step in the life of the stream; raises as `after` does, and keeps its state then."""
         self.state = STEPS.get((self.state, step)) or after(self.state, step, self.id)
 
     def receive(self, size: int, *, ends: bool) -> None:
@@ -186,7 +186,7 @@ class Stream:
 class Streams:
     """The streams of a connection, and the rules of their numbers (5.1.1); lives as long as the connection.
 
-    Clients begin the odd ones, in rising order, and nobody begins others.
+    Clients open streams with odd, rising numbers, and nobody opens others.
     """
 
     def __init__(self, *, is_client: bool, receive_size: int, limit: int) -> None:
@@ -196,34 +196,34 @@ class Streams:
         self._begun = -1 if is_client else 0
         """The last one that was begun."""
         self._were_reset: dict[int, bool] = {}
-        """The last ones that ended, and whether we reset them: of those, frames may be under way (5.1)."""
+        """The last streams that ended, and whether we reset them: frames of those may still come (5.1)."""
         self.send_room = FIRST_WINDOW
-        """What the window of a new one is, by the other end's settings."""
+        """The first window of a new stream, by the other end's settings."""
         self.open: dict[int, Stream] = {}
         self.is_shut = False
-        """Whether no more are taken, because we have said so (6.8)."""
+        """Whether we have sent GOAWAY, so that no more streams are accepted (6.8)."""
 
     @property
     def last_of_peer(self) -> int:
-        """The last one that the other end began and we took."""
+        """The last stream that the other end opened and we accepted."""
         return 0 if self._is_client else self._begun
 
     @property
     def are_used_up(self) -> bool:
-        """Whether there are no more numbers."""
+        """Whether all stream numbers are used."""
         return self._begun + 2 > LAST_STREAM_ID
 
     def begin(self) -> Stream:
-        """Begin a stream, as a client."""
+        """Open a stream, as a client."""
         self._begun += 2
         return self._new(self._begun)
 
     def begun(self, stream_id: int) -> Stream | None:
-        """Return the stream that a head or trailers came on, a new one if it began one; None to ignore it."""
+        """Return the stream of HEADERS, a new one if they open one; None if they are to be ignored."""
         if (stream := self.open.get(stream_id)) is not None:
             return stream
         if self._is_client or not stream_id % 2:
-            self.find(stream_id, Step.RECEIVE_DATA)  # a head could begin nothing here, as little as content
+            self.find(stream_id, Step.RECEIVE_DATA)  # neither HEADERS nor DATA can open a stream here
             return None
         if stream_id <= self._begun:
             if stream_id not in self._were_reset:
@@ -238,7 +238,7 @@ class Streams:
         return self._new(stream_id)
 
     def find(self, stream_id: int, step: Step) -> Stream | None:
-        """Return the stream that a frame is about, None if the frame is late; raises if it is wrong (5.1)."""
+        """Return the stream of a frame, None if the frame is late; raises if it is not allowed (5.1)."""
         if (stream := self.open.get(stream_id)) is not None:
             return stream
         if stream_id > self._begun or not stream_id % 2:
@@ -249,7 +249,7 @@ class Streams:
         return None
 
     def forget(self, stream: Stream, *, was_reset: bool) -> None:
-        """Take out a stream that has ended."""
+        """Remove a stream that has ended."""
         stream.contents.clear()
         stream.ends_with = None
         del self.open[stream.id]
