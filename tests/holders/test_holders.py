@@ -153,7 +153,7 @@ async def test_a_trouble_is_logged_once_and_its_end_too(
     messages = [record.message for record in caplog.records if record.name == "devplug.holders.holders"]
     # At the end the kubelet goes first, and that may be noticed too.
     assert messages[:2] == [
-        "PodResources does not answer; devices that were held count as held",
+        "PodResources does not answer; devices that were held stay held until it does",
         "PodResources answers again",
     ]
 

@@ -315,7 +315,7 @@ async def test_any_other_error_is_an_incident_whose_text_stays_in_the_log(
         found = re.fullmatch("Internal allocate: internal error, incident ([0-9a-f]{6})", text)
         assert found, text
         assert plugin.inventory.version == before
-    (record,) = [r for r in caplog.records if "the plugin's code failed" in r.message]
+    (record,) = [r for r in caplog.records if "the plugin's code raised an error in a call" in r.message]
     assert vars(record)["incident"] == found.group(1)
     assert "secret-token" in caplog.text
 

@@ -200,7 +200,7 @@ async def test_a_rank_that_fails_is_an_empty_answer_and_a_line_in_the_log(
         before = plugin.inventory.version
         assert await preferred(plugin, "ab", "", 1) == ""
         assert plugin.inventory.version == before
-    assert "prefer failed, the kubelet chooses" in caplog.text
+    assert "prefer() failed; the kubelet chooses the devices" in caplog.text
 
 
 @in_no_time

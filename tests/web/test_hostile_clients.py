@@ -237,7 +237,7 @@ async def test_a_process_out_of_descriptors_serves_again_when_it_has_some(
             stack.close()
             await loop.sock_sendall(late, LAST_GET)
             assert await loop.sock_recv(late, 12) == b"HTTP/1.1 200"
-    assert [record.message for record in caplog.records] == ["cannot take connections"]
+    assert [record.message for record in caplog.records] == ["cannot accept connections; trying again"]
 
 
 @in_virtual_time
@@ -263,4 +263,4 @@ async def test_those_who_waited_for_a_descriptor_are_served_as_soon_as_there_is_
             there_is_one = now()
             assert await asyncio.get_running_loop().sock_recv(last, 12) == b"HTTP/1.1 200"
             assert now() < there_is_one + 2.0
-    assert [record.message for record in caplog.records] == ["cannot take connections"]
+    assert [record.message for record in caplog.records] == ["cannot accept connections; trying again"]

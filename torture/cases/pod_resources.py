@@ -42,7 +42,7 @@ JITTER: Final = 0.2
 GROWTH_LIMIT_BYTES: Final = 6 * 1024 * 1024
 """Answers of 16 MiB leave holes in the C library's memory."""
 
-BAD: Final = "PodResources does not answer; devices that were held count as held"
+BAD: Final = "PodResources does not answer; devices that were held stay held until it does"
 GOOD: Final = "PodResources answers again"
 
 ANSWERS: Final = {

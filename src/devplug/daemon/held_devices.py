@@ -217,7 +217,7 @@ class HeldDevices:
         if not freed:
             return
         extra = {"resource_name": self._resource.name, "devices": freed[:LOGGED_LIMIT], "count": len(freed)}
-        logger.info("devices came free", extra=extra)
+        logger.info("devices were released", extra=extra)
         names = set(map(self._name, freed))
         if self._resource.on_release is not None:
             self._dirty |= names

@@ -361,7 +361,7 @@ class Holders:
         if error.trouble is not self._trouble:
             self._trouble = error.trouble
             logger.warning(
-                "PodResources does not answer; devices that were held count as held",
+                "PodResources does not answer; devices that were held stay held until it does",
                 extra={"trouble": error.trouble.value, "reason": self.last_error},
             )
 

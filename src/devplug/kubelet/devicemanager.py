@@ -387,5 +387,8 @@ def _decoded_response(content: bytes) -> ContainerResponse | None:
     try:
         return CONTAINER_RESPONSE.decode(content)
     except MalformedMessageError as error:
-        logger.warning("an assignment in the checkpoint is lost", exc_info=error)
+        logger.warning(
+            "cannot read an Allocate response in the checkpoint; its container gets none of it",
+            exc_info=error,
+        )
         return None

@@ -114,7 +114,7 @@ async def _ask(plugin: DevicePlugin, inventory: Inventory, threads: DaemonThread
         if not is_cancelled():
             raise
         extra = {"resource_name": plugin.resource_name}
-        logger.warning("the clean-up of devices() failed", extra=extra, exc_info=error)
+        logger.warning("devices() raised an error while it was closed", extra=extra, exc_info=error)
         raise asyncio.CancelledError from error
 
 

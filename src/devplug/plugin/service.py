@@ -300,7 +300,7 @@ class PluginService:
         except Exception:
             self._counters.preferences.add("failed")
             logger.exception(
-                "prefer failed, the kubelet chooses",
+                "prefer() failed; the kubelet chooses the devices",
                 extra={"resource_name": self._plugin.resource_name},
             )
             return ()
@@ -324,8 +324,12 @@ class PluginService:
                 raise DeadlineError(f"{call}: no answer in {seconds or 0:g}s") from error
             incident = IncidentError(secrets.token_hex(3))
             logger.exception(
-                "the plugin's code failed",
-                extra={"resource_name": self._plugin.resource_name, "incident": incident.incident},
+                "the plugin's code raised an error in a call",
+                extra={
+                    "resource_name": self._plugin.resource_name,
+                    "call": call,
+                    "incident": incident.incident,
+                },
             )
             raise _named(call, incident) from error
         finally:

@@ -258,7 +258,7 @@ async def _close(chunks: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(_CLOSE_SECONDS):
             await close()
     except Exception:  # noqa: BLE001 -- as above
-        _log.exception("the end of a stream failed")
+        _log.exception("a response stream raised an error while it was closed")
 
 
 def _incident(asked: Request, error: Exception) -> IncidentError:

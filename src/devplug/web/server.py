@@ -132,7 +132,10 @@ class _Server:
         """Stop accepting for a moment: the socket stays readable, and the loop would do nothing else."""
         if not self._is_short:
             self._is_short = True
-            _log.warning("cannot take connections", extra={"server": self._name, "error": error.strerror})
+            _log.warning(
+                "cannot accept connections; trying again",
+                extra={"server": self._name, "error": error.strerror},
+            )
         self._loop.remove_reader(self._listener)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self.open)
 
@@ -145,7 +148,7 @@ class _Server:
             from devplug.web.connection import Connection
         except (ImportError, OSError) as error:  # no descriptor is left for it, not even to say so
             opened.close()
-            _log.warning("cannot take connections", extra={"server": self._name, "error": str(error)})
+            _log.warning("cannot accept a connection", extra={"server": self._name, "error": str(error)})
             return
         opened.settimeout(0)
         if isinstance(self._address, TcpAddress):

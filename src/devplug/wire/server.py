@@ -117,7 +117,10 @@ class UnixServer:
         if len(self._connections) >= self._handlers.connections_limit:
             out = least_missed(tuple(self._connections))
             if out is None:
-                logger.warning("a connection was refused", extra={"connections": len(self._connections)})
+                logger.warning(
+                    "a connection was refused: too many are open",
+                    extra={"connections": len(self._connections)},
+                )
                 return False
             self._connections.pop(out)
             out.abort()
