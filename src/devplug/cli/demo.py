@@ -20,7 +20,6 @@ from devplug.cli.demo_devices import HotPlug, best_plug, demo_config, devices_he
 from devplug.cli.demo_report import JsonReporter, TextReporter
 from devplug.cli.exits import FAILED, OK
 from devplug.daemon.config.loader import load
-from devplug.daemon.sources.path import PathSource
 from devplug.errors import DevplugError
 from devplug.kubelet.changes import ChangeKind
 from devplug.kubelet.kubelet import Kubelet
@@ -114,13 +113,13 @@ class _Demo:
             await self._stop(daemon)
 
     async def _prepare(self) -> tuple[HotPlug, Path, Config]:
-        """Find what there is, and make sure that there are two devices of the kind that comes and goes."""
+        """Find what there is, and make two devices of the kind that is plugged: those of others may go."""
         self._plugin_dir.mkdir()
         firmware = self._folder / "firmware"
         firmware.mkdir()
         text = demo_config(shared_here(), self._new_plug(), firmware)
         config = load(text, "demo.yaml")
-        while len(PathSource("", config.resources[-1].discover.path).look()) < STEADY_DEVICES:
+        for _ in range(STEADY_DEVICES):
             steady = self._new_plug()
             self._plugs.append(steady)
             await steady.plug()

@@ -247,7 +247,10 @@ class LooksAtTheFolderThatItKnows(Mutant):
         self.known_folder = os.open(folder, os.O_RDONLY)  # open, so that no other gets its inode
 
     def is_wanting(self, is_same_kubelet: bool, opened: int) -> bool:
-        is_known = os.path.samestat(os.fstat(self.known_folder), self.folder.stat())
+        try:
+            is_known = os.path.samestat(os.fstat(self.known_folder), self.folder.stat())
+        except FileNotFoundError:  # between the old folder and the new one
+            is_known = False
         return is_known and super().is_wanting(is_same_kubelet, opened)
 
 
