@@ -387,7 +387,7 @@ async def test_a_finally_that_raises_is_told_of_and_does_not_keep_the_plugin_fro
         while not inventory.is_ready:  # noqa: ASYNC110 -- a thread makes it so
             await asyncio.sleep(0)
     assert plugin.times == 1
-    (record,) = [one for one in caplog.records if "clean-up" in one.getMessage()]
+    (record,) = [one for one in caplog.records if "while it was closed" in one.getMessage()]
     assert record.exc_info is not None
     assert "no way to clean up" in str(record.exc_info[1])
 

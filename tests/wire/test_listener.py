@@ -151,6 +151,19 @@ async def test_a_listener_may_be_cancelled_at_any_moment_of_its_binding(short_di
     assert list(short_dir.iterdir()) == []
 
 
+@pytest.mark.parametrize("turns", range(1, 5))
+async def test_a_close_that_is_cancelled_leaves_nothing_open(short_dir: Path, turns: int) -> None:
+    before = open_descriptors()
+    listener = Listener(short_dir / "x.sock", ())
+    await listener.bind()
+    closing = asyncio.create_task(listener.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert eventually(lambda: open_descriptors() <= before)
+
+
 @pytest.mark.parametrize(
     ("by_rename", "events"), [(False, ["removed", "made"]), (True, ["removed", "moved in"])]
 )

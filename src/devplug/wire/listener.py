@@ -108,10 +108,16 @@ class Listener:
         if self.is_bound() and not keep_file:
             self._remove()
         self._identity = None
-        async with asyncio.TaskGroup() as group:
-            for server in self._servers:
-                group.create_task(server.stop(grace_seconds))
-        self._servers.clear()
+        servers, self._servers = self._servers, []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for server in servers:
+                    group.create_task(server.stop(grace_seconds))
+        except asyncio.CancelledError:
+            # A task that was cancelled before it began has stopped nothing.
+            for server in servers:
+                await server.stop(0)
+            raise
 
     async def _start(self, path: Path) -> Server:
         """Listen at `path`. Raises `KubeletError` if the folder does not take the socket."""
