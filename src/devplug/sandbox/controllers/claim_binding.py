@@ -20,7 +20,7 @@ from devplug.sandbox.api.errors import StatusError
 from devplug.sandbox.registry import PODS, RESOURCE_CLAIMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from devplug.dra.objects import Claim, Json
     from devplug.sandbox.registry import Registry
@@ -45,6 +45,11 @@ class WaitingPod:
     due_seconds: float
     """When it is looked at again."""
 
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Those of its claims that the scheduler made, for extended resources."""
+        return tuple(name for name in self.claims if name not in self.pod.claims)
+
 
 def extended_resources_of(pod: Object) -> frozenset[str]:
     """Return the resources that a pod has from the claim which the scheduler made for it (D91)."""
@@ -63,20 +68,29 @@ class ClaimBinder:
         self._note = note
 
     def allocate(self, pod: Json, placement: Placement) -> tuple[str, ...]:
-        """Write the allocations and reservations of a pod; return the names of its claims. `StatusError`."""
+        """Write the allocations and reservations of a pod; return the names of its claims.
+
+        Raises `StatusError`; then the pod has no reservation any more.
+        """
         namespace = pod["metadata"]["namespace"]
         given = {claim.uid: allocation for claim, allocation in placement.fit.allocations}
-        names = [name for name in claim_names(pod).values() if name]
-        for name in names:
-            claim = self._claims.claim(namespace, name)
-            self._write(pod, name, given.get(claim.uid) if claim else None)
-        if extended := placement.fit.extended:
-            made = self._registry.create(RESOURCE_CLAIMS, namespace, extended_claim(pod, extended.requests))
-            name = text(made, "metadata", "name")
-            self._write(pod, name, given[""])
-            names.append(name)
-            self._set_extended(pod, {"resourceClaimName": name, "requestMappings": list(extended.mappings)})
-        return tuple(names)
+        own = [name for name in claim_names(pod).values() if name]
+        made: list[str] = []
+        try:
+            for name in own:
+                claim = self._claims.claim(namespace, name)
+                self._write(pod, name, given.get(claim.uid) if claim else None)
+            if extended := placement.fit.extended:
+                new = extended_claim(pod, extended.requests)
+                name = text(self._registry.create(RESOURCE_CLAIMS, namespace, new), "metadata", "name")
+                made.append(name)
+                self._write(pod, name, given[""])
+                mappings = list(extended.mappings)
+                self._set_extended(pod, {"resourceClaimName": name, "requestMappings": mappings})
+        except StatusError:
+            self.release(namespace, pod["metadata"]["uid"], own, made)
+            raise
+        return (*own, *made)
 
     def problem(self, waiting: WaitingPod, now_seconds: float) -> str | None:
         """Return why a pod cannot be bound; empty if it has to wait, None if it can."""
@@ -88,17 +102,23 @@ class ClaimBinder:
             return None
         return _LATE if now_seconds - waiting.since_seconds >= BINDING_TIMEOUT_SECONDS else ""
 
-    def release(self, waiting: WaitingPod) -> None:
-        """Take the reservations of a pod back that was not bound (SP Unreserve)."""
+    def release(self, namespace: str, pod_uid: str, own: Iterable[str], made: Iterable[str]) -> None:
+        """Take the reservations of a pod back that is not bound (SP Unreserve).
+
+        A claim that was `made` for its extended resources is deleted: the next attempt makes another one.
+        """
 
         def released(claim: Json) -> Json:
             status = claim.get("status") or {}
-            others = [one for one in status.get("reservedFor") or () if one.get("uid") != waiting.pod.uid]
+            others = [one for one in status.get("reservedFor") or () if one.get("uid") != pod_uid]
             return {**claim, "status": {**status, "reservedFor": others}}
 
-        for name in waiting.claims:
+        for name in own:
             with suppress(StatusError):
-                self._update(waiting.pod.namespace, name, released, "status")
+                self._update(namespace, name, released, "status")
+        for name in made:
+            with suppress(StatusError):
+                self._delete(namespace, name)
 
     def clear(self, claim: Claim) -> None:
         """Take an allocation back that keeps a pod from its nodes (D89)."""
@@ -129,6 +149,17 @@ class ClaimBinder:
     def _update(self, namespace: str, name: str, change: Callable[[Json], Json], part_name: str = "") -> None:
         found = self._registry.update(RESOURCE_CLAIMS, namespace, name, change, part_name=part_name)
         self._note(self._claims.put_claim(dict(found)))
+
+    def _delete(self, namespace: str, name: str) -> None:
+        """Delete a claim that nobody uses; its finalizer goes first."""
+
+        def bare(claim: Json) -> Json:
+            kept = [one for one in entries(claim, "metadata", "finalizers") if one != FINALIZER]
+            return {**claim, "metadata": {**claim["metadata"], "finalizers": kept}}
+
+        found = self._registry.update(RESOURCE_CLAIMS, namespace, name, bare)
+        self._registry.delete(RESOURCE_CLAIMS, namespace, name)
+        self._note(self._claims.remove_claim(dict(found)))
 
     def _set_extended(self, pod: Json, extended: Json) -> None:
         metadata = pod["metadata"]

@@ -348,7 +348,7 @@ class Scheduler:
                 self._bind(waiting.pod, waiting.node)
                 continue
             self._cluster.forget(uid)
-            self._binder.release(waiting)
+            self._binder.release(waiting.pod.namespace, uid, waiting.pod.claims, waiting.made)
             if found := self._registry.find(PODS, waiting.pod.namespace, waiting.pod.name):
                 self._fail(self._waiting.get(uid, waiting.pod), found, _PRE_BIND.format(problem))
 
