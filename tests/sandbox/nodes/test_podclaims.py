@@ -5,122 +5,24 @@ The scheduler's and the controllers' part is done by hand: claims are written al
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devplug.errors import KubeletError
-from devplug.kubelet.settings import KubeletSettings
 from devplug.sandbox.nodes.podclaims import NodeClaims
-from devplug.sandbox.registry import NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Registry
+from devplug.sandbox.registry import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from devplug.wire.dra import ClaimName, DeviceHealthReport, HealthWord, PreparedClaim
-from tests.kubelet.dra_driver import DRIVER, FakeDriver
-from tests.sandbox.nodes.beds import START, WORKER, Bed, FakeRuntime, container, manifest, node
+from tests.kubelet.dra_driver import DRIVER
+from tests.sandbox.nodes.beds import WORKER, FakeRuntime, container, manifest
+from tests.sandbox.nodes.drabeds import OTHER, claim, cluster, lab, node_time, slice_of, using
 from tests.sandbox.nodes.test_staticpods import write
 from tests.virtualtime import now, on_virtual_time, passes
 
 anyio_backend = on_virtual_time
-
-OTHER = "other.example.com"
-
-
-def node_time() -> datetime:
-    return START + timedelta(seconds=now())
-
-
-@dataclass
-class Lab(Bed):
-    """A node, and the driver that is made for it."""
-
-    driver: FakeDriver
-
-    def uid_of(self, name: str) -> str:
-        """The UID of a claim."""
-        one: Any = self.registry.get(RESOURCE_CLAIMS, "default", name)
-        return str(one["metadata"]["uid"])
-
-    def reserve(self, name: str, *pods: str, driver: str = DRIVER) -> None:
-        """Make a claim that is allocated, and reserved for pods that are there."""
-        if self.registry.find(RESOURCE_CLAIMS, "default", name) is None:
-            self.registry.create(RESOURCE_CLAIMS, "default", claim(name))
-        result = {"request": "gpu", "driver": driver, "pool": "pool", "device": "gpu-0"}
-        uids = [(pod, self.get(pod)["metadata"]["uid"]) for pod in pods]
-        status: dict[str, object] = {
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": pod, "uid": uid} for pod, uid in uids],
-        }
-        self.registry.set_status(RESOURCE_CLAIMS, "default", name, status)
-
-    def start(self, name: str, *containers: dict[str, object], **spec: object) -> Any:
-        """Make a pod that uses a claim of the same name, allocated for it before the node sees it."""
-        pod = self.put(using(name, *containers, **spec))
-        self.reserve(name, name)
-        return pod
-
-    async def held_back(self, name: str) -> str:
-        """Wait until claims keep a pod from starting; return what the event says, without its beginning."""
-        message = await self.told(name, "FailedPrepareDynamicResources")
-        return message.removeprefix("Failed to prepare dynamic resources: prepare dynamic resources: ")
-
-    def slices(self) -> list[str]:
-        found: list[Any] = [*self.registry.all(RESOURCE_SLICES)]
-        return [one["metadata"]["name"] for one in found]
-
-
-def claim(name: str) -> dict[str, object]:
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
-    return {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
-
-
-def using(name: str, *containers: dict[str, object], **spec: object) -> dict[str, object]:
-    given = containers or (container(resources={"claims": [{"name": "d"}]}),)
-    return manifest(name, *given, resourceClaims=[{"name": "d", "resourceClaimName": name}], **spec)
-
-
-def slice_of(name: str, driver: str = DRIVER, node_name: str = WORKER) -> dict[str, object]:
-    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": driver, "nodeName": node_name, "pool": pool, "devices": [{"name": "gpu-0"}]}
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-def cluster() -> Registry:
-    registry = Registry(now=node_time, seed=1)
-    for name in ("default", "kube-node-lease"):
-        registry.create(NAMESPACES, "", {"metadata": {"name": name}})
-    return registry
-
-
-@asynccontextmanager
-async def lab(
-    folder: Path,
-    registry: Registry | None = None,
-    runtime: FakeRuntime | None = None,
-    manifests: Path | None = None,
-) -> AsyncIterator[Lab]:
-    """A node without a driver."""
-    registry = registry or cluster()
-    beds: list[Bed] = []
-    ends = NodeClaims(registry, WORKER, lambda: not beds or beds[0].kubelet.is_api_server_up)
-    settings = KubeletSettings(
-        clock=now, claims=ends, slices=ends, plugins_registry=folder / "plugins_registry"
-    )
-    async with node(
-        folder / "device-plugins",
-        registry=registry,
-        settings=settings,
-        runtime=runtime,
-        manifests=manifests,
-        patience_seconds=200,
-    ) as bed:
-        beds.append(bed)
-        yield Lab(bed.registry, bed.kubelet, bed.agent, FakeDriver(folder))
 
 
 def conditions(pod: Any) -> dict[str, str]:
@@ -224,68 +126,6 @@ async def test_a_claim_that_is_made_after_the_pod_came_is_prepared_all_the_same(
         await it.running("a")
         (config,) = (it.kubelet.container_config(uid, "c"),)
         assert len(config.cdi_devices) == 1
-
-
-async def test_a_pod_is_gone_only_after_its_claims_were_unprepared(short_dir: Path) -> None:
-    """D26, D27: no event tells of it, the phase stays, and the driver is asked again after 10 s."""
-    async with lab(short_dir) as it, it.driver.registered():
-        it.start("a", terminationGracePeriodSeconds=1)
-        await it.running("a")
-        refused = asyncio.Event()
-
-        async def unprepare(claims: Sequence[ClaimName]) -> Mapping[str, str]:
-            error = "" if refused.is_set() else "cannot let go"
-            refused.set()
-            return {claims[0].uid: error}
-
-        it.driver.on_unprepare = unprepare
-        it.registry.delete(PODS, "default", "a")
-        await refused.wait()
-        begin = now()
-        seen = await it.pod("a", lambda pod: "terminated" in pod["status"]["containerStatuses"][0]["state"])
-        assert seen["status"]["phase"] == "Running"
-        await it.gone("a")
-        assert 10 <= now() - begin < 12
-        assert len(it.driver.called("NodeUnprepareResources")) == 2
-        assert "Warning" not in [type_ for type_, _, _ in it.events("a")]
-
-
-async def test_a_pod_that_ends_by_itself_gets_its_last_status_after_its_claims_were_unprepared(
-    short_dir: Path,
-) -> None:
-    """D26: a shared claim is unprepared with its last pod (D23)."""
-    async with lab(short_dir) as it, it.driver.registered():
-        share: Any = {"restartPolicy": "Never", "resourceClaims": [{"name": "d", "resourceClaimName": "a"}]}
-        it.put(using("a", restartPolicy="Never"))
-        it.reserve("a", "a")
-        await it.running("a")
-        it.put(manifest("b", container(resources={"claims": [{"name": "d"}]}), **share))
-        it.reserve("a", "a", "b")
-        await it.running("b")
-        phases: list[str] = []
-
-        async def unprepare(claims: Sequence[ClaimName]) -> Mapping[str, str]:
-            phases.append(it.get("b")["status"]["phase"])
-            return {claims[0].uid: ""}
-
-        it.driver.on_unprepare = unprepare
-        for name in ("a", "b"):
-            it.annotate(name, exit_code="0")
-            await it.ended(name)
-        assert phases == ["Running"]
-        assert len(it.driver.called("NodePrepareResources")) == 1
-
-
-async def test_the_claims_of_a_pod_that_was_deleted_by_force_are_unprepared_later(short_dir: Path) -> None:
-    """D26, D28: the object is gone first, and the kubelet looks after it once in a minute."""
-    async with lab(short_dir) as it, it.driver.registered():
-        it.start("a")
-        await it.running("a")
-        it.registry.delete(PODS, "default", "a", grace_seconds=0)
-        await it.gone("a")
-        assert not it.driver.called("NodeUnprepareResources")
-        await it.driver.wait(lambda: it.driver.called("NodeUnprepareResources"))
-        assert now() <= 61
 
 
 async def test_the_health_of_a_claims_devices_stands_in_the_pods_status(short_dir: Path) -> None:

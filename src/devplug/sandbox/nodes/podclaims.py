@@ -6,9 +6,10 @@ kubelet's. After pkg/kubelet/kuberuntime/kuberuntime_manager.go SyncPod and kube
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devplug.errors import KubeletError
 from devplug.k8s.objects import Object, fields, part, text
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from devplug.sandbox.registry import Registry
 
 __all__ = ["NodeClaims", "PodClaims"]
+
+_CANCELED: Final = (
+    "Failed to prepare dynamic resources: prepare dynamic resources: NodePrepareResources: "
+    "rpc error: code = Canceled desc = context canceled"
+)
+"""What is said of a prepare that the end of its pod has cancelled (kuberuntime_manager.go)."""
 
 
 class NodeClaims:
@@ -81,6 +88,8 @@ class PodClaims:
         self._starts_at: datetime | None = None
         self._refused: Object = {}
         self._unprepares_at: datetime | None = None
+        self._preparing: asyncio.Timeout | None = None
+        """What ends a prepare under way."""
 
     @property
     def starts_at(self) -> datetime | None:
@@ -99,6 +108,11 @@ class PodClaims:
             return None
         return self._unprepares_at or self._context.registry.now
 
+    @property
+    def is_preparing(self) -> bool:
+        """Whether a prepare is under way that nobody has cancelled."""
+        return self._preparing is not None
+
     def kubelet_started(self) -> None:
         """Have all tried at once, as a kubelet does after its start."""
         self._starts_at = self._unprepares_at = None
@@ -108,7 +122,11 @@ class PodClaims:
         if not self._are_any:
             return True
         try:
-            await self._context.kubelet.dra.prepare(self._pod())
+            async with asyncio.timeout(None) as self._preparing:
+                await self._context.kubelet.dra.prepare(self._pod())
+        except TimeoutError:
+            self._containers.event("Warning", PREPARE_FAILED, _CANCELED)
+            return False
         except ClaimError as error:
             # Of a kubelet that went away meanwhile nobody hears; the next one tries at once.
             if self._context.is_up.is_set():
@@ -116,7 +134,15 @@ class PodClaims:
                 self._starts_at = later(self._context.registry.now, PREPARE_AGAIN_SECONDS)
                 self._refused = _asked(self._containers.pod)
             return False
+        finally:
+            self._preparing = None
         return True
+
+    def cancel_prepare(self) -> None:
+        """End a prepare under way, if there is one, with its call to the driver (pod_workers.go cancelFn)."""
+        preparing, self._preparing = self._preparing, None
+        if preparing is not None:
+            preparing.reschedule(0)
 
     async def unprepare(self) -> None:
         """Have the claims unprepared that no other pod uses; what fails is tried again, without an event."""

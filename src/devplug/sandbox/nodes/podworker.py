@@ -72,8 +72,10 @@ class PodWorker:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Have it look at the pod again."""
+        """Have it look at the pod again; a pod that is to end gets no claims prepared any more."""
         self._woken.set()
+        if self.claims.is_preparing and self._is_leaving():
+            self.claims.cancel_prepare()
 
     def beat(self) -> None:
         """Tell it that time has passed."""
@@ -142,6 +144,14 @@ class PodWorker:
             return False
         self.containers.pod, self.containers.plan = found, plan_of(found)
         return True
+
+    def _is_leaving(self) -> bool:
+        found = self._context.registry.find(PODS, self._namespace, self._name)
+        return (
+            found is None
+            or text(found, "metadata", "uid") != self.uid
+            or bool(text(found, "metadata", "deletionTimestamp"))
+        )
 
     async def _wait(self, until: datetime | None) -> None:
         """Wait until something changes, or until then."""
