@@ -363,8 +363,7 @@ class Kubelet:
 
     def remove_pod(self, pod_uid: str) -> None:
         """Forget a pod, whose containers are gone; its devices are freed as after `end_pod`."""
-        for container in self._pods.get(pod_uid).pod.in_start_order():
-            self._process.topology.forget(pod_uid, container.name)
+        self._process.forget(self._pods.get(pod_uid).pod)
         self._pods.remove(pod_uid)
 
     # ── inside ──

@@ -133,3 +133,9 @@ class KubeletProcess:
         if rejection is not None:
             self.metrics.count_rejection(rejection.reason)
         return rejection
+
+    def forget(self, pod: Pod) -> None:
+        """Forget what is kept of a pod that goes: its place, and the health of its devices."""
+        for container in pod.in_start_order():
+            self.topology.forget(pod.uid, container.name)
+        self.dra.forget(pod.uid)

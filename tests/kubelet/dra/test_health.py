@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,34 @@ async def test_the_health_of_devices_is_shown_until_it_is_too_old(
         assert shown(kubelet) == [("Unhealthy", "fan stopped")]
         kubelet.dra.sync(pod("u", "a"))
         assert shown(kubelet) == [("Unknown", "")]
+
+
+async def test_nothing_is_shown_of_a_pod_that_is_gone(short_dir: Path, cluster: FakeCluster) -> None:
+    """D36: not even what a prepare that was under way finds, or a new pod of the same UID would show."""
+    cluster.add("a", "u")
+    called, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def prepare(claims: Sequence[ClaimName]) -> Mapping[str, PreparedClaim]:
+        called.set()
+        await may_answer.wait()
+        return {one.uid: PreparedClaim((driver.device(one),)) for one in claims}
+
+    driver = FakeDriver(short_dir)
+    async with running(short_dir, cluster) as kubelet, driver.registered():
+        await kubelet.run_pod(pod("u", "a"))
+        assert kubelet.dra.health_of("u")
+        kubelet.remove_pod("u")
+        assert kubelet.dra.health_of("u") == {}
+        await kubelet.dra.unprepare(pod("u", "a"))
+        await kubelet.admit(pod("u", "a"))
+        assert shown(kubelet) == []
+        driver.on_prepare = prepare
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(kubelet.dra.prepare(pod("u", "a")))
+            await called.wait()
+            kubelet.remove_pod("u")
+            may_answer.set()
+        assert kubelet.dra.health_of("u") == {}
 
 
 async def test_a_driver_without_health_is_asked_every_five_seconds(

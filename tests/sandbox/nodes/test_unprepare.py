@@ -1,4 +1,4 @@
-"""Pods with claims that end on a node of the sandbox: what is cancelled and unprepared, when they are gone."""
+"""Pods with claims that end on a node of the sandbox: what is cancelled and unprepared, and when they go."""
 
 from __future__ import annotations
 

@@ -308,8 +308,14 @@ class DraManager:
         """Return container → name in `allocatedResourcesStatus` → devices, as of the last sync of a pod."""
         return self._shown.get(pod_uid, {})
 
+    def forget(self, pod_uid: str) -> None:
+        """Forget what the status of a pod showed, as it is gone; its claims are for `reconcile`."""
+        self._shown.pop(pod_uid, None)
+
     def sync(self, pod: Pod) -> None:
-        """Take the health of a pod's devices into its status, as each sync of the pod does."""
+        """Take the health of a pod's devices into its status, as each sync does of a pod that is here."""
+        if not self._pods.is_known(pod.uid):
+            return
         shown = health.claims_health(pod, self.claims, self.health, self._settings.clock())
         if shown != self._shown.get(pod.uid, {}):
             self._shown[pod.uid] = shown
