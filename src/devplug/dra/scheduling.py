@@ -173,6 +173,8 @@ class Attempt:
         self.claims: Sequence[Claim] = () if self.refusal else claims
         self.unavailable: set[str] = set()
         """The UIDs of claims whose allocation kept the pod from a node."""
+        self.bugs: set[str] = set()
+        """What looks like a bug of the release and kept the pod from a node: see `allocator.Found`."""
 
     @property
     def has_claims(self) -> bool:
@@ -193,6 +195,7 @@ class Attempt:
             claims = (*claims, self._extended_claim(extended))
         found = self._allocator.allocate(node, claims) if claims else None
         if found is not None and found.allocations is None:
+            self.bugs.update(found.bugs)
             return found.refusal or _NO_DEVICES
         if elsewhere:
             self.unavailable.update(elsewhere)

@@ -8,6 +8,7 @@ from devplug.sandbox.controllers.scheduler import Scheduler
 from devplug.sandbox.registry import (
     PODS,
     RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
 )
 from tests.sandbox.controllers.beds import (
     Clock,
@@ -19,6 +20,7 @@ from tests.sandbox.controllers.beds import (
     told,
 )
 from tests.sandbox.controllers.devices import (
+    CLASS,
     DRIVER,
     add_claim,
     add_class,
@@ -197,4 +199,51 @@ async def test_an_error_of_a_selector_ends_the_attempt() -> None:
     assert found["message"] == (
         'running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: '
         "no such key: y"
+    )
+
+
+# ── what looks like mistakes of Kubernetes 1.36 ──
+
+
+async def test_an_allocation_that_a_later_release_may_not_make_is_told_in_an_event() -> None:
+    """D82: within one request only the latest value is remembered: x, y, x are distinct."""
+    kinds = [{"name": f"d{at}", "attributes": {"k": {"string": k}}} for at, k in enumerate("xyxz")]
+    registry = bed(*kinds)
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": CLASS, "count": 3}}]
+    spec = {"devices": {"requests": requests, "constraints": [{"distinctAttribute": f"{DRIVER}/k"}]}}
+    registry.create(RESOURCE_CLAIMS, "default", {"metadata": {"name": "c"}, "spec": spec})
+    add_user(registry, "p", "c")
+    async with running(Scheduler(registry)):
+        await until(lambda: node_of(registry, "p"))
+    assert devices(registry, "c") == ["d0", "d1", "d2"]
+    assert told(registry, "p")[0] == (
+        "Normal AllocatedLikeKubernetes136 the devices were chosen as Kubernetes 1.36 chooses them, which "
+        "looks like a mistake of that release (D82); a later one may choose others"
+    )
+
+
+async def test_a_refusal_that_a_later_release_may_not_make_is_told_in_an_event() -> None:
+    """D85: the first device is refused for its taint, and keeps the counters that the second one needs."""
+    registry = new_registry()
+    add_node(registry)
+    add_class(registry)
+    amount = {"memory": {"value": "40Gi"}}
+    consumed = {"consumesCounters": [{"counterSet": "set", "counters": amount}]}
+    taints = [{"key": "k", "effect": "NoSchedule"}]
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 2}
+    bad, good = {"name": "bad", "taints": taints, **consumed}, {"name": "good", **consumed}
+    add_slice(registry, "worker-0", bad, good, pool=pool)
+    spec = {"driver": DRIVER, "nodeName": "worker-0", "pool": pool}
+    counters = [{"name": "set", "counters": amount}]
+    counted = {"metadata": {"name": "counters"}, "spec": {**spec, "sharedCounters": counters}}
+    registry.create(RESOURCE_SLICES, "", counted)
+    add_claim(registry, "c")
+    add_user(registry, "p", "c")
+    async with running(Scheduler(registry)):
+        await until(lambda: len(told(registry, "p")) == 2)
+    refused, mistake = told(registry, "p")
+    assert refused == f"Warning FailedScheduling {NO_DEVICE}"
+    assert mistake == (
+        "Normal RefusedLikeKubernetes136 a node was refused as Kubernetes 1.36 refuses it, which looks like "
+        "a mistake of that release (D85a); a later one may find devices there"
     )

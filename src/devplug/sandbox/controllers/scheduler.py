@@ -46,7 +46,7 @@ from devplug.sandbox.scheduler import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from devplug.sandbox.api.watchlog import WatchEvent
@@ -66,6 +66,10 @@ _PRE_BIND: Final = 'running PreBind plugin "DynamicResources": {}'
 _LIKE_1_36: Final = (
     "the devices were chosen as Kubernetes 1.36 chooses them, which looks like a mistake of that release "
     "({}); a later one may choose others"
+)
+_REFUSED_LIKE_1_36: Final = (
+    "a node was refused as Kubernetes 1.36 refuses it, which looks like a mistake of that release ({}); "
+    "a later one may find devices there"
 )
 
 
@@ -309,6 +313,7 @@ class Scheduler:
             return
         if isinstance(answer, NoPlacement):
             self._refuse(pod, found, answer.diagnosis)
+            self._report_bugs(found, "RefusedLikeKubernetes136", _REFUSED_LIKE_1_36, answer.bugs)
             if answer.cleared is not None:
                 self._binder.clear(answer.cleared)
         else:
@@ -320,9 +325,7 @@ class Scheduler:
         except StatusError as error:
             self._fail(pod, found, _PRE_BIND.format(error))
             return
-        if bugs := placement.fit.bugs:
-            message = _LIKE_1_36.format(", ".join(bugs))
-            self._recorder.event(reference(found), "Normal", "AllocatedLikeKubernetes136", message)
+        self._report_bugs(found, "AllocatedLikeKubernetes136", _LIKE_1_36, placement.fit.bugs)
         self._cluster.assume(pod.uid, placement.shape, placement.node)
         now = self._seconds()
         waiting = WaitingPod(pod, placement.node, claims, now, now + POLL_SECONDS)
@@ -332,6 +335,10 @@ class Scheduler:
         self._unready[pod.uid] = waiting
         message = f"waiting for binding conditions for device on node {placement.node}"
         self._recorder.event(reference(found), "Normal", "BindingConditionsPending", message)
+
+    def _report_bugs(self, found: Object, reason: str, text: str, bugs: Sequence[str]) -> None:
+        if bugs:
+            self._recorder.event(reference(found), "Normal", reason, text.format(", ".join(bugs)))
 
     def _look_at_unready(self) -> None:
         """Bind the pods whose claims have become ready, and try those again whose claims never will be."""

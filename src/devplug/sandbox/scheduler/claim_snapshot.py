@@ -67,10 +67,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NoPlacement:
-    """Why a pod with claims has no node, and the claim whose allocation stands in its way (D89)."""
+    """Why a pod with claims has no node."""
 
     diagnosis: Diagnosis
     cleared: Claim | None = None
+    """The claim whose allocation stands in its way (D89)."""
+    bugs: tuple[str, ...] = ()
+    """What looks like a bug of the release, and kept it from a node: see `allocator.Found`."""
 
 
 class ClaimSnapshot:
@@ -177,7 +180,8 @@ class ClaimSnapshot:
             node, fit = best
             return Placement(node.name, pod.shape.without(_dropped(node, claimed)), fit)
         after, cleared = post_filter(attempt, pod.uid)
-        return NoPlacement(_diagnosis(pod.shape, nodes, claimed, reasons, after), cleared)
+        diagnosis = _diagnosis(pod.shape, nodes, claimed, reasons, after)
+        return NoPlacement(diagnosis, cleared, tuple(sorted(attempt.bugs)))
 
     def _claims_of(self, pod: PendingPod) -> dict[str, Claim]:
         known = {name: self.claim(pod.namespace, name) for name in pod.claims}
