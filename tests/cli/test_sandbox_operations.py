@@ -110,6 +110,17 @@ DESCRIPTION: Object = {
             ],
         }
     ],
+    "claims": [
+        {
+            "namespace": "lab",
+            "name": "gpus",
+            "usedBy": ["lab/p", "lab/q"],
+            "drivers": [
+                {"name": "a.example.com", "devices": [{"pool": "worker-0", "device": "gpu-0"}]},
+                {"name": "b.example.com", "devices": []},
+            ],
+        }
+    ],
     "pods": [
         {
             "namespace": "lab",
@@ -147,6 +158,10 @@ example.com/tty  b       Unhealthy             -     -
 example.com/tty  c       not listed            -     lab/p/c
 example.com/tty  d       Healthy, plugin gone  -     -
 
+CLAIM     DRIVER         PREPARED        USED BY
+lab/gpus  a.example.com  worker-0/gpu-0  lab/p, lab/q
+lab/gpus  b.example.com  nothing yet     lab/p, lab/q
+
 Pod lab/p: Running
   container c, in name only
     WHAT        IN THE CONTAINER    ON THE NODE
@@ -161,7 +176,7 @@ Pod lab/q: Failed (UnexpectedAdmissionError)
 """
 
 
-def test_a_description_for_people_has_devices_holders_and_what_containers_get(
+def test_a_description_for_people_has_devices_claims_holders_and_what_containers_get(
     standin: StandIn, ask: Ask
 ) -> None:
     standin.cluster.descriptions["worker-0"] = DESCRIPTION

@@ -66,7 +66,7 @@ Examples:
 _EPILOG_DESCRIBE = """\b
 Examples:
   devplug sandbox describe
-  devplug sandbox describe worker-0 -o json | jq '.nodes[0].devices'
+  devplug sandbox describe worker-0 -o json | jq '.nodes[0].resources'
 """
 _EPILOG_END = """\b
 Examples:
@@ -336,7 +336,7 @@ def _unplug(names: tuple[str, ...], folder: str | None) -> int:
 )
 @color
 def _describe(node: str | None, *, folder: str | None, output: str, color: str) -> int:
-    """Show devices and who holds them. Also what each container would get, on NODE or on all nodes."""
+    """Show devices, claims and who holds them. Also what containers would get, on NODE or on all nodes."""
     from devplug.cli.sandbox.operations import describe
 
     return describe(place_of(folder), node, output=output, color=color)

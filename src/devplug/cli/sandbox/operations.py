@@ -124,13 +124,17 @@ def describe(place: SandboxDir, node: str | None, *, output: str, color: str) ->
 def _print_node(printer: Printer, node: object) -> None:
     stopped = " (its kubelet does not run)" if part(node, "kubeletRunning") is False else ""
     printer.line(f"Node {text(node, 'node')}{stopped}")
+    claims = [*_claim_rows(node)]
     if resources := [*_resource_rows(node)]:
         printer.table(["RESOURCE", "CAPACITY", "ALLOCATABLE"], resources)
-    else:
+    elif not claims:
         printer.line("no resources; start a plugin: devplug sandbox run -- ./my-plugin --dir {dir}")
     if devices := [*_device_rows(node)]:
         click.echo()
         printer.table(["RESOURCE", "DEVICE", "HEALTH", "NUMA", "HELD BY"], devices)
+    if claims:
+        click.echo()
+        printer.table(["CLAIM", "DRIVER", "PREPARED", "USED BY"], claims)
     for pod in entries(node, "pods"):
         click.echo()
         why = text(pod, "reason")
@@ -162,6 +166,16 @@ def _device_rows(node: object) -> Iterator[list[str]]:
             numa = ",".join(map(str, entries(device, "numaNodes"))) or "-"
             held_by = text(device, "heldBy") or "-"
             yield [text(resource, "name"), text(device, "id"), _health(device), numa, held_by]
+
+
+def _claim_rows(node: object) -> Iterator[list[str]]:
+    for claim in entries(node, "claims"):
+        name = f"{text(claim, 'namespace')}/{text(claim, 'name')}"
+        used_by = ", ".join(map(str, entries(claim, "usedBy"))) or "-"
+        for driver in entries(claim, "drivers"):
+            devices = [f"{text(one, 'pool')}/{text(one, 'device')}" for one in entries(driver, "devices")]
+            for device in devices or ["nothing yet"]:
+                yield [name, text(driver, "name"), device, used_by]
 
 
 def _health(device: object) -> str:

@@ -15,6 +15,7 @@ from devplug.sandbox.nodes.podstatus import is_in_name_only
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from devplug.kubelet.dra.claim_cache import ClaimInfo
     from devplug.kubelet.kubelet import Kubelet
     from devplug.sandbox.nodes.containerrecords import ContainerRecord
 
@@ -43,6 +44,7 @@ def describe_node(
         "resources": [
             _resource(kubelet, name, names) for name in sorted(kubelet.device_manager.allocations.resources)
         ],
+        "claims": [_claim(claim, names) for claim in kubelet.dra.claims],
         "pods": [_pod(kubelet, pod, records) for pod, records in listed],
     }
 
@@ -69,6 +71,32 @@ def _resource(kubelet: Kubelet, name: str, names: Mapping[str, str]) -> Object:
             }
         )
     return {"name": name, "devices": devices}
+
+
+def _claim(claim: ClaimInfo, names: Mapping[str, str]) -> Object:
+    """Return one ResourceClaim that pods of the node use, with what each driver has prepared for it."""
+    return {
+        "namespace": claim.namespace,
+        "name": claim.name,
+        "uid": claim.uid,
+        "usedBy": [names.get(uid, uid) for uid in sorted(claim.pod_uids)],
+        "drivers": [
+            {
+                "name": driver,
+                "devices": [
+                    {
+                        "pool": one.pool_name,
+                        "device": one.device_name,
+                        "shareID": one.share_id,
+                        "requests": list(one.request_names),
+                        "cdiDevices": list(one.cdi_device_ids),
+                    }
+                    for one in claim.devices[driver]
+                ],
+            }
+            for driver in sorted(claim.devices)
+        ],
+    }
 
 
 def _pod(kubelet: Kubelet, pod: Object, records: Mapping[str, ContainerRecord]) -> Object:
