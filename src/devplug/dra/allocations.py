@@ -32,6 +32,7 @@ class Allocations:
         self._consumed: defaultdict[DeviceID, Counter[str]] = defaultdict(Counter)
         """In billionths, so that sums are exact and quick."""
         self._fractions: dict[DeviceID, Mapping[str, Fraction]] = {}
+        self._changes: Counter[tuple[str, str]] = Counter()
         for one in allocations:
             self.add(one)
 
@@ -65,6 +66,13 @@ class Allocations:
             known = self._fractions[device] = {name: Fraction(n, _BILLION) for name, n in used.items()}
         return known
 
+    def changes(self, pools: Iterable[tuple[str, str]]) -> int:
+        """Return how often it changed so far what is in use of pools, given by driver and name."""
+        known, count = self._changes, 0
+        for one in pools:
+            count += known.get(one, 0)
+        return count
+
     def in_use(self) -> tuple[object, ...]:
         """Return all that is counted, for comparisons."""
         return (
@@ -78,6 +86,7 @@ class Allocations:
             if result.get("adminAccess"):
                 continue
             device = DeviceID(result["driver"], result["pool"], result["device"])
+            self._changes[device[:2]] += 1
             if result.get("shareID") is None:
                 _change(self._exclusive, device, sign)
                 continue

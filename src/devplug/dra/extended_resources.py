@@ -66,10 +66,6 @@ class ExtendedClasses:
         totals = pod_requests(spec, _extended)
         return {name: amount for name, amount in totals.items() if amount and self.of(name) is not None}
 
-    def needed(self, spec: Json, allocatable: Mapping[str, int]) -> frozenset[str]:
-        """Return the resources that a node, with so much allocatable, has to give through claims."""
-        return frozenset(name for name in self.asked(spec) if not allocatable.get(name))
-
 
 def extended_claim(pod: Json, requests: Sequence[Json]) -> Json:
     """Return the claim object that the scheduler creates at binding; it has no name yet."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class NodeView:
     has_invalid: bool
     is_disputed: bool
     """Whether 1.36 sees other pools here than it should (D78)."""
+    number: int
+    """Tells it from every other view of its inventory, earlier ones of the node too."""
+    pool_ids: tuple[PoolID, ...]
+    shares_counters: bool
+    """Whether other nodes see counters that 1.36 takes for those of its devices (D85)."""
 
 
 def reaches(node: Node, node_name: str, selector: NodeSelector | None, *, all_nodes: bool) -> bool:
@@ -106,10 +112,13 @@ class Inventory:
         self._slices: dict[str, Slice] = {}
         self._of_node: defaultdict[str, dict[str, Slice]] = defaultdict(dict)
         """By node and name; under the empty name what is for several nodes."""
-        self._of_pool: defaultdict[PoolID, dict[str, Slice]] = defaultdict(dict)
-        self._views: dict[tuple[str, Like], NodeView] = {}
-        self._seen_by: defaultdict[PoolID, set[str]] = defaultdict(set)
-        """By pool, the nodes whose views looked at it."""
+        self._of_pool: defaultdict[str, dict[str, Slice]] = defaultdict(dict)
+        """By name of the pool, of whatever driver."""
+        self._views: dict[Like, dict[str, NodeView]] = {LIKE_1_36: {}, AS_DOCUMENTED: {}}
+        """By name of the node."""
+        self._seen_by: defaultdict[str, set[str]] = defaultdict(set)
+        """By name of a pool, the nodes whose views looked at one."""
+        self._numbers = count()
         for one in slices:
             self.put(one)
 
@@ -118,7 +127,7 @@ class Inventory:
         self.remove(changed.name)
         self._slices[changed.name] = changed
         self._of_node[changed.node_name][changed.name] = changed
-        self._of_pool[_pool_id(changed)][changed.name] = changed
+        self._of_pool[changed.pool][changed.name] = changed
         self._forget(changed)
 
     def remove(self, name: str) -> None:
@@ -126,24 +135,24 @@ class Inventory:
         gone = self._slices.pop(name, None)
         if gone is not None:
             del self._of_node[gone.node_name][name]
-            del self._of_pool[_pool_id(gone)][name]
+            del self._of_pool[gone.pool][name]
             self._forget(gone)
 
     def view(self, node: Node, like: Like = LIKE_1_36) -> NodeView:
         """Return what a node sees."""
-        key = node.name, like
-        known = self._views.get(key)
+        views = self._views[like]
+        known = views.get(node.name)
         if known is None or (known.node is not node and known.node.labels != node.labels):
-            known = self._views[key] = self._gathered(node, like)
+            known = views[node.name] = self._gathered(node, like)
         return known
 
     def _forget(self, changed: Slice) -> None:
-        if not changed.node_name:
-            self._views.clear()
-            return
-        for name in (changed.node_name, *self._seen_by.pop(_pool_id(changed), ())):
-            self._views.pop((name, LIKE_1_36), None)
-            self._views.pop((name, AS_DOCUMENTED), None)
+        names = {changed.node_name, *self._seen_by.pop(changed.pool, ())}
+        for views in self._views.values():
+            if not changed.node_name:
+                views.clear()
+            for name in names:
+                views.pop(name, None)
 
     def _gathered(self, node: Node, like: Like) -> NodeView:
         seen: defaultdict[PoolID, list[Slice]] = defaultdict(list)
@@ -153,27 +162,30 @@ class Inventory:
                     seen[_pool_id(one)].append(one)
         pools = []
         for identity, slices in seen.items():
-            self._seen_by[identity].add(node.name)
+            self._seen_by[identity.name].add(node.name)
             latest = max(one.generation for one in slices)
             visible = sorted((one for one in slices if one.generation == latest), key=_name)
             pool = self._pool(identity, visible, like)
             if pool is not None:
                 pools.append(pool)
         pools.sort(key=lambda pool: pool._order)  # noqa: SLF001 -- of this module
+        places = [Place(device, one, pool) for pool in pools for one in pool.slices for device in one.devices]
+        counting = {place.pool.id.name for place in places if place.device.consumes}
         return NodeView(
             node,
             tuple(pools),
-            tuple(
-                Place(device, one, pool) for pool in pools for one in pool.slices for device in one.devices
-            ),
+            tuple(places),
             any(pool.invalid_reason for pool in pools),
             any(pool.is_disputed for pool in pools),
+            next(self._numbers),
+            tuple(pool.id for pool in pools),
+            any(one.node_name != node.name for name in counting for one in self._of_pool[name].values()),
         )
 
     def _pool(self, identity: PoolID, visible: Sequence[Slice], like: Like) -> Pool | None:
         """Return a pool of which a node sees these slices; None if the node's are out of date."""
         first = visible[0]
-        whole = self._of_pool[identity].values()
+        whole = [one for one in self._of_pool[identity.name].values() if one.driver == identity.driver]
         current = [one for one in whole if one.generation == first.generation]
         is_outdated = any(one.generation > first.generation for one in whole)
         if like == LIKE_1_36 and len(visible) == first.count:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from devplug.dra.allocator import Allocator
+from devplug.dra.allocator import Allocator, Outcomes
 from devplug.dra.extended_resources import (
     IN_MEMORY,
     ExtendedClasses,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from devplug.dra.allocations import Allocations
+    from devplug.dra.allocator import Known
     from devplug.dra.objects import DeviceClass, Json
     from devplug.dra.pools import Inventory, Like
     from devplug.dra.search import AttemptError
@@ -56,6 +57,7 @@ MOST_PODS: Final = 256
 """How many pods can share a claim."""
 
 _MOST_ALTERNATIVES: Final = 8
+_NO_RESOURCES: Final[frozenset[str]] = frozenset()
 _NO_DEVICES: Final = "cannot allocate all claims"
 _ELSEWHERE: Final = "resourceclaim not available on the node"
 NOTHING_TO_CLEAR: Final = "no new claims to deallocate"
@@ -74,6 +76,7 @@ class Cluster:
     selectors: Selectors
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     like: Like = LIKE_1_36
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,15 @@ def held_back(pod: Json, claims: Mapping[str, Claim]) -> str:
 # ── one attempt ──
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is searched for at nodes that give the same extended resources through claims."""
+
+    claims: tuple[Claim, ...]
+    extended: ExtendedRequests | None
+    known: Known
+
+
 class Attempt:
     """One attempt to place a pod; it lives until the next one, and sees the cluster as it was."""
 
@@ -161,6 +173,8 @@ class Attempt:
         self._unusable = tuple(
             one.uid for one in claims if binding_failure(one) or (one.uid in late and not is_ready(one))
         )
+        self._wanted: dict[frozenset[str], _Wanted] = {}
+        """By the extended resources that claims give."""
         self._allocator = Allocator(
             cluster.classes,
             cluster.inventory,
@@ -186,24 +200,55 @@ class Attempt:
 
         `allocatable` has the extended resources that device plugins give the node, by name.
         """
-        elsewhere = [uid for uid, selector in self._where.items() if not selector.matches(node)]
-        elsewhere += self._unusable
-        claims, extended = self._unallocated, None
-        needed = self._classes.needed(self._spec, allocatable or {}) if self._extended else frozenset()
-        if needed:
-            extended = extended_requests(self._spec, needed, self._classes)
-            claims = (*claims, self._extended_claim(extended))
-        found = self._allocator.allocate(node, claims) if claims else None
+        wanted = self._wanted_at(allocatable or {})
+        found = self._allocator.allocate(node, wanted.claims) if wanted.claims else None
         if found is not None and found.allocations is None:
+            refusal = found.refusal or _NO_DEVICES
             self.bugs.update(found.bugs)
-            return found.refusal or _NO_DEVICES
-        if elsewhere:
-            self.unavailable.update(elsewhere)
+            if not found.bugs:  # each pod is told of them
+                self._allocator.remember(node, wanted.known, refusal)
+            return refusal
+        score = 0
+        if found is not None:
+            score = sum(_MOST_ALTERNATIVES - chosen for chosen in found.alternatives.values())
+            self._allocator.remember(node, wanted.known, score)
+        if self._is_elsewhere(node):
             return _ELSEWHERE
         if found is None or found.allocations is None:
             return Fit()
-        score = sum(_MOST_ALTERNATIVES - chosen for chosen in found.alternatives.values())
-        return Fit(tuple(zip(claims, found.allocations, strict=True)), score, extended, found.bugs)
+        allocations = tuple(zip(wanted.claims, found.allocations, strict=True))
+        return Fit(allocations, score, wanted.extended, found.bugs)
+
+    def recall(self, node: Node, allocatable: Mapping[str, int] | None = None) -> int | str | None:
+        """Return the score of the fit that `filter` would return, or the text; None if it has to search."""
+        outcome = self._allocator.recall(node, self._wanted_at(allocatable or {}).known)
+        return _ELSEWHERE if isinstance(outcome, int) and self._is_elsewhere(node) else outcome
+
+    def _wanted_at(self, allocatable: Mapping[str, int]) -> _Wanted:
+        needed = _NO_RESOURCES
+        if self._extended:
+            needed = frozenset(name for name in self._extended if not allocatable.get(name))
+        known = self._wanted.get(needed)
+        if known is None:
+            known = self._wanted[needed] = self._wanted_with(needed)
+        return known
+
+    def _wanted_with(self, needed: frozenset[str]) -> _Wanted:
+        claims, extended = self._unallocated, None
+        if needed:
+            extended = extended_requests(self._spec, needed, self._classes)
+            claims = (*claims, self._extended_claim(extended))
+        cluster = self._cluster
+        return _Wanted(claims, extended, cluster.outcomes.of(claims, cluster.classes, cluster.like))
+
+    def _is_elsewhere(self, node: Node) -> bool:
+        """Whether allocated claims keep the pod from a node; it is noted which."""
+        if not self._where and not self._unusable:
+            return False
+        elsewhere = [uid for uid, selector in self._where.items() if not selector.matches(node)]
+        elsewhere += self._unusable
+        self.unavailable.update(elsewhere)
+        return bool(elsewhere)
 
     def is_claimed(self, resource: str, allocatable: Mapping[str, int]) -> bool:
         """Whether a node gives an extended resource through claims, so that nobody counts it (D91)."""

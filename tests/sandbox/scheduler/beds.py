@@ -68,9 +68,12 @@ class Naive:
         return any(refusal is not None for refusal in refusals)
 
     def choose(self, shape: Shape) -> str | None:
+        return next(iter(self.ranked(shape)), None)
+
+    def ranked(self, shape: Shape) -> list[str]:
         fitting = [node for node in self.nodes.values() if not self.refused(shape, node)]
         if not fitting:
-            return None
+            return []
         taints = {node.name: unwanted_taints(shape, node.taints) for node in fitting}
         weights = {node.name: preferred_weight(shape, node) for node in fitting}
         worst, best = max(taints.values()), max(weights.values())
@@ -80,7 +83,8 @@ class Naive:
             liked = 100 * weights[node.name] // best if best else 0
             return 3 * tainted + 2 * liked + self.resources(shape, node) + self.balance(shape, node)
 
-        return min(fitting, key=lambda node: (-total(node), tie_rank(self.seed, node.name))).name
+        fitting.sort(key=lambda node: (-total(node), tie_rank(self.seed, node.name)))
+        return [node.name for node in fitting]
 
     def resources(self, shape: Shape, node: Node) -> int:
         wants = {**dict(shape.requests), CPU: shape.scored_cpu, MEMORY: shape.scored_memory}

@@ -46,8 +46,9 @@ def play(number: int) -> None:
                 shapes.append(some_shape(rng, count))
             case _:
                 shape = rng.choice(shapes)
-                chosen = cluster.choose(shape)
-                assert chosen == naive.choose(shape), (number, step)
+                chosen, ranked = cluster.choose(shape), naive.ranked(shape)
+                assert chosen == next(iter(ranked), None), (number, step)
+                assert [node.name for _, node in cluster.ranked(shape)] == ranked, (number, step)
                 diagnosis = cluster.diagnose(shape)
                 refused = sum(naive.refused(shape, node) for node in naive.nodes.values())
                 if not diagnosis.refusal:

@@ -5,6 +5,7 @@ Slices, classes and claims are put here as they change; what the scheduler write
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -212,19 +213,28 @@ def _best(
 
     `reasons` gets, by name, why nodes that were looked at cannot take the pod.
     """
-    fits: dict[str, tuple[int, Node, Fit]] = {}
+    fitting: list[tuple[int, Node]] = []
+    scores: dict[str, int] = {}
     looks_at_all = len(ranked) <= _ALL_LOOKED_AT
     for score, node in ranked:
-        fit = attempt.filter(node, node.allocatable)
-        if isinstance(fit, str):
-            reasons[node.name] = fit
+        found = attempt.recall(node, node.allocatable)
+        if found is None:
+            searched = attempt.filter(node, node.allocatable)
+            found = searched.score if isinstance(searched, Fit) else searched
+        if isinstance(found, str):
+            reasons[node.name] = found
             continue
-        fits[node.name] = score, node, fit
-        if fit.score == most and not looks_at_all:
+        fitting.append((score, node))
+        scores[node.name] = found
+        if found == most and not looks_at_all:
             break
-    points = normalised({name: fit.score for name, (_, _, fit) in fits.items()})
-    found = max(fits.values(), key=lambda one: one[0] + _WEIGHT * points[one[1].name], default=None)
-    return None if found is None else found[1:]
+    if not fitting:
+        return None
+    points = normalised(scores)
+    _, best = max(fitting, key=lambda one: one[0] + _WEIGHT * points[one[1].name])
+    fit = attempt.filter(best, best.allocatable)
+    assert isinstance(fit, Fit)
+    return best, fit
 
 
 # ── no node ──
@@ -244,15 +254,14 @@ def _diagnosis(
 ) -> Diagnosis:
     names = named_nodes(shape)
     all_nodes = nodes.nodes
-    refusals: dict[Refusal, int] = {}
-    for name, node in all_nodes.items():
-        refusal: Refusal | None
-        if name in reasons:
-            refusal = Refusal(Plugin.DYNAMIC_RESOURCES, (reasons[name],))
-        elif names is not None and name not in names:
-            refusal = ABSENT
-        else:
-            refusal = nodes.refusal(shape.without(_dropped(node, claimed)), name)
+    refusals = {
+        Refusal(Plugin.DYNAMIC_RESOURCES, (reason,)): count
+        for reason, count in Counter(reasons.values()).items()
+    }
+    for name in all_nodes.keys() - reasons.keys():
+        refusal: Refusal | None = ABSENT
+        if names is None or name in names:
+            refusal = nodes.refusal(shape.without(_dropped(all_nodes[name], claimed)), name)
         if refusal is not None:
             refusals[refusal] = refusals.get(refusal, 0) + 1
     return Diagnosis(len(all_nodes), refusals, after=after)

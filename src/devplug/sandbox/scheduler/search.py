@@ -17,7 +17,7 @@ from dataclasses import InitVar, dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from devplug.sandbox.scheduler.filters import preferred_weight, static_refusal, unwanted_taints
 from devplug.sandbox.scheduler.groups import NO_ROOM
@@ -213,8 +213,7 @@ class Buckets:
 # ── The search ──
 
 
-@dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(NamedTuple):
     """A tier of nodes, whose scores differ by resources alone."""
 
     taints: int
@@ -252,21 +251,21 @@ def best_of(found: Iterable[tuple[Tier, int, str]]) -> str | None:
     )[1]
 
 
-def ordered(found: Sequence[tuple[Tier, int, str, Node]]) -> list[tuple[int, Node]]:
-    """Return all nodes with their scores, the best first; tier, score for resources and rank are given."""
-    tiers = {tier for tier, _, _, _ in found}
+def ordered(found: Sequence[tuple[Tier, int, Node]]) -> list[tuple[int, Node]]:
+    """Return nodes with their scores, the best first; given are tier and score for resources, by rank."""
+    tiers = {tier for tier, _, _ in found}
     most_taints = max((one.taints for one in tiers), default=0)
     most_weight = max((one.weight for one in tiers), default=0)
     worth = {
         one: normalised_taints(one.taints, most_taints) + normalised_affinity(one.weight, most_weight)
         for one in tiers
     }
-    ranked = [(-score - worth[tier], rank, node) for tier, score, rank, node in found]
-    ranked.sort(key=_SCORE_AND_RANK)
-    return [(-score, node) for score, _, node in ranked]
+    ranked = [(score + worth[tier], node) for tier, score, node in found]
+    ranked.sort(key=_SCORE, reverse=True)  # and keeps the order of the ranks
+    return ranked
 
 
-_SCORE_AND_RANK: Final = itemgetter(0, 1)
+_SCORE: Final = itemgetter(0)
 _RANK: Final = attrgetter("rank")
 
 

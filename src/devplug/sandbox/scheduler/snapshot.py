@@ -6,7 +6,7 @@ it has found enough that fit (percentageOfNodesToScore), and gives the same answ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from devplug.errors import DevplugError, quoted
@@ -71,8 +71,8 @@ class ClusterSnapshot:
     _buckets: dict[tuple[int, ...], Buckets] = field(default_factory=dict)
     """By the weights of the scored resources."""
     _searches: dict[Shape, Search] = field(default_factory=dict)
-    _candidates: dict[Shape, list[tuple[str, Tier]]] = field(default_factory=dict)
-    """Of shapes that are not grouped for: the nodes that they may be on, resources aside."""
+    _candidates: dict[Shape, list[tuple[Node, Tier]]] = field(default_factory=dict)
+    """Of shapes without amounts: the nodes that they may be on, by rank."""
     _diagnoses: dict[Shape, Diagnosis] = field(default_factory=dict)
     _number: int = 0
     _families_limit: int = 0
@@ -140,9 +140,9 @@ class ClusterSnapshot:
         rates: dict[tuple[str, ...], Rate] = {}
         rated: dict[tuple[int, tuple[str, ...]], int] = {}
         found = []
-        for name, tier in self._allowed(shape):
-            node, group = self._nodes[name], self._group_of[name]
-            dropped = tuple(one for one in claimed if not node.allocatable.get(one))
+        for node, tier in self._allowed(shape):
+            group = self._group_of[node.name]
+            dropped = tuple(one for one in claimed if not node.allocatable.get(one)) if claimed else ()
             key = group.number, dropped
             score = rated.get(key)
             if score is None:
@@ -150,7 +150,7 @@ class ClusterSnapshot:
                     rates[dropped] = Rating.of(shape.without(dropped), self.settings).rate(self.settings)
                 score = rated[key] = rates[dropped](group)
             if score > NO_ROOM:
-                found.append((tier, score, self._ranks[name], node))
+                found.append((tier, score, node))
         return ordered(found)
 
     def refusal(self, shape: Shape, node_name: str) -> Refusal | None:
@@ -172,27 +172,25 @@ class ClusterSnapshot:
         """Choose for a pod that tells nodes apart by more than they are grouped by."""
         rate = Rating.of(shape, self.settings).rate(self.settings)
         found = [
-            (tier, score, self._ranks[name])
-            for name, tier in self._allowed(shape)
-            if (score := rate(self._group_of[name])) > NO_ROOM
+            (tier, score, self._ranks[node.name])
+            for node, tier in self._allowed(shape)
+            if (score := rate(self._group_of[node.name])) > NO_ROOM
         ]
         rank = best_of(found)
         return None if rank is None else named_by(rank)
 
-    def _allowed(self, shape: Shape) -> list[tuple[str, Tier]]:
-        """Return the nodes that the pod may be on, resources aside, with their tiers."""
-        allowed = self._candidates.get(shape)
+    def _allowed(self, shape: Shape) -> list[tuple[Node, Tier]]:
+        """Return the nodes that the pod may be on, resources aside, with their tiers, by rank."""
+        key = replace(shape, requests=(), scored_cpu=0, scored_memory=0)
+        allowed = self._candidates.get(key)
         if allowed is None:
             if len(self._candidates) >= _SEARCHES_LIMIT:
                 del self._candidates[next(iter(self._candidates))]
             names = named_nodes(shape)
-            nodes = (
-                self._nodes.values()
-                if names is None
-                else [self._nodes[one] for one in names & self._nodes.keys()]
-            )
-            allowed = [(node.name, tier) for node in nodes if (tier := tier_of(shape, node))]
-            self._candidates[shape] = allowed
+            known = self._nodes.keys() if names is None else names & self._nodes.keys()
+            nodes = (self._nodes[name] for name in sorted(known, key=self._ranks.__getitem__))
+            allowed = [(node, tier) for node in nodes if (tier := tier_of(shape, node))]
+            self._candidates[key] = allowed
         return allowed
 
     def _diagnosis(self, shape: Shape) -> Diagnosis:
